@@ -106,4 +106,4 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of a report are made, but not drawn, which takes most of the time of a short run."""
-    monkeypatch.setattr("snnlib.app.report.page._png", lambda figure: b"")
+    monkeypatch.setattr("snnlib.app.report.page.png_of", lambda figure: b"")

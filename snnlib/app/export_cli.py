@@ -11,6 +11,7 @@ import typer
 
 from snnlib.app.cli_tools import CheckpointOption, RootOption, RunArgument
 from snnlib.app.errors import CheckpointError, ConfigError
+from snnlib.exchange import export_onnx, to_nir
 
 app = typer.Typer(
     help="Write the net of a run as a C program, a NIR graph or an ONNX graph.", no_args_is_help=True
@@ -104,11 +105,13 @@ def nir(
     Example: snnlib export nir runs/first net.nir
     """
     from snnlib.app.nir_cli import write_graph  # noqa: PLC0415
-    from snnlib.app.training.exporting import run_to_nir  # noqa: PLC0415
+    from snnlib.app.training.exporting import batch_of, opened  # noqa: PLC0415
 
     with _naming_run_folder(ValueError):
-        options = {"discretisation": discretisation, "approximate": approximate, "readout": readout}
-        graph = run_to_nir(run_folder, checkpoint, dt, options, root)
+        module, data = opened(run_folder, checkpoint, root)
+        x, _ = batch_of(data, data.test_set, 4)
+        options = {"approximate": approximate, "readout": readout}
+        graph = to_nir(module.net, dt, x=x, discretisation=discretisation, **options)
     write_graph(out, graph)
     print(f"graph: {out}")
 
@@ -124,8 +127,9 @@ def onnx(
 
     Example: snnlib export onnx runs/first net.onnx
     """
-    from snnlib.app.training.exporting import export_run_to_onnx  # noqa: PLC0415
+    from snnlib.app.training.exporting import batch_of, opened  # noqa: PLC0415
 
     with _naming_run_folder(ImportError, ValueError):
-        export_run_to_onnx(run_folder, out, checkpoint, root)
+        module, data = opened(run_folder, checkpoint, root)
+        export_onnx(module.net, out, batch_of(data, data.test_set, 1)[0])
     print(f"graph: {out}")

@@ -79,6 +79,9 @@ class Recipe:
     measured: tuple[Measurement, ...]
     settings: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
+
     def config(self, **changes: Any) -> TrainConfig:
         """The settings of a run, `changes` before the recipe's own.
 

@@ -56,7 +56,7 @@ _DIGITS = Recipe(
             command="snnlib train --seed 0, 1, 2",
         ),
     ),
-    settings=MappingProxyType({}),
+    settings={},
 )
 _NMNIST = Recipe(
     name="nmnist",
@@ -73,7 +73,7 @@ _NMNIST = Recipe(
             command="python benchmarks/learning/accuracy.py --method recipe --seed 0, 1, 2",
         ),
     ),
-    settings=MappingProxyType({"data": "nmnist", "epochs": 15, "batch_size": 10, "copies": 2}),
+    settings={"data": "nmnist", "epochs": 15, "batch_size": 10, "copies": 2},
 )
 _MNIST_EVENTS = Recipe(
     name="mnist-events",
@@ -90,7 +90,7 @@ _MNIST_EVENTS = Recipe(
             command="python benchmarks/learning/pretraining.py --seeds 0",
         ),
     ),
-    settings=MappingProxyType({"data": "mnist-events", "epochs": 3, "lr": 1e-2}),
+    settings={"data": "mnist-events", "epochs": 3, "lr": 1e-2},
 )
 
 _SEQUENCES: dict[str, Any] = {
@@ -116,22 +116,20 @@ _ECG = Recipe(
             command="snnlib train --recipe ecg --threads 1 --seed 0, 1, 2",
         ),
     ),
-    settings=MappingProxyType(
-        {
-            **_SEQUENCES,
-            "data": "ecg",
-            "net": "128R-6",
-            "neuron": "adlif",
-            "tau": 5.0,
-            "tau_m": 5.0,
-            "tau_s": 1.0,
-            "step_ms": 4.0,
-            "epochs": 24,
-            "batch_size": 16,
-            "lr": 1e-2,
-            "warmup_epochs": 3.6,
-        }
-    ),
+    settings={
+        **_SEQUENCES,
+        "data": "ecg",
+        "net": "128R-6",
+        "neuron": "adlif",
+        "tau": 5.0,
+        "tau_m": 5.0,
+        "tau_s": 1.0,
+        "step_ms": 4.0,
+        "epochs": 24,
+        "batch_size": 16,
+        "lr": 1e-2,
+        "warmup_epochs": 3.6,
+    },
 )
 _SPOKEN_DIGITS = Recipe(
     name="spoken-digits",
@@ -149,22 +147,20 @@ _SPOKEN_DIGITS = Recipe(
             command="snnlib train --recipe spoken-digits --threads 1 --seed 0, 1, 2, 3, 4",
         ),
     ),
-    settings=MappingProxyType(
-        {
-            **_SEQUENCES,
-            "data": "spoken-digits",
-            "net": "128R-10",
-            "neuron": "cubalif",
-            "tau": 3.0,
-            "tau_m": 20.0,
-            "tau_s": 1.0,
-            "epochs": 15,
-            "batch_size": 32,
-            "lr": 1e-3,
-            "warmup_epochs": 2.0,
-            "weight_decay": 1e-2,
-        }
-    ),
+    settings={
+        **_SEQUENCES,
+        "data": "spoken-digits",
+        "net": "128R-10",
+        "neuron": "cubalif",
+        "tau": 3.0,
+        "tau_m": 20.0,
+        "tau_s": 1.0,
+        "epochs": 15,
+        "batch_size": 32,
+        "lr": 1e-3,
+        "warmup_epochs": 2.0,
+        "weight_decay": 1e-2,
+    },
 )
 _IMAGES: dict[str, Any] = {
     "shift": 0,
@@ -196,24 +192,20 @@ _MNIST = Recipe(
             command="snnlib train --recipe mnist --threads 1",
         ),
     ),
-    settings=MappingProxyType(
-        {**_IMAGES, "data": "mnist", "net": "15C5-P2-40C5-P2-300-10", "mean": 0.1307, "std": 0.3081}
-    ),
+    settings={**_IMAGES, "data": "mnist", "net": "15C5-P2-40C5-P2-300-10", "mean": 0.1307, "std": 0.3081},
 )
 _FASHION_MNIST = Recipe(
     name="fashion-mnist",
     source="net and time constants of Zhu et al., NeurIPS 2022",
     note="the settings of mnist with the paper's larger net",
     measured=(),
-    settings=MappingProxyType(
-        {
-            **_IMAGES,
-            "data": "fashion-mnist",
-            "net": "32C5-P2-64C5-P2-1024-10",
-            "mean": 0.2860,
-            "std": 0.3530,
-        }
-    ),
+    settings={
+        **_IMAGES,
+        "data": "fashion-mnist",
+        "net": "32C5-P2-64C5-P2-1024-10",
+        "mean": 0.2860,
+        "std": 0.3530,
+    },
 )
 _PIXELS: dict[str, Any] = {
     "data": "mnist",
@@ -254,7 +246,7 @@ _SMNIST = Recipe(
             command="snnlib train --recipe smnist --threads 1",
         ),
     ),
-    settings=MappingProxyType(_PIXELS),
+    settings=_PIXELS,
 )
 _PSMNIST = Recipe(
     name="psmnist",
@@ -271,21 +263,7 @@ _PSMNIST = Recipe(
             command="snnlib train --recipe psmnist --neuron lru --threads 1",
         ),
     ),
-    settings=MappingProxyType({**_PIXELS, "encoding": "permuted-pixels"}),
+    settings={**_PIXELS, "encoding": "permuted-pixels"},
 )
-RECIPES: Mapping[str, Recipe] = MappingProxyType(
-    {
-        each.name: each
-        for each in (
-            _DIGITS,
-            _NMNIST,
-            _MNIST_EVENTS,
-            _MNIST,
-            _FASHION_MNIST,
-            _SMNIST,
-            _PSMNIST,
-            _ECG,
-            _SPOKEN_DIGITS,
-        )
-    }
-)
+_ALL = (_DIGITS, _NMNIST, _MNIST_EVENTS, _MNIST, _FASHION_MNIST, _SMNIST, _PSMNIST, _ECG, _SPOKEN_DIGITS)
+RECIPES: Mapping[str, Recipe] = MappingProxyType({each.name: each for each in _ALL})

@@ -33,52 +33,36 @@ class Setting:
     """A declared setting.
 
     Args:
-        name: of the field.
-        type: of its values, None left out.
-        optional: whether None is a value too.
-        default: of the field.
-        group: of options that it stands in.
         help: sentence of the option's help; empty where the command has no such option.
         checks: in the order in which they are made.
+        default: of the field.
+        words: those that it chooses from, for a field of type `str`.
         also: another word for it in files and on the command line; None where there is none.
         path: whether the option takes a path; the setting keeps its text.
         needs: what data must have for it (`Kind.has`); None where all have it.
         off: its value for data that have it not.
+        name, type, optional, group: found from the field: its name, the type of its values but None, whether None is
+            one too, and the group of options that it stands in.
     """
 
-    name: str
-    type: Any
-    optional: bool
-    default: Any
-    group: str
     help: str
     checks: tuple[Check, ...]
-    also: str | None
-    path: bool
-    needs: str | None
-    off: Any
+    default: Any
+    words: Iterable[str] = ()
+    also: str | None = None
+    path: bool = False
+    needs: str | None = None
+    off: Any = None
+    name: str = ""
+    type: Any = None
+    optional: bool = False
+    group: str = ""
 
 
-def setting(
-    default: Any,
-    help: str,
-    *checks: Check,
-    words: Iterable[str] = (),
-    also: str | None = None,
-    path: bool = False,
-    needs: str | None = None,
-    off: Any = dataclasses.MISSING,
-) -> Any:
-    """Returns the field of a dataclass that declares a setting.
-
-    Args:
-        default, help, checks, also, path, needs: as of `Setting`.
-        words: those that it chooses from, for a field of type `str`.
-        off: as of `Setting`; the default if not given.
-    """
-    declared = {"help": help, "checks": checks, "words": tuple(words), "also": also, "path": path}
-    declared |= {"needs": needs, "off": default if off is dataclasses.MISSING else off}
-    return dataclasses.field(default=default, metadata=declared)
+def setting(default: Any, help: str, *checks: Check, **options: Any) -> Any:
+    """Returns the field of a dataclass that declares a setting; for the options see `Setting`, `off` is the default."""
+    declared = Setting(help=help, checks=checks, default=default, **{"off": default, **options})
+    return dataclasses.field(default=default, metadata={"setting": declared})
 
 
 def settings_of(config: Any) -> tuple[Setting, ...]:
@@ -92,16 +76,22 @@ def _settings_of(config: Any) -> tuple[Setting, ...]:
 
     def declared() -> Iterator[Setting]:
         for field in dataclasses.fields(config):
-            hint, said = hints[field.name], dict(field.metadata)
-            optional = NoneType in get_args(hint)
+            said: Setting = field.metadata["setting"]
+            hint, optional = hints[field.name], NoneType in get_args(hints[field.name])
             if optional:
                 (hint,) = (part for part in get_args(hint) if part is not NoneType)
-            if words := said.pop("words"):
+            if words := tuple(said.words):
                 hint = Literal[words]
-            said["checks"] = said["checks"] or (_check_of(hint),)
-            group = next(base.group for base in config.__mro__ if field.name in inspect.get_annotations(base))
-            common = {"name": field.name, "type": hint, "optional": optional, "default": field.default}
-            yield Setting(**common, group=group, **said)
+            yield dataclasses.replace(
+                said,
+                checks=said.checks or (_check_of(hint),),
+                name=field.name,
+                type=hint,
+                optional=optional,
+                group=next(
+                    base.group for base in config.__mro__ if field.name in inspect.get_annotations(base)
+                ),
+            )
 
     return tuple(declared())
 

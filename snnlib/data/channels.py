@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ from snnlib.data.events import Events, check_events
 from snnlib.data.frames import check_field, check_steps
 
 
+@dataclass(frozen=True, kw_only=True)
 class ToChannels:
     """Bin events by time and channel: `count[k, x] = #{events : floor(t / step_us) = k, channel x}`.
 
@@ -37,19 +39,18 @@ class ToChannels:
     [[0.0, 0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0, 0.0]]
     """
 
-    def __init__(
-        self,
-        *,
-        step_us: int,
-        channels: int,
-        time_steps: int | None = None,
-        mode: Literal["binary", "count"] = "binary",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        self.step_us, self.channels = check_int("step_us", step_us, 1), check_int("channels", channels, 1)
-        self.time_steps = None if time_steps is None else check_int("time_steps", time_steps, 1)
-        check_choice("mode", mode, ("binary", "count"))
-        self.mode, self.dtype = mode, dtype
+    step_us: int
+    channels: int
+    time_steps: int | None = None
+    mode: Literal["binary", "count"] = "binary"
+    dtype: torch.dtype = torch.float32
+
+    def __post_init__(self) -> None:
+        check_int("step_us", self.step_us, 1)
+        check_int("channels", self.channels, 1)
+        if self.time_steps is not None:
+            check_int("time_steps", self.time_steps, 1)
+        check_choice("mode", self.mode, ("binary", "count"))
 
     def __call__(self, events: Events) -> torch.Tensor:
         events = check_events("events", events)
@@ -64,7 +65,3 @@ class ToChannels:
         counts = np.bincount(cells, minlength=steps * self.channels)
         counts = np.minimum(counts, 1 if self.mode == "binary" else 255).astype(np.uint8)
         return torch.from_numpy(counts).view(steps, self.channels).to(self.dtype)
-
-    def __repr__(self) -> str:
-        options = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
-        return f"ToChannels({options})"

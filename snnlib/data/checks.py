@@ -43,6 +43,12 @@ def check_index(index: object, length: int) -> int:
     return number
 
 
+def check_dataset(name: str, value: object) -> None:
+    """Raise TypeError unless samples can be counted and taken by number."""
+    if not (hasattr(value, "__len__") and hasattr(value, "__getitem__")):
+        raise TypeError(f"{name}: expected __len__ and __getitem__, got {type(value).__name__}")
+
+
 def check_transforms(transform: object, target_transform: object) -> None:
     """Raise TypeError unless both are callables or None."""
     for name, value in (("transform", transform), ("target_transform", target_transform)):

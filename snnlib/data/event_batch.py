@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import cpu_memory
-from snnlib.data.checks import check_choice, check_int, check_sensor_size
-from snnlib.data.events import Events, check_events
+from snnlib.data.checks import check_int, check_sensor_size
+from snnlib.data.events import Events
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
-from snnlib.data.frames import Late, Mode, check_field, check_steps
+from snnlib.data.frames import Late, Mode, check_binning, check_steps, columns_of
 
 
 class EventBatch:
@@ -56,26 +56,14 @@ class EventBatch:
             raise ValueError("events: expected at least one recording, got none")
         self.step_us = check_int("step_us", step_us, 1)
         self.sensor_size = check_sensor_size("sensor_size", sensor_size)
-        check_choice("mode", mode, ("binary", "count"))
-        check_choice("late", late, ("clamp", "drop", "error"))
-        self.mode, self.late = mode, late
-        bins, cells, samples = [], [], []
-        height, width = self.sensor_size
+        check_binning(mode, late)
+        self.mode, self.late, self.batch_size = mode, late, len(events)
+        bins, cells, (height, width) = [], [], self.sensor_size
         for number, recording in enumerate(events):
-            checked = check_events("events", recording)
-            t, x, y, p = (checked[field].astype(np.int64) for field in ("t", "x", "y", "p"))
-            for field, column, high in (
-                ("t", t, None),
-                ("x", x, width - 1),
-                ("y", y, height - 1),
-                ("p", p, 1),
-            ):
-                check_field(field, column, high)
+            t, x, y, p = columns_of(recording, self.sensor_size)
             bins.append(t // self.step_us)
-            cells.append((y * width + x) * 2 + p)
-            samples.append(np.full(t.size, number))
-        self.batch_size = len(events)
-        step = np.concatenate(bins)
+            cells.append(((number * height + y) * width + x) * 2 + p)
+        step, cell = np.concatenate(bins), np.concatenate(cells)
         longest = int(step.max()) + 1 if step.size else 1
         if time_steps is None:
             check_steps(longest, self.step_us)
@@ -86,7 +74,6 @@ class EventBatch:
                 f"events: expected all within {self.time_steps} steps of {self.step_us} us, "
                 f"got {int(late_events.sum())} later ones"
             )
-        cell = np.concatenate(samples) * (2 * height * width) + np.concatenate(cells)
         if late == "drop":
             step, cell = step[~late_events], cell[~late_events]
         step = np.minimum(step, self.time_steps - 1)

@@ -5,35 +5,34 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
 
+from snnlib.checks import warn_caller
 from snnlib.data.cache_dir import user_cache_dir
-from snnlib.data.checks import check_index, check_transforms
+from snnlib.data.checks import check_dataset
 from snnlib.data.events import EVENT_DTYPE, Events, check_events
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.packed_events import MAGIC, PackedEvents, write_packed
 from snnlib.data.progress import progress_bar
+from snnlib.data.samples import Samples, Transform
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-Transform = Callable[[Any], Any]
 FOLDER = "events"
 SUFFIX = ".events"
 # Samples asked for at once: a batch of the simulated camera's for each of 16 threads.
 TOGETHER = 1024
 
 
-class EventCache(Dataset[tuple[Any, Any]]):
+class EventCache(Samples):
     """The `(events, label)` pairs of a data set from one file of packed events, made at the first use.
 
     The file is mapped into memory and shared by all processes, so that DataLoader workers cost nothing but what they
@@ -83,8 +82,8 @@ class EventCache(Dataset[tuple[Any, Any]]):
         key: str | None = None,
         progress: bool = True,
     ) -> None:
-        check_transforms(transform, target_transform)
-        self.dataset, self.transform, self.target_transform = dataset, transform, target_transform
+        super().__init__(transform, target_transform)
+        self.dataset = dataset
         about = _about(dataset, key)
         base = user_cache_dir() / FOLDER if folder is None else Path(folder)
         name = hashlib.sha256(json.dumps([MAGIC.hex(), about["key"]]).encode()).hexdigest()[:24]
@@ -94,16 +93,9 @@ class EventCache(Dataset[tuple[Any, Any]]):
         self._packed.about = {}
         self.targets = torch.from_numpy(self._packed.labels)
 
-    def __len__(self) -> int:
-        return len(self._packed)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        number = check_index(index, len(self))
-        events: Any = self._packed[number]
-        label: Any = int(self._packed.labels[number])
-        if self.transform is not None:
-            events = self.transform(events)
-        return events, label if self.target_transform is None else self.target_transform(label)
+    def sample(self, number: int) -> Events:
+        """Events of a recording."""
+        return self._packed[number]
 
     def __repr__(self) -> str:
         return f"EventCache({self.dataset!r}, {len(self)} samples in {str(self.path)!r})"
@@ -111,16 +103,15 @@ class EventCache(Dataset[tuple[Any, Any]]):
 
 def _about(dataset: Any, key: str | None) -> dict[str, Any]:
     """What must be the same for a file to be of use: its `key` names the file, `stamps` change with the recordings."""
-    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-        raise TypeError(f"dataset: expected __len__ and __getitem__, got {type(dataset).__name__}")
-    transforms = [getattr(dataset, name, None) for name in ("transform", "target_transform")]
-    for transform in transforms:
-        if transform is not None and " at 0x" in repr(transform):
+    check_dataset("dataset", dataset)
+    said = []
+    for transform in (getattr(dataset, name, None) for name in ("transform", "target_transform")):
+        if " at 0x" in repr(transform):
             raise TypeError(
                 f"dataset: expected transforms whose repr says what they do, got {transform!r}; give it to EventCache, "
                 "which applies it at each access"
             )
-    said = [None if transform is None else repr(transform) for transform in transforms]
+        said.append(None if transform is None else repr(transform))
     if key is not None:
         return {"key": [key, *said], "stamps": [[str(number), 0, 0] for number in range(len(dataset))]}
     if not hasattr(dataset, "file_stamps"):
@@ -128,50 +119,49 @@ def _about(dataset: Any, key: str | None) -> dict[str, Any]:
             f"dataset: expected one that knows its files, as NMNIST and EventFolder do, or key=, got "
             f"{type(dataset).__name__}"
         )
-    return {
-        "key": [*dataset.cache_key(), *said],
-        **({"root": str(dataset.root.resolve())} if hasattr(dataset, "root") else {}),
-        "stamps": dataset.file_stamps(),
-    }
+    root = {"root": str(dataset.root.resolve())} if hasattr(dataset, "root") else {}
+    return {"key": [*dataset.cache_key(), *said], **root, "stamps": dataset.file_stamps()}
 
 
 def _open_or_make(path: Path, dataset: Any, about: dict[str, Any], progress: bool) -> PackedEvents:
-    found, reason = _open(path, about)
-    if found is not None:
-        return found
+    with suppress(FileNotFoundError, EventFileError):
+        return _opened(path, about["stamps"])
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(path.with_suffix(".lock")):
-        # Another process may have made it in the meantime.
-        found, reason = _open(path, about)
-        if found is not None:
-            return found
-        if reason:
-            warnings.warn(f"{path}: {reason}; the cache is made again", stacklevel=4)
+        try:
+            # Another process may have made it in the meantime.
+            return _opened(path, about["stamps"])
+        except FileNotFoundError:
+            pass
+        except EventFileError as error:
+            warn_caller(f"{path}: {error}; the cache is made again")
         known = {**about, "digests": []}
         write_packed(path, _samples(dataset, known["digests"], progress), known)
     return PackedEvents(path)
 
 
-def _open(path: Path, about: dict[str, Any]) -> tuple[PackedEvents | None, str]:
-    """The file if it is of use, else why not ("" where there is none)."""
+def _opened(path: Path, now: list[list[Any]]) -> PackedEvents:
+    """The file, if it is of the recordings as they are now.
+
+    Raises:
+        FileNotFoundError: there is none.
+        EventFileError: a damaged file, or one of other recordings.
+    """
     try:
         packed = PackedEvents(path)
-    except FileNotFoundError:
-        return None, ""
-    except (EventFileError, ValueError, KeyError) as error:
-        return None, f"a damaged cache ({error})"
-    before, now = packed.about.get("stamps"), about["stamps"]
+    except (ValueError, KeyError) as error:
+        raise EventFileError(f"a damaged cache ({error})") from error
+    before = packed.about.get("stamps")
     if before == now:
-        return packed, ""
+        return packed
     known = {name: stamp for name, *stamp in before or ()}
     changed = [name for name, *stamp in now if known.get(name) != stamp]
     gone = sorted(set(known) - {name for name, *_ in now})
     if not changed and not gone:
-        return None, "the recordings come in another order than when it was made"
-    names = ", ".join((changed + gone)[:3])
-    return (
-        None,
-        f"{len(changed)} recordings new, changed or labelled anew and {len(gone)} gone since it was made ({names})",
+        raise EventFileError("the recordings come in another order than when it was made")
+    raise EventFileError(
+        f"{len(changed)} recordings new, changed or labelled anew and {len(gone)} gone since it was made "
+        f"({', '.join((changed + gone)[:3])})"
     )
 
 
@@ -237,16 +227,10 @@ def check_caches(root: Path, read_file: Callable[[str], bytes], folder: Path | N
             continue
         if packed.about.get("root") != str(root.resolve()):
             continue
-        differing = []
-        for number, ((name, *_), digest) in enumerate(
-            zip(packed.about["stamps"], packed.about["digests"], strict=True)
-        ):
-            try:
-                same = digest_of(read_file(name)) == digest and packed.is_intact(number)
-            except (OSError, KeyError, EventFileError):
-                same = False
-            if not same:
-                differing.append(name)
+        names = [name for name, *_ in packed.about["stamps"]]
+        differing = [
+            name for number, name in enumerate(names) if not _is_as_cached(packed, number, read_file)
+        ]
         if differing:
             path.unlink(missing_ok=True)
             said.append(
@@ -256,6 +240,14 @@ def check_caches(root: Path, read_file: Callable[[str], bytes], folder: Path | N
         else:
             said.append(f"{path}: {len(packed)} recordings, all as they were cached")
     return said
+
+
+def _is_as_cached(packed: PackedEvents, number: int, read_file: Callable[[str], bytes]) -> bool:
+    name, digest = packed.about["stamps"][number][0], packed.about["digests"][number]
+    try:
+        return digest_of(read_file(name)) == digest and packed.is_intact(number)
+    except (OSError, KeyError, EventFileError):
+        return False
 
 
 def digest_of(data: bytes) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_int
+from snnlib.data.checks import check_dataset, check_index, check_int
 from snnlib.data.progress import progress_bar
 
 
@@ -50,8 +49,7 @@ class FrameCache(Dataset[tuple[torch.Tensor, int]]):
         progress: bool = True,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-            raise TypeError(f"dataset must have __len__ and __getitem__, got {type(dataset).__name__}")
+        check_dataset("dataset", dataset)
         if not isinstance(dtype, torch.dtype):
             raise TypeError(f"dtype must be a torch dtype, got {dtype!r}")
         self.dataset, self.dtype = dataset, dtype
@@ -78,17 +76,12 @@ class FrameCache(Dataset[tuple[torch.Tensor, int]]):
         return len(self._filled)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        number = check_int("index", index, -(2**63))
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"index must be in {-len(self)}..{len(self) - 1}, got {number}")
+        number = check_index(index, len(self)) % len(self)
         if not self._filled[number]:
-            self._fill(number % len(self))
+            self._fill(number)
         assert self._frames is not None
         # A copy even where dtype is uint8: a caller's in-place edit must not reach the cache.
         return self._frames[number].to(self.dtype, copy=True), int(self._labels[number])
-
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, int]]:
-        return (self[index] for index in range(len(self)))
 
     def __repr__(self) -> str:
         filled = int(self._filled.sum())
@@ -102,8 +95,10 @@ class FrameCache(Dataset[tuple[torch.Tensor, int]]):
                 f"got {type(frames).__name__}"
             )
         packed = frames.to(torch.uint8)
-        if not torch.equal(packed.to(frames.dtype), frames):
-            raise ValueError(f"dataset[{index}] must hold whole numbers in 0..255, got {_odd_value(frames)}")
+        odd = packed.to(frames.dtype) != frames
+        if bool(odd.any()):
+            got = float(frames[odd][0])
+            raise ValueError(f"dataset[{index}] must hold whole numbers in 0..255, got {got}")
         if self._frames is None:
             self._frames = torch.empty((len(self), *frames.shape), dtype=torch.uint8)
         if frames.shape != self._frames.shape[1:]:
@@ -111,15 +106,7 @@ class FrameCache(Dataset[tuple[torch.Tensor, int]]):
                 f"dataset[{index}] must have shape {tuple(self._frames.shape[1:])}, got {tuple(frames.shape)}"
             )
         self._frames[index] = packed
-        self._labels[index] = check_int(f"dataset[{index}] label", _number(label), -(2**63))
+        number = label.item() if isinstance(label, torch.Tensor) and label.numel() == 1 else label
+        self._labels[index] = check_int(f"dataset[{index}] label", number, -(2**63))
         # Last, so that an error above leaves the sample unread.
         self._filled[index] = True
-
-
-def _number(label: Any) -> Any:
-    return label.item() if isinstance(label, torch.Tensor) and label.numel() == 1 else label
-
-
-def _odd_value(frames: torch.Tensor) -> float:
-    whole = (frames >= 0) & (frames <= 255) & (frames == frames.round())
-    return float(frames[~whole][0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, SupportsIndex
 
 import numpy as np
@@ -92,6 +93,24 @@ def to_frames(
     return frames
 
 
+def columns_of(
+    events: object, sensor_size: tuple[int, int], *, any_time: bool = False
+) -> tuple[npt.NDArray[np.int64], ...]:
+    """The columns t, x, y and p `[E]` of events.
+
+    Raises:
+        TypeError: no event array.
+        ValueError: an event outside the sensor, of another polarity than 0 and 1, or (not with `any_time`) before time
+            0.
+    """
+    checked, (height, width) = check_events("events", events), sensor_size
+    columns = tuple(checked[field].astype(np.int64) for field in "txyp")
+    for field, column, high in zip("txyp", columns, (None, width - 1, height - 1, 1), strict=True):
+        if field != "t" or not any_time:
+            check_field(field, column, high)
+    return columns
+
+
 def check_field(field: str, column: npt.NDArray[np.int64], high: int | None) -> None:
     """Raise ValueError unless all values of an event field lie in `0..high`."""
     if column.size == 0 or (column.min() >= 0 and (high is None or column.max() <= high)):
@@ -103,6 +122,12 @@ def check_field(field: str, column: npt.NDArray[np.int64], high: int | None) -> 
         f"events: expected field {field} {wanted}, got {column[bad[0]]} at event {bad[0]} ({bad.size} such events, "
         f"{bad.size / column.size:.3g} of all){hint}"
     )
+
+
+def check_binning(mode: str, late: str) -> None:
+    """Raise ValueError unless both are options of `to_frames`."""
+    check_choice("mode", mode, ("binary", "count"))
+    check_choice("late", late, ("clamp", "drop", "error"))
 
 
 def check_steps(steps: int, step_us: int) -> None:
@@ -127,6 +152,7 @@ def check_fits(count: int, dtype: torch.dtype) -> None:
         raise ValueError(f"dtype must hold counts up to {count}, got {dtype}, exact up to {largest}")
 
 
+@dataclass(kw_only=True, eq=False)
 class ToFrames:
     """`to_frames` with fixed options, as a picklable `transform` of a data set.
 
@@ -140,40 +166,30 @@ class ToFrames:
         [[1, 1, 4, 3]]
     """
 
-    def __init__(
-        self,
-        *,
-        time_steps: int = 30,
-        step_us: int = 10_000,
-        sensor_size: tuple[int, int] = NMNIST_SENSOR_SIZE,
-        mode: Mode = "binary",
-        late: Late = "clamp",
-        dtype: torch.dtype = torch.float32,
-        by: By = "time",
-        events_per_step: int | None = None,
-    ) -> None:
-        self.time_steps, self.step_us = (
-            check_int("time_steps", time_steps, 1),
-            check_int("step_us", step_us, 1),
-        )
-        self.sensor_size = check_sensor_size("sensor_size", sensor_size)
-        check_choice("mode", mode, ("binary", "count"))
-        check_choice("late", late, ("clamp", "drop", "error"))
-        if not isinstance(dtype, torch.dtype) or dtype.is_complex:
-            raise TypeError(f"dtype must be a real torch dtype, got {dtype!r}")
-        check_choice("by", by, ("time", "count", "slices"))
-        if events_per_step is not None:
-            check_int("events_per_step", events_per_step, 1)
-            if by != "count":
-                raise ValueError(f"events_per_step: expected None with by={by!r}, got {events_per_step}")
-        self.mode, self.late, self.dtype, self.by, self.events_per_step = (
-            mode,
-            late,
-            dtype,
-            by,
-            events_per_step,
-        )
-        self._window = WindowCheck(self.time_steps, self.step_us, late)
+    time_steps: int = 30
+    step_us: int = 10_000
+    sensor_size: tuple[int, int] = NMNIST_SENSOR_SIZE
+    mode: Mode = "binary"
+    late: Late = "clamp"
+    dtype: torch.dtype = torch.float32
+    by: By = "time"
+    events_per_step: int | None = None
+
+    def __post_init__(self) -> None:
+        self.time_steps = check_int("time_steps", self.time_steps, 1)
+        self.step_us = check_int("step_us", self.step_us, 1)
+        self.sensor_size = check_sensor_size("sensor_size", self.sensor_size)
+        check_binning(self.mode, self.late)
+        if not isinstance(self.dtype, torch.dtype) or self.dtype.is_complex:
+            raise TypeError(f"dtype must be a real torch dtype, got {self.dtype!r}")
+        check_choice("by", self.by, ("time", "count", "slices"))
+        if self.events_per_step is not None:
+            check_int("events_per_step", self.events_per_step, 1)
+            if self.by != "count":
+                raise ValueError(
+                    f"events_per_step: expected None with by={self.by!r}, got {self.events_per_step}"
+                )
+        self._window = WindowCheck(self.time_steps, self.step_us, self.late)
         self._warned = False
 
     def __call__(self, events: Events) -> torch.Tensor:
@@ -185,11 +201,8 @@ class ToFrames:
 
     def bin(self, events: Events) -> tuple[torch.Tensor, str]:
         """Frames, and what to warn of ("" for nothing); counts the recording, but gives no warning."""
-        events = check_events("events", events)
         steps, (height, width) = self.time_steps, self.sensor_size
-        t, x, y, p = (events[field].astype(np.int64) for field in ("t", "x", "y", "p"))
-        for field, column, high in (("t", t, None), ("x", x, width - 1), ("y", y, height - 1), ("p", p, 1)):
-            check_field(field, column, high)
+        t, x, y, p = columns_of(events, self.sensor_size)
         if self.by == "time":
             bins = t // self.step_us
             complaint = self._window.add(bins)
@@ -223,10 +236,6 @@ class ToFrames:
                 f"events: expected at most {self.time_steps * self.events_per_step} with late='error', got {t.size}"
             )
         return bins
-
-    def __repr__(self) -> str:
-        options = {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
-        return f"ToFrames({', '.join(f'{name}={value!r}' for name, value in options.items())})"
 
 
 def stack_time_first(batch: Sequence[tuple[torch.Tensor, int]]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -30,40 +30,33 @@ from snnlib.data.formats.event_file import EventFileError
 MAGIC = b"SNNEVT\0\1"
 _HEAD = struct.Struct("<8s3Q")
 _BLOCK = struct.Struct("<Bq")
+# Of each column the usual dtype, and the one that its flag says.
+_COLUMNS = {"t": ("<u4", "<i8"), "x": ("<u1", "<i2"), "y": ("<u1", "<i2")}
 
 
 def pack_events(events: Events) -> bytes:
     """The block of a recording."""
-    t = events["t"]
-    first = int(t.min()) if len(t) else 0
-    late = t - first
-    wide = (bool(len(t)) and int(late.max()) >= 2**32, *(_is_wide(events[field]) for field in "xy"))
-    columns = [late.astype("<i8" if wide[0] else "<u4")]
-    columns += [
-        events[field].astype("<i2" if flag else "u1") for field, flag in zip("xy", wide[1:], strict=True)
-    ]
-    columns.append(np.packbits(events["p"] != 0))
-    return _BLOCK.pack(sum(flag << bit for bit, flag in enumerate(wide)), first) + b"".join(
-        column.tobytes() for column in columns
-    )
+    first = int(events["t"].min()) if len(events) else 0
+    flags, columns = 0, []
+    for bit, (field, kinds) in enumerate(_COLUMNS.items()):
+        column = events[field] - (first if field == "t" else 0)
+        wide = bool(len(column)) and not 0 <= column.min() <= column.max() <= np.iinfo(kinds[0]).max
+        flags |= wide << bit
+        columns.append(column.astype(kinds[wide]).tobytes())
+    return b"".join((_BLOCK.pack(flags, first), *columns, np.packbits(events["p"] != 0).tobytes()))
 
 
 def unpack_events(block: npt.NDArray[np.uint8], count: int) -> Events:
     """The `count` events of a block that may go on behind them."""
     flags, first = _BLOCK.unpack_from(block.data)
-    events = np.empty(count, EVENT_DTYPE)
-    place = _BLOCK.size
-    for field, bit, kinds in (("t", 1, ("<u4", "<i8")), ("x", 2, ("u1", "<i2")), ("y", 4, ("u1", "<i2"))):
-        kind = np.dtype(kinds[bool(flags & bit)])
-        events[field] = np.frombuffer(block, kind, count, place)
-        place += count * kind.itemsize
+    events, place = np.empty(count, EVENT_DTYPE), _BLOCK.size
+    for bit, (field, kinds) in enumerate(_COLUMNS.items()):
+        column = np.frombuffer(block, kinds[flags >> bit & 1], count, place)
+        events[field] = column
+        place += column.nbytes
     events["t"] += first
     events["p"] = np.unpackbits(block[place : place + (count + 7) // 8], count=count)
     return events
-
-
-def _is_wide(column: npt.NDArray[Any]) -> bool:
-    return bool(len(column)) and not (int(column.min()) >= 0 and int(column.max()) < 256)
 
 
 def write_packed(path: Path, recordings: Iterable[tuple[Events, int]], about: dict[str, Any]) -> None:

@@ -12,8 +12,8 @@ from snnlib.data.checks import check_choice, check_int
 from snnlib.data.events import Events, sort_by_time
 from snnlib.data.formats.base import Format
 from snnlib.data.formats.event_file import EventFile, FileSource
+from snnlib.data.formats.event_sink import EventSink, Header
 from snnlib.data.formats.registry import check_options, find_format, named_format
-from snnlib.data.formats.room import Header, Room
 
 Outside = Literal["error", "drop"]
 Origin = Literal["auto", "first"] | int
@@ -90,26 +90,26 @@ def read(
     """
     with EventFile(source, name, strict) as file:
         chosen = _check(file, format, outside, origin, options)
-        room = Room(
+        sink = EventSink(
             file,
             drop_outside=outside == "drop",
             expected=file.left // chosen.smallest,
             origin=_given_origin(origin, chosen),
         )
-        header, chunks = chosen.decode(file, room, options)
-        room.begin(header, sensor_size)
+        header, chunks = chosen.decode(file, sink, options)
+        sink.begin(header, sensor_size)
         for _ in chunks:
             pass
-    events = room.events()
-    if room.largest_fall > LARGE_FALL_US:
+    events = sink.events()
+    if sink.largest_fall > LARGE_FALL_US:
         warnings.warn(
-            f"{file.name}: time falls back by {room.largest_fall} us at event {room.fall_at} (a clock that was reset, "
+            f"{file.name}: time falls back by {sink.largest_fall} us at event {sink.fall_at} (a clock that was reset, "
             "or recordings joined); the events are sorted by time",
             stacklevel=2,
         )
     if len(events):
-        header.start_us = room.origin or 0
-    if room.largest_fall:
+        header.start_us = sink.origin or 0
+    if sink.largest_fall:
         events = sort_by_time(events)
         early = int(events["t"][0])
         if early and _given_origin(origin, chosen) is None:
@@ -226,9 +226,9 @@ def iter_events(
     file = EventFile(source, name, strict)
     try:
         chosen = _check(file, format, outside, origin, options)
-        room = Room(file, grows=False, drop_outside=outside == "drop")
-        header, chunks = chosen.decode(file, room, options)
-        room.begin(header, sensor_size)
+        sink = EventSink(file, grows=False, drop_outside=outside == "drop")
+        header, chunks = chosen.decode(file, sink, options)
+        sink.begin(header, sensor_size)
     except BaseException:
         file.__exit__()
         raise

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 
 from snnlib.data.checks import check_int, check_sensor_size
-from snnlib.data.events import EVENT_DTYPE, Events, check_events, sort_by_time
+from snnlib.data.events import EVENT_DTYPE, Events
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
-from snnlib.data.frames import check_field
+from snnlib.data.frames import columns_of
 
 
 def time_surface(
@@ -53,7 +55,6 @@ def time_surface(
         tensor([[0.0000, 0.3679],
                 [0.6065, 0.1353]])
     """
-    events = check_events("events", events)
     steps, step = check_int("time_steps", time_steps, 1), check_int("step_us", step_us, 1)
     height, width = check_sensor_size("sensor_size", sensor_size)
     if isinstance(tau_us, bool) or not isinstance(tau_us, (int, float)):
@@ -62,11 +63,9 @@ def time_surface(
         raise ValueError(f"tau_us: expected a finite number > 0, got {tau_us!r}")
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise TypeError(f"dtype: expected a floating torch dtype, got {dtype!r}")
-    for field, high in (("t", None), ("x", width - 1), ("y", height - 1), ("p", 1)):
-        check_field(field, events[field].astype(np.int64), high)
-    events = sort_by_time(events)
-    events = events[events["t"] < steps * step]
-    t, x, y, p = (events[field].astype(np.int64) for field in ("t", "x", "y", "p"))
+    columns = columns_of(events, (height, width))
+    order = np.argsort(columns[0], kind="stable")
+    t, x, y, p = (column[order[columns[0][order] < steps * step]] for column in columns)
     last = np.full((steps, 2 * height * width), -1, np.int64)
     # Of several events in a cell the last one is kept, which is the latest.
     last[t // step, (p * height + y) * width + x] = t
@@ -76,6 +75,7 @@ def time_surface(
     return torch.from_numpy(surface).view(steps, 2, height, width).to(dtype)
 
 
+@dataclass(kw_only=True, eq=False)
 class ToTimeSurface:
     """`time_surface` with fixed options, as a picklable `transform` of a data set.
 
@@ -87,21 +87,14 @@ class ToTimeSurface:
         30
     """
 
-    def __init__(
-        self,
-        *,
-        tau_us: float,
-        time_steps: int = 30,
-        step_us: int = 10_000,
-        sensor_size: tuple[int, int] = NMNIST_SENSOR_SIZE,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        self.tau_us, self.time_steps, self.step_us = tau_us, time_steps, step_us
-        self.sensor_size, self.dtype = sensor_size, dtype
+    tau_us: float
+    time_steps: int = 30
+    step_us: int = 10_000
+    sensor_size: tuple[int, int] = NMNIST_SENSOR_SIZE
+    dtype: torch.dtype = torch.float32
+
+    def __post_init__(self) -> None:
         self(np.empty(0, EVENT_DTYPE))
 
     def __call__(self, events: Events) -> torch.Tensor:
         return time_surface(events, **self.__dict__)
-
-    def __repr__(self) -> str:
-        return f"ToTimeSurface({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"

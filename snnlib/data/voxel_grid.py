@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 import numpy as np
 import torch
 
 from snnlib.data.checks import check_choice, check_int, check_sensor_size
-from snnlib.data.events import EVENT_DTYPE, Events, check_events
-from snnlib.data.frames import check_field
+from snnlib.data.events import EVENT_DTYPE, Events
+from snnlib.data.frames import columns_of
 from snnlib.vision.segment import segment_sum_dense
 
 Polarity = Literal["sign", "channels"]
@@ -58,15 +59,12 @@ def voxel_grid(
         >>> voxel_grid(events, 3, (1, 1)).flatten().tolist()
         [0.5, 0.5, 1.0]
     """
-    events = check_events("events", events)
     count = check_int("bins", bins, 1)
     height, width = check_sensor_size("sensor_size", sensor_size)
     check_choice("polarity", polarity, ("sign", "channels"))
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise TypeError(f"dtype must be a floating torch dtype, got {dtype!r}")
-    t, x, y, p = (events[field].astype(np.int64) for field in ("t", "x", "y", "p"))
-    for field, column, high in (("x", x, width - 1), ("y", y, height - 1), ("p", p, 1)):
-        check_field(field, column, high)
+    t, x, y, p = columns_of(events, (height, width), any_time=True)
     channels = 1 if polarity == "sign" else 2
     shape = (count, height, width) if polarity == "sign" else (count, 2, height, width)
     if t.size == 0:
@@ -84,6 +82,7 @@ def voxel_grid(
     return segment_sum_dense(weights, cells, count * channels * height * width).reshape(shape).to(dtype)
 
 
+@dataclass(eq=False)
 class ToVoxelGrid:
     """`voxel_grid` with fixed options, as a picklable `transform` of a data set.
 
@@ -96,20 +95,14 @@ class ToVoxelGrid:
         [[0, 1, 4, 3]]
     """
 
-    def __init__(
-        self,
-        bins: int,
-        sensor_size: tuple[int, int],
-        *,
-        polarity: Polarity = "sign",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        self.bins, self.sensor_size = bins, sensor_size
-        self.polarity, self.dtype = polarity, dtype
+    bins: int
+    sensor_size: tuple[int, int]
+    _: KW_ONLY
+    polarity: Polarity = "sign"
+    dtype: torch.dtype = torch.float32
+
+    def __post_init__(self) -> None:
         self(np.empty(0, EVENT_DTYPE))
 
     def __call__(self, events: Events) -> torch.Tensor:
         return voxel_grid(events, **self.__dict__)
-
-    def __repr__(self) -> str:
-        return f"ToVoxelGrid({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"

@@ -9,8 +9,8 @@ from typing import Any
 from snnlib.data.atomic import write_bytes_atomically
 from snnlib.data.checks import check_sensor_size
 from snnlib.data.events import Events, check_events
+from snnlib.data.formats.event_sink import Header
 from snnlib.data.formats.registry import check_options, format_to_write
-from snnlib.data.formats.room import Header
 
 
 def write(

@@ -37,6 +37,11 @@ class LayerActivity:
     dead: int
     saturated: int
 
+    def texts(self) -> tuple[str, str, str, str]:
+        """Neurons, rate, dead and saturated neurons, for a table."""
+        shares = (f"{count:,} ({count / self.neurons:.1%})" for count in (self.dead, self.saturated))
+        return f"{self.neurons:,}", f"{self.rate:.2%}", *shares  # type: ignore[return-value]
+
 
 class SpikeCounter:
     """Counts spikes per neuron of every spiking layer of a net, and of standalone neurons, where asked to.

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import typer
+from command import run
 
 import snnlib
 import snnlib_command
@@ -36,13 +37,6 @@ PICTURES = (
     ),
     *("raster.png", "rate_histograms.png", "rates_over_time.png", "spike_rates.png"),
 )
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    capture = capsys.readouterr()
-    return int(stop.value.code or 0), capture.out, capture.err
 
 
 def options(config: TrainConfig, **changes: object) -> list[str]:

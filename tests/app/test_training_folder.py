@@ -7,22 +7,15 @@ import warnings
 
 import numpy as np
 import pytest
+from command import run
 from event_files import random_events
 
 from snnlib import load
-from snnlib.app.cli import main
 from snnlib.app.errors import ConfigError
 from snnlib.app.kinds import KINDS
 from snnlib.app.training import TrainConfig
 from snnlib.app.training.data_module import EventData
 from snnlib.data import EventFolder, write
-
-
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    capture = capsys.readouterr()
-    return int(stop.value.code or 0), capture.out, capture.err
 
 
 def choose(root, **given):

@@ -2,16 +2,15 @@
 
 import csv
 import dataclasses
-import gzip
-import struct
 
 import numpy as np
 import pytest
 import torch
+from command import run
 from PIL import Image
+from small_sets import squares, write_mnist
 
 from snnlib import load
-from snnlib.app.cli import main
 from snnlib.app.errors import ConfigError
 from snnlib.app.recipes import RECIPES
 from snnlib.app.training.classifier import SpikingClassifier
@@ -23,33 +22,9 @@ from snnlib.data import ImageFolder
 SMALL = ("--epochs", 6, "--batch-size", 10, "--threads", 1, "--lr", "2e-2", "--warmup-epochs", 0)
 
 
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    capture = capsys.readouterr()
-    return int(stop.value.code or 0), capture.out, capture.err
-
-
-def _digits(count):
-    """Class k is a bright square in a place of its own."""
-    rng = np.random.default_rng(0)
-    labels = (np.arange(count) % 10).astype(np.uint8)
-    images = rng.integers(0, 60, (count, 28, 28)).astype(np.uint8)
-    for image, label in zip(images, labels, strict=True):
-        row, column = divmod(int(label), 4)
-        image[9 * row : 9 * row + 7, 7 * column : 7 * column + 6] = 250
-    return images, labels
-
-
 @pytest.fixture(scope="module")
 def mnist(tmp_path_factory):
-    root = tmp_path_factory.mktemp("mnist")
-    for part, count in (("train", 240), ("t10k", 40)):
-        for kind, array in zip(("images", "labels"), _digits(count), strict=True):
-            head = struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape)
-            path = root / f"{part}-{kind}-idx{array.ndim}-ubyte.gz"
-            path.write_bytes(gzip.compress(head + array.tobytes()))
-    return root
+    return write_mnist(tmp_path_factory.mktemp("mnist"), 240, 40)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +58,7 @@ def test_mnist_from_the_files_to_a_prediction(mnist, tmp_path, capsys):
     code, out, _ = run(capsys, "profile", folder, "--samples", 4)
     assert code == 0
     # A picture, larger and in colour; what `load` gives reads it in the same way.
-    image = _digits(10)[0][7]
+    image = squares(10)[0][7]
     Image.fromarray(image).resize((56, 56)).convert("RGB").save(tmp_path / "seven.png")
     (tmp_path / "broken.png").write_bytes(b"\x89PNG")
     code, out, err = run(capsys, "predict", folder, tmp_path / "seven.png", tmp_path / "broken.png")
@@ -122,7 +97,7 @@ def test_pictures_are_held_out_as_the_folder_does(pictures):
     data = EventData(config, progress=False)
     data.setup("fit")
     for split, own in (("train", data.train_set), ("val", data.val_set), ("test", data.test_set)):
-        assert own._samples.files == ImageFolder(pictures, split, size=(20, 20)).files
+        assert own.dataset.files == ImageFolder(pictures, split, size=(20, 20)).files
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -2,14 +2,14 @@
 
 import csv
 import dataclasses
-import wave
 
 import numpy as np
 import pytest
 import torch
+from command import run
+from small_sets import write_wav
 
 from snnlib import load
-from snnlib.app.cli import main
 from snnlib.app.errors import ConfigError
 from snnlib.app.training import RunFolder, TrainConfig
 from snnlib.app.training.data_module import EventData
@@ -19,13 +19,6 @@ from snnlib.app.training.run import train_run
 from snnlib.data import ECG, EventFileError
 
 BANDS = 6
-
-
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    capture = capsys.readouterr()
-    return int(stop.value.code or 0), capture.out, capture.err
 
 
 @pytest.fixture(scope="module")
@@ -155,9 +148,7 @@ def test_sound_is_heard_by_a_cochlea(tmp_path):
         for number in range(6):
             pitch = 400 * (1 + 4 * (number % 2)) + shift
             sound = np.sin(2 * np.pi * pitch * np.arange(rng.integers(800, 1600)) / 8000)
-            with wave.open(str(root / f"{number % 2}_{speaker}_{number}.wav"), "wb") as file:
-                file.setparams((1, 2, 8000, 0, "NONE", ""))
-                file.writeframes((20_000 * sound).astype("<i2").tobytes())
+            write_wav(root / f"{number % 2}_{speaker}_{number}.wav", 20_000 * sound)
     settings = {**SETTINGS, "data": "spoken-digits", "net": "16R-10", "channels": 12, "val_split": 0.0}
     config = TrainConfig(
         root=str(root),
@@ -175,9 +166,7 @@ def test_sound_is_heard_by_a_cochlea(tmp_path):
     for number in range(2):
         file = root / f"{number}_cleo_{number}.wav"
         assert predictor.names_of(predictor.scores(file)[0])[0] == str(number)
-    with wave.open(str(tmp_path / "fast.wav"), "wb") as file:
-        file.setparams((1, 2, 44100, 0, "NONE", ""))
-        file.writeframes(bytes(200))
+    write_wav(tmp_path / "fast.wav", [0] * 100, 44100)
     with pytest.raises(EventFileError, match=r"fast\.wav: expected 8000 samples a second, found 44100"):
         predictor.scores(tmp_path / "fast.wav")
 
@@ -239,12 +228,7 @@ def test_nets_that_do_not_fit(shd, capsys, tmp_path):
 
 
 def test_the_command_takes_trained_nets_that_classify_whole_files(tmp_path, capsys):
-    t = np.arange(8000) / 8000
-    with wave.open(str(tmp_path / "tone.wav"), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(8000)
-        file.writeframes((8000 * np.sin(2 * np.pi * 500 * t)).astype("<i2").tobytes())
+    write_wav(tmp_path / "tone.wav", 8000 * np.sin(2 * np.pi * 500 * np.arange(8000) / 8000))
     code, out, _ = run(capsys, "predict", "spoken-digits", tmp_path / "tone.wav")
     assert code == 0
     assert out.splitlines()[1].split("\t")[1] in "0123456789"

@@ -260,7 +260,7 @@ def test_transformed():
     data = Transformed([(1, "a"), (2, "b")], lambda number: number + 1, lambda number: number * 10)
     assert len(data) == 2 and list(data) == [(20, "a"), (30, "b")]
     assert repr(Transformed([(1, 2)], ToFrames())).startswith("Transformed([(1, 2)], ToFrames(")
-    with pytest.raises(TypeError, match="dataset must have __len__ and __getitem__, got int"):
+    with pytest.raises(TypeError, match="dataset: expected __len__ and __getitem__, got int"):
         Transformed(3)
     with pytest.raises(TypeError, match="transforms must be callable, got 7"):
         Transformed([], ToFrames(), 7)

@@ -1,26 +1,19 @@
 """`snnlib data info`, `convert` and `show`."""
 
+from functools import partial
+
 import numpy as np
 import pytest
+from command import run
 from event_files import random_events
 from PIL import Image
 
-from snnlib.app.cli import main
 from snnlib.data import read, write
 
 
 @pytest.fixture
 def command(capsys):
-    def run(*arguments):
-        code = 0
-        try:
-            main(["data", *map(str, arguments)])
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return partial(run, capsys, "data")
 
 
 @pytest.fixture

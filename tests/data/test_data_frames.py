@@ -193,7 +193,7 @@ def test_cache_preload_and_copies(capsys):
 def test_cache_refuses(samples, error, text):
     with pytest.raises(error, match=text):
         FrameCache(samples, preload=True, progress=False)
-    with pytest.raises(TypeError, match="dataset must have __len__"):
+    with pytest.raises(TypeError, match="dataset: expected __len__"):
         FrameCache(3)
-    with pytest.raises(IndexError, match=r"index must be in -1\.\.0, got 1"):
+    with pytest.raises(IndexError, match=r"index: expected -1..0, got 1"):
         FrameCache(samples[:1])[1]

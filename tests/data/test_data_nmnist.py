@@ -149,7 +149,7 @@ def test_missing_root(tmp_path, folders):
 
 def test_damaged_recording_is_named(folders):
     (folders / "Train/0/00001.bin").write_bytes(recording(1)[:-1])
-    with pytest.raises(EventFileError, match=r"00001\.bin: truncated at byte offset 5"):
+    with pytest.raises(EventFileError, match=r"00001\.bin: byte offset 5: truncated"):
         NMNIST(folders)[0]
     with pytest.warns(UserWarning, match="4 bytes were left out"):
         assert len(NMNIST(folders, strict=False)[0][0]) == 1
@@ -176,9 +176,9 @@ def test_damaged_zip_member_is_named(tmp_path):
 def test_transforms_and_index_errors(folders):
     data = NMNIST(folders, transform=len, target_transform=str)
     assert data[2] == (2, "4")
-    with pytest.raises(IndexError, match=r"index must be in -4..3, got 4"):
+    with pytest.raises(IndexError, match=r"index: expected -4..3, got 4"):
         data[4]
-    with pytest.raises(TypeError, match="transform must be callable or None, got 3"):
+    with pytest.raises(TypeError, match="transform: expected a callable or None, got 3"):
         NMNIST(folders, transform=3)
 
 

@@ -3,7 +3,6 @@
 import os
 import pickle
 import shutil
-import wave
 import zipfile
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from event_files import encoded, random_events
+from small_sets import write_wav
 
 from snnlib.data import (
     ASLDVS,
@@ -317,21 +317,13 @@ def test_ecg(tmp_path):
         ECG(tmp_path / "none")
 
 
-def put_wave(path, values, rate=8000):
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        file.writeframes(np.array(values, "<i2").tobytes())
-
-
 def test_spoken_digits(tmp_path):
     folder = tmp_path / "recordings"
     folder.mkdir()
     for digit in range(3):
         for speaker in ("anna", "bert", "cleo"):
             for number in range(2):
-                put_wave(folder / f"{digit}_{speaker}_{number}.wav", [digit, -32768, 16384])
+                write_wav(folder / f"{digit}_{speaker}_{number}.wav", [digit, -32768, 16384])
     assert sizes(SpokenDigits, tmp_path) == [6, 6, 6]
     test = SpokenDigits(tmp_path, "test")
     assert (
@@ -352,7 +344,7 @@ def test_spoken_digits(tmp_path):
         for path in folder.iterdir():
             archive.write(path, f"recordings/{path.name}")
     assert torch.equal(SpokenDigits(tmp_path / "copy.zip", "test")[4][0], waveform)
-    put_wave(folder / "2_cleo_0.wav", [1], rate=16000)
+    write_wav(folder / "2_cleo_0.wav", [1], rate=16000)
     with pytest.raises(EventFileError, match="expected 8000 samples a second, found 16000"):
         SpokenDigits(tmp_path, "test")[4]
     (folder / "2_cleo_0.wav").write_bytes(b"RIFF")

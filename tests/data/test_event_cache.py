@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from command import run
 from event_files import random_events
 
-from snnlib.app.cli import main
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_module import EventData
 from snnlib.data import NMNIST, EventCache, EventFolder, FrameCache, ToFrames, as_events, write
@@ -166,13 +166,9 @@ def test_what_cannot_be_cached(folder, tmp_path):
         PackedEvents(tmp_path / "other.events")
 
 
-def run(capsys, *arguments):
-    code = 0
-    try:
-        main(["data", "check", *map(str, arguments)])
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    return code, "".join(capsys.readouterr())
+def check(capsys, *arguments):
+    code, out, err = run(capsys, "data", "check", *arguments)
+    return code, out + err
 
 
 @pytest.mark.parametrize(
@@ -199,7 +195,7 @@ def test_a_damaged_head_is_refused(tmp_path, first, last, new):
 
 def test_check_compares_caches_with_files(folder, capsys):
     cache = EventCache(EventFolder(folder, None), progress=False)
-    code, said = run(capsys, folder)
+    code, said = check(capsys, folder)
     assert code == 0 and "4 recordings of 2 classes read" in said and "4 recordings, all as they were" in said
     # Changed, but of the same size and time: only a comparison byte for byte finds it.
     path = folder / "clap" / "b.dat"
@@ -210,7 +206,7 @@ def test_check_compares_caches_with_files(folder, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert EventCache(EventFolder(folder, None), progress=False).path == cache.path
-    code, said = run(capsys, folder)
+    code, said = check(capsys, folder)
     assert code == 1 and "1 recordings differ from what was cached (clap/b.dat); removed" in said
     assert not cache.path.exists()
     # A damaged block of the cache itself, and a damaged recording.
@@ -219,7 +215,7 @@ def test_check_compares_caches_with_files(folder, capsys):
     broken[60] ^= 1
     cache.path.write_bytes(broken)
     (folder / "wave" / "c.raw").write_bytes((folder / "wave" / "c.raw").read_bytes()[:-1])
-    code, said = run(capsys, folder)
+    code, said = check(capsys, folder)
     assert code == 1 and "2 recordings differ" in said and "c.raw: byte offset" in said
 
 
@@ -229,15 +225,15 @@ def test_check_of_nmnist_and_files(tmp_path, capsys):
         write(tmp_path / name, random_events(30, (34, 34), seed=len(name)), sensor_size=(34, 34))
     samples = NMNIST(tmp_path)
     assert_same(EventCache(samples, progress=False), samples)
-    code, said = run(capsys, tmp_path)
+    code, said = check(capsys, tmp_path)
     assert (
         code == 0 and "training set read" in said and "test set read" in said and "all as they were" in said
     )
     (tmp_path / "Test/5/00002.bin").write_bytes(b"abc")
-    code, said = run(capsys, tmp_path)
+    code, said = check(capsys, tmp_path)
     assert code == 1 and "00002.bin: truncated" in said
-    assert run(capsys, tmp_path / "Train/3/00001.bin")[0] == 0
-    assert run(capsys, tmp_path / "none")[0] == 2
+    assert check(capsys, tmp_path / "Train/3/00001.bin")[0] == 0
+    assert check(capsys, tmp_path / "none")[0] == 2
 
 
 def test_trainer_takes_it_where_frames_do_not_fit(tmp_path, monkeypatch):
@@ -247,7 +243,7 @@ def test_trainer_takes_it_where_frames_do_not_fit(tmp_path, monkeypatch):
     config = TrainConfig(data="nmnist", root=str(tmp_path))
     in_memory, cached = EventData(config, progress=False), EventData(config, progress=False)
     in_memory.setup("fit")
-    monkeypatch.setattr("snnlib.app.training.data_module._memory_bytes", lambda: 1.0)
+    monkeypatch.setattr("snnlib.app.kinds.base.memory_bytes", lambda: 1.0)
     # So little would be refused for the frames of a batch already.
     monkeypatch.setattr(EventData, "_check_batches", lambda *_: None)
     cached.setup("fit")

@@ -42,7 +42,7 @@ def test_a_folder_per_class_with_any_formats(root):
     expected["t"] -= expected["t"][0]
     events, label = samples[1]
     assert np.array_equal(events, expected) and label == 0
-    assert repr(samples).endswith("30 samples, 3 classes)")
+    assert repr(samples).endswith("30 recordings, 3 classes)")
 
 
 def test_splits_are_apart_complete_and_the_same_again(root):

@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 
 from snnlib.data import EVENT_DTYPE, EventFileError, read
+from snnlib.data.formats.event_sink import Header
 from snnlib.data.formats.registry import FORMATS
-from snnlib.data.formats.room import Header
 
 SIZES = {"aedat2": (180, 240), "nmnist": (34, 34)}
 WRITABLE = [name for name, item in FORMATS.items() if item.encode is not None]

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command import run
 from torch import Tensor, nn
 
 import snnlib
@@ -42,8 +43,5 @@ def single(node: Any, shape: tuple[int, ...]) -> Any:
 
 def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
     """Exit code of `snnlib nir`, and what it said."""
-    cli = pytest.importorskip("snnlib.app.cli", reason="the command needs snnlib[train]")
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["nir", *map(str, arguments)])
-    said = capsys.readouterr()
-    return int(stop.value.code or 0), said.out + said.err
+    code, out, err = run(capsys, "nir", *arguments)
+    return code, out + err

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from snnlib.app.kinds.base import Kind
-from snnlib.app.kinds.event_folder import EVENT_FOLDER
 from snnlib.app.kinds.events import EVENTS
-from snnlib.app.kinds.image_folder import IMAGE_FOLDER
+from snnlib.app.kinds.folders import EVENT_FOLDER, IMAGE_FOLDER
 from snnlib.app.kinds.images import IMAGES
 from snnlib.app.kinds.sequences import SEQUENCES
 

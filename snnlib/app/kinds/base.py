@@ -62,7 +62,9 @@ class Kind(ABC):
         name: what `--data` takes.
         help: the data, in the help of that option.
         folder: what `root` is the folder of; None where none is needed.
-        noun: what its files hold, in a line on the terminal.
+        noun: what its files hold.
+        place: where data lie, in a line on the terminal; settings and `noun` stand in braces.
+        sample: a sample there, of frames `[channels, height, width]`.
         has: what settings ask of data (`needs` of a setting).
         recipe: what `snnlib train` begins with where no recipe is named.
         changes: settings that differ from the recipe's.
@@ -75,6 +77,8 @@ class Kind(ABC):
     help: str
     folder: str | None = "data set"
     noun: str = "recordings"
+    place: str = "the {noun} ({data}) in {root}"
+    sample: str = "{time_steps} steps of {step_ms:g} ms, {channels} x {height} x {width} cells"
     has: frozenset[str] = frozenset()
     recipe: str = "digits"
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -93,10 +97,6 @@ class Kind(ABC):
     @abstractmethod
     def transform(self, config: TrainConfig, dtype: torch.dtype) -> Callable[[Any], Tensor]:
         """What makes a sequence for the net of a recording, of sound or of an image."""
-
-    @abstractmethod
-    def described(self, config: TrainConfig, facts: DataFacts) -> str:
-        """A sample in words."""
 
     @abstractmethod
     def reader(self, config: TrainConfig) -> Reader:
@@ -124,9 +124,11 @@ class Kind(ABC):
                 "root", f"expected {self.noun} of two classes or more, got {', '.join(classes)}"
             )
 
-    def place(self, config: TrainConfig) -> str:
-        """Which data are read, and where they lie."""
-        return f"the {self.noun} ({self.name}) in {config.root}"
+    def say(self, text: str, config: TrainConfig, facts: DataFacts) -> str:
+        """`place` or `sample` of a run."""
+        channels, height, width = facts.input_shape
+        values = {**vars(config), "noun": self.noun, "channels": channels, "height": height, "width": width}
+        return text.format(**values)
 
 
 def check_classes(found: Sequence[str], wanted: Sequence[str], root: str | None) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -91,11 +89,6 @@ class EventKind(Kind):
         """Frames of events."""
         return _frames(config, self.facts(config).input_shape[1:], dtype)
 
-    def described(self, config: TrainConfig, facts: DataFacts) -> str:
-        """Steps and cells."""
-        channels, height, width = facts.input_shape
-        return f"{config.time_steps} steps of {config.step_ms:g} ms, {channels} x {height} x {width} cells"
-
     def reader(self, config: TrainConfig) -> Reader:
         """Times as the file's format has them."""
         return reader_of(self.transform(config, torch.float32), config.reader_options)
@@ -120,23 +113,15 @@ def _frames(config: TrainConfig, size: tuple[int, int], dtype: torch.dtype) -> T
 def reader_of(transform: object, options: Sequence[str] | None = None, **reading: Any) -> Reader:
     """Returns what reads event files of any format for a transform, with options of their readers."""
     # A crop leaves out what is outside; without one that is an error.
-    reading["sensor_size"] = transform.sensor_size if isinstance(transform, ToFrames) else None
-    return partial(_events_of, own=ReaderOptions(read_options(options)), reading=reading)
-
-
-def _events_of(file: Path, own: ReaderOptions, reading: dict[str, Any]) -> tuple[Events, str]:
-    return read(file, strict=True, **{**reading, **own.of(file)})[0], ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Digits(EventKind):
-    def place(self, config: TrainConfig) -> str:
-        return "the embedded digits: handwritten digits before a simulated event camera, no download"
+    size = transform.sensor_size if isinstance(transform, ToFrames) else None
+    own, common = ReaderOptions(read_options(options)), {"strict": True, "sensor_size": size, **reading}
+    return lambda file: (read(file, **{**common, **own.of(file)}).events, "")
 
 
 EVENTS = (
-    _Digits(
+    EventKind(
         name="digits",
+        place="the embedded digits: handwritten digits before a simulated event camera, no download",
         help="the embedded digits, which need no download",
         folder=None,
         recordings=lambda config, split, progress: EventDigits(

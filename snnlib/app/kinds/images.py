@@ -10,50 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from snnlib.app.errors import ConfigError
-from snnlib.app.kinds.base import DataFacts, Kind, Reader, check_classes, fits_into_memory, naming
-from snnlib.data import MNIST, FashionMNIST, ImageFolder, ToSequence, read_image
+from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples, check_classes, fits_into_memory, naming
+from snnlib.app.setting import wrong
+from snnlib.data import MNIST, FashionMNIST, FrameCache, ImageFolder, ToSequence, read_image
 from snnlib.data.datasets.splits import Split
-from snnlib.data.progress import progress_bar
 
 if TYPE_CHECKING:
     from snnlib.app.training.config import TrainConfig
 
 # MNIST's digits are light on dark; a picture whose border is lighter than this is dark on light.
 _LIGHT = 128
-
-
-class Images(Dataset[tuple[Tensor, int]]):
-    """Images of a data set as frames of one step, uint8 `[1, C, H, W]`, and their labels.
-
-    Args:
-        samples: the data set.
-        keep: whether to keep the images in memory, all read at once.
-        progress: show a bar meanwhile.
-
-    Attributes:
-        targets: labels, int64 `[S]`.
-    """
-
-    def __init__(self, samples: MNIST | ImageFolder, *, keep: bool, progress: bool) -> None:
-        self._samples, self.targets = samples, samples.targets
-        self._kept = samples.images if isinstance(samples, MNIST) else None
-        if self._kept is None and keep:
-            with progress_bar(len(samples), "reading images", "image", progress) as done:
-                images = []
-                for number in range(len(samples)):
-                    images.append(samples[number][0])
-                    done()
-            self._kept = torch.stack(images)
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        image: Tensor = self._samples[index][0] if self._kept is None else self._kept[index]
-        return image.unsqueeze(0), int(self.targets[index])
 
 
 class CollateImages:
@@ -76,6 +43,7 @@ class ImageKind(Kind):
     """
 
     noun: str = "images"
+    sample: str = "{time_steps} steps of {channels} x {height} x {width} values ({encoding})"
     has: frozenset[str] = frozenset({"frames", "images"})
     dataset: type[MNIST] | None = None
 
@@ -103,15 +71,12 @@ class ImageKind(Kind):
         if config.encoding not in steps:
             return DataFacts(classes, shape)
         if config.time_steps != steps[config.encoding]:
-            raise ConfigError(
-                "time_steps",
-                f"expected {steps[config.encoding]} for the {config.encoding} of images of {width}x{height}, got "
-                f"{config.time_steps}",
-            )
+            of_images = f"for the {config.encoding} of images of {width}x{height}"
+            raise wrong(config, "time_steps", f"{steps[config.encoding]} {of_images}")
         return DataFacts(classes, (channels * width if config.encoding == "rows" else channels, 1, 1))
 
-    def open(self, config: TrainConfig, split: Split, progress: bool) -> Images:
-        """Images of the size and the classes that the net was made for."""
+    def open(self, config: TrainConfig, split: Split, progress: bool) -> Samples:
+        """Images of the size and the classes that the net was made for, as frames of one step `[1, C, H, W]`."""
         with naming("root"):
             samples, shape = self.images(config, split), self.image_shape(config)
             check_classes(samples.classes, self.classes(config), config.root)
@@ -120,8 +85,10 @@ class ImageKind(Kind):
                 raise ValueError(
                     f"expected images of {width}x{height} pixels, found {found[1]}x{found[0]} in {config.root}"
                 )
-            keep = fits_into_memory(len(samples) * channels * height * width)
-            return Images(samples, keep=keep, progress=progress)
+            samples.transform = _one_step
+            if isinstance(samples, MNIST) or not fits_into_memory(len(samples) * channels * height * width):
+                return samples
+            return FrameCache(samples, preload=True, progress=progress, dtype=torch.uint8)
 
     def transform(self, config: TrainConfig, dtype: torch.dtype) -> ToSequence:
         """Permuted pixels have one order in all runs."""
@@ -139,14 +106,13 @@ class ImageKind(Kind):
         """Images become sequences here."""
         return CollateImages(self.transform(config, torch.float32))
 
-    def described(self, config: TrainConfig, facts: DataFacts) -> str:
-        """Steps and values."""
-        channels, height, width = facts.input_shape
-        return f"{config.time_steps} steps of {channels} x {height} x {width} values ({config.encoding})"
-
     def reader(self, config: TrainConfig) -> Reader:
         """Pictures brought to the size of the images."""
         return partial(read_picture, shape=self.image_shape(config), light_on_dark=self.dataset is not None)
+
+
+def _one_step(image: Tensor) -> Tensor:
+    return image.unsqueeze(0)
 
 
 def read_picture(file: Path, shape: tuple[int, int, int], light_on_dark: bool) -> tuple[Tensor, str]:

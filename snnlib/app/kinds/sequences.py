@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import ConcatDataset, Dataset
 
 from snnlib.app.errors import ConfigError
 from snnlib.app.kinds.base import DataFacts, Kind, Reader, fits_into_memory, naming
@@ -38,7 +37,7 @@ class Sequences(Dataset[tuple[Tensor, Any]]):
     """
 
     def __init__(self, parts: Sequence[Any], *, keep: bool, progress: bool) -> None:
-        self._places = [(part, number) for part in parts for number in range(len(part))]
+        self._samples: ConcatDataset[Any] = ConcatDataset(parts)
         self._kept: list[tuple[Tensor, Any]] = []
         self.lengths: list[int] = []
         with progress_bar(len(self), "reading sequences", "sample", progress) as done:
@@ -50,14 +49,13 @@ class Sequences(Dataset[tuple[Tensor, Any]]):
                 done()
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._samples)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Any]:
         return self._kept[index] if self._kept else self._read(index)
 
     def _read(self, index: int) -> tuple[Tensor, Any]:
-        part, number = self._places[index]
-        sequence, label = part[number]
+        sequence, label = self._samples[index]
         return sequence.to(torch.uint8), label
 
 
@@ -70,6 +68,7 @@ class SequenceKind(Kind):
     """
 
     recipe: str = "spoken-digits"
+    sample: str = "steps of {step_ms:g} ms, {channels} channels"
     ragged: bool = True
     dataset: Callable[[str, Split, Callable[[Any], Tensor]], Any]
 
@@ -120,10 +119,6 @@ class SequenceKind(Kind):
         """With lengths."""
         return collate_ragged
 
-    def described(self, config: TrainConfig, facts: DataFacts) -> str:
-        """Channels, and how long a step is."""
-        return f"steps of {config.step_ms:g} ms, {facts.input_shape[0]} channels"
-
     def reader(self, config: TrainConfig) -> Reader:
         """Events whose column is the channel."""
         return reader_of(self.transform(config, torch.float32))
@@ -164,11 +159,7 @@ class _ECG(SequenceKind):
 
 def sound_reader(transform: SoundToSpikes) -> Reader:
     """Returns what reads WAV files for a cochlea."""
-    return partial(_sound_of, sample_rate=transform.cochlea.sample_rate)
-
-
-def _sound_of(file: Path, sample_rate: int) -> tuple[Tensor, str]:
-    return read_wav(file, sample_rate=sample_rate)[0], ""
+    return lambda file: (read_wav(file, sample_rate=transform.cochlea.sample_rate)[0], "")
 
 
 SEQUENCES = (

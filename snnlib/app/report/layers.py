@@ -23,16 +23,7 @@ def layer_table(net: nn.Module, activity: list[LayerActivity]) -> list[tuple[str
     rows = []
     for name in names:
         layer, module = firing.get(name), net.get_submodule(name)
-        numbers = (
-            ("", "", "", "")
-            if layer is None
-            else (
-                f"{layer.neurons:,}",
-                f"{layer.rate:.2%}",
-                f"{layer.dead:,} ({layer.dead / layer.neurons:.1%})",
-                f"{layer.saturated:,} ({layer.saturated / layer.neurons:.1%})",
-            )
-        )
+        numbers = ("", "", "", "") if layer is None else layer.texts()
         kind = type_before_parametrizations(module).__name__
         rows.append((name or "(net)", kind, f"{parameters.get(name, 0):,}", *numbers))
     neurons = sum(layer.neurons for layer in activity)

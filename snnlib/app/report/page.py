@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from snnlib.app.report.evaluation import Evaluation, evaluate
@@ -26,6 +24,7 @@ from snnlib.app.report.origin import origin
 from snnlib.app.report.results import results_of
 from snnlib.app.report.sample_figures import sample_sections
 from snnlib.app.report.section import Section
+from snnlib.app.visual.canvas import png_of
 from snnlib.data.atomic import write_bytes_atomically
 from snnlib.inspect.activity import LayerActivity
 from snnlib.inspect.gradcam import Occlusion
@@ -182,7 +181,7 @@ def report(
             f"by occlusion: {heat.occlusion}. {heat.verdict()}"
         )
         sections.append(Section("heat.png", "Evidence in the input", text, heat.figure))
-    images = {section.file: _png(section.figure) for section in sections}
+    images = {section.file: png_of(section.figure) for section in sections}
     page = _template().render(
         title=title,
         origin=origin(net, seed),
@@ -234,12 +233,6 @@ def _check_names(
             raise ValueError(f"neurons: expected indices in 0..{size - 1} for layer {name!r}, got {wrong[0]}")
     if target_layer is not None and target_layer not in dict(net.named_modules()):
         raise ValueError(f"target_layer: expected the name of a module of the net, got {target_layer!r}")
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()
 
 
 def _template() -> jinja2.Template:

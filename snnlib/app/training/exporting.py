@@ -17,7 +17,7 @@ from snnlib.app.training.data_module import EventData
 from snnlib.app.training.load import load_module
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.weights import Checkpoint
-from snnlib.exchange import compare_integers, export_c, export_onnx, to_integers, to_nir
+from snnlib.exchange import compare_integers, export_c, to_integers
 from snnlib.exchange.integers.report import IntegerReport
 
 
@@ -42,19 +42,12 @@ def export_run_to_c(
         ConfigError, CheckpointError: as in `load`.
         ValueError: a net that has no counterpart in integers.
     """
-    module, config, data = _opened(folder, checkpoint, root)
-    calibration, _ = _batch(config, data.train_set, samples[0])
-    integers = to_integers(module.net, calibration, **options)
-    frames, labels = _batch(config, data.test_set, None)
+    module, data = opened(folder, checkpoint, root)
+    integers = to_integers(module.net, batch_of(data, data.train_set, samples[0])[0], **options)
+    frames, labels = batch_of(data, data.test_set)
     report = compare_integers(module.net, integers, frames, labels, scores=module.objective.scores)
-    sizes = export_c(
-        integers,
-        out,
-        frames[:, : samples[1]],
-        binary=config.frames == "binary",
-        notes=_how_to_feed(config, module.facts.classes),
-    )
-    return report, sizes
+    notes, binary = _how_to_feed(data.config, data.facts.classes), data.config.frames == "binary"
+    return report, export_c(integers, out, frames[:, : samples[1]], binary=binary, notes=notes)
 
 
 def _how_to_feed(config: TrainConfig, classes: tuple[str, ...]) -> list[str]:
@@ -71,36 +64,12 @@ def _how_to_feed(config: TrainConfig, classes: tuple[str, ...]) -> list[str]:
     ]
 
 
-def run_to_nir(
-    folder: Path, checkpoint: Checkpoint, dt: float, options: dict[str, Any], root: Path | None
-) -> Any:
-    """The graph of a run's net.
+def opened(folder: Path, checkpoint: Checkpoint, root: Path | None) -> tuple[SpikingClassifier, EventData]:
+    """A run's net, and the data that it was trained and tested on.
 
     Raises:
-        ConfigError, CheckpointError: as in `load`.
-        ValueError: a net that has no counterpart in NIR.
+        ConfigError, CheckpointError: as in `load`; a net that takes no frames.
     """
-    module, config, data = _opened(folder, checkpoint, root)
-    frames, _ = _batch(config, data.test_set, 4)
-    return to_nir(module.net, dt, x=frames, **options)
-
-
-def export_run_to_onnx(folder: Path, out: Path, checkpoint: Checkpoint, root: Path | None) -> None:
-    """Write a run's net as an ONNX graph.
-
-    Raises:
-        ConfigError, CheckpointError: as in `load`.
-        ImportError: the package onnx is missing.
-        ValueError: a net that has no counterpart in a dense graph.
-    """
-    module, config, data = _opened(folder, checkpoint, root)
-    frames, _ = _batch(config, data.test_set, 1)
-    export_onnx(module.net, out, frames)
-
-
-def _opened(
-    folder: Path, checkpoint: Checkpoint, root: Path | None
-) -> tuple[SpikingClassifier, TrainConfig, EventData]:
     run, config = RunFolder.open(folder, "RUN_FOLDER")
     if "frames" not in config.kind.has:
         raise ConfigError("RUN_FOLDER", f"expected a net that takes frames, got one of {config.data}")
@@ -110,17 +79,13 @@ def _opened(
     module = load_module(config, run, checkpoint).float()
     data = EventData(config, False)
     data.setup("fit")
-    return module, config, data
+    return module, data
 
 
-def _batch(config: TrainConfig, samples: Dataset[Any], count: int | None) -> tuple[Tensor, Tensor]:
-    """Samples as one batch `[T, N, C, H, W]` of float32, and their labels."""
+def batch_of(data: EventData, samples: Dataset[Any], count: int | None = None) -> tuple[Tensor, Tensor]:
+    """Samples, evenly over all of them, as one batch `[T, N, C, H, W]` of float32, and their labels."""
     size = len(cast(Any, samples))
-    chosen = [samples[i] for i in _spread(size, size if count is None else min(count, size))]
-    frames, labels = config.kind.collate(config)(chosen)
+    count = size if count is None else min(count, size)
+    chosen = [samples[number * size // count] for number in range(count)]
+    frames, labels = data.kind.collate(data.config)(chosen)
     return frames.float(), torch.as_tensor(labels)
-
-
-def _spread(size: int, count: int) -> list[int]:
-    """Indices over all samples, which may be sorted by class."""
-    return [number * size // count for number in range(count)]

@@ -55,10 +55,11 @@ class History(pl.Callback):
         assert isinstance(module, SpikingClassifier)
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         config, facts, threads = module.config, module.facts, torch.get_num_threads()
+        kind = config.kind
         held = "" if data.val_set is None else f", {len(data.val_set)} validation"
         self.show(
             f"data: {len(data.train_set)} training{held} and {len(data.test_set)} test samples of "
-            f"{len(facts.classes)} classes; a sample: {config.kind.described(config, facts)}"
+            f"{len(facts.classes)} classes; a sample: {kind.say(kind.sample, config, facts)}"
         )
         self.show(
             f"net: {config.net} with {sum(weight.numel() for weight in module.parameters()):,} weights "

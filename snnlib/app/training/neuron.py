@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from snnlib import neurons, surrogate
-from snnlib.app.errors import ConfigError
+from snnlib.app.setting import wrong
 from snnlib.neurons.surrogate import Surrogate
 
 if TYPE_CHECKING:
@@ -73,9 +73,7 @@ def build_recurrent_neuron(config: NetSettings, size: int) -> neurons.Neuron:
         omega, offset = torch.empty(size).uniform_(*_BRF_OMEGA), torch.empty(size).uniform_(*_BRF_OFFSET)
         return neurons.BRF(omega, offset)
     if config.surrogate not in ("triangle", "rectangle"):
-        raise ConfigError(
-            "surrogate", f"expected triangle or rectangle for recurrent layers, got {config.surrogate!r}"
-        )
+        raise wrong(config, "surrogate", "triangle or rectangle for recurrent layers")
     shape = surrogate.Triangle if config.surrogate == "triangle" else surrogate.Rectangle
     bump, tau = shape(config.surrogate_width, _RECURRENT_PEAK), config.tau
 
@@ -106,6 +104,4 @@ def build_recurrent_neuron(config: NetSettings, size: int) -> neurons.Neuron:
         return neurons.bound_(
             adlif, tau_m=bounds(0.3, 60), tau_a=bounds(2, 200), a=(0.01, 1.0), b=(0.01, 2.0)
         )
-    raise ConfigError(
-        "neuron", f"expected lif, cubalif, adlif or brf for recurrent layers, got {config.neuron!r}"
-    )
+    raise wrong(config, "neuron", "lif, cubalif, adlif or brf for recurrent layers")

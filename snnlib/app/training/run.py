@@ -95,7 +95,7 @@ def train_run(
             checkup = Checkup(module.net, tqdm.write)
             history = History(run.metrics, tqdm.write, checkup)
             trainer = build_trainer(config, run, history, checkup, StopWhenDiverged(tqdm.write))
-            _say(f"reading {config.kind.place(config)}")
+            _say(f"reading {data.kind.say(data.kind.place, config, data.facts)}")
             data.setup("fit")
             _say_of_data(config, data)
             if checkpoint is None and config.init_from is not None:

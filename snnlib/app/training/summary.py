@@ -59,20 +59,6 @@ def _best_epoch(rows: list[Row]) -> dict[str, str]:
     }
 
 
-def layer_rows(test: TestResult) -> list[tuple[str, ...]]:
-    """One row of texts per layer, in `LAYER_COLUMNS`."""
-    return [
-        (
-            layer.name,
-            f"{layer.neurons}",
-            f"{layer.rate:.2%}",
-            f"{layer.dead} ({layer.dead / layer.neurons:.1%})",
-            f"{layer.saturated} ({layer.saturated / layer.neurons:.1%})",
-        )
-        for layer in test.layers
-    ]
-
-
 def print_summary(facts: dict[str, str], test: TestResult, console: Console) -> None:
     """Facts and layers as tables; plain text where the console is no terminal."""
     table = Table(title="Result", title_justify="left", show_header=False, box=None, pad_edge=False)
@@ -86,8 +72,8 @@ def print_summary(facts: dict[str, str], test: TestResult, console: Console) -> 
     layers = Table(*LAYER_COLUMNS[:1], title="Layers", title_justify="left", box=None, pad_edge=False)
     for name in LAYER_COLUMNS[1:]:
         layers.add_column(name, justify="right")
-    for row in layer_rows(test):
-        layers.add_row(*row)
+    for layer in test.layers:
+        layers.add_row(layer.name, *layer.texts())
     console.print(layers)
     console.print(LAYER_NOTE, style="dim")
     _warn_of_sick_layers(test, console)

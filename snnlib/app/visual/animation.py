@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 from torch import Tensor
 
-from snnlib.app.visual.canvas import INK, new_figure
+from snnlib.app.visual.canvas import INK, animated, check_some, heading, new_figure
 from snnlib.app.visual.heat import check_maps, draw_heat, heat_bar
 from snnlib.data.atomic import write_bytes_atomically
 
@@ -35,25 +34,17 @@ def heat_animation(
     check_maps(frames, maps)
     limit = float(maps.max())
     figure = new_figure(3.0, 3.0)
-    canvas = FigureCanvasAgg(figure)
     figure.suptitle(title, color=INK, fontsize=11, x=0.01, ha="left")
     axes = figure.add_subplot()
-    pictures = []
-    for step in range(len(frames)):
+
+    def draw(step: int) -> None:
         axes.clear()
         heat = draw_heat(axes, frames[step : step + 1], maps[step], limit)
-        axes.set_title(
-            f"{step * step_ms:g} to {(step + 1) * step_ms:g} ms", fontsize=9, color=INK, loc="left"
-        )
+        heading(axes, f"{step * step_ms:g} to {(step + 1) * step_ms:g} ms", 9)
         if step == 0:
             heat_bar(figure, heat, axes, limit)
-        canvas.draw()  # type: ignore[no-untyped-call]
-        # Laid out once: axes that move with the width of a number would jump, and it takes time.
-        figure.set_layout_engine("none")
-        pixels = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
-        # `convert` copies: the next step draws into the same memory.
-        pictures.append(Image.frombuffer("RGBA", canvas.get_width_height(), pixels).convert("RGB"))
-    return pictures
+
+    return animated(figure, draw, len(frames))
 
 
 def save_gif(pictures: list[Image.Image], path: Path, *, frame_ms: int = 150) -> None:
@@ -67,8 +58,7 @@ def save_gif(pictures: list[Image.Image], path: Path, *, frame_ms: int = 150) ->
     Raises:
         ValueError: no pictures.
     """
-    if not pictures:
-        raise ValueError("pictures: expected at least one, got none")
+    check_some("pictures", "", pictures)
     width, height = pictures[0].size
     column = Image.new("RGB", (width, height * len(pictures)))
     for number, picture in enumerate(pictures):

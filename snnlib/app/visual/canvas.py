@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Sized
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from PIL import Image
 
 from snnlib.data.atomic import write_bytes_atomically
 
@@ -16,6 +18,8 @@ from snnlib.data.atomic import write_bytes_atomically
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 INK = "#222222"
 FAINT = "#BBBBBB"
+# Panels in a row.
+_COLUMNS = 3
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -23,6 +27,58 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), dpi=120, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
+
+
+def grid_of_panels(count: int, width: float, height: float, title: str) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels of a size in inches, three in a row."""
+    columns = min(count, _COLUMNS)
+    rows = -(-count // columns)
+    figure = new_figure(max(width * columns + 0.6, 5.0), height * rows + 0.5)
+    figure.suptitle(title, color=INK)
+    panels: list[Axes] = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
+    for axes in panels[count:]:
+        axes.axis("off")
+    return figure, panels[:count]
+
+
+def column_of_panels(count: int, width: float, height: float, title: str) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels below each other, which share their time axis."""
+    figure = new_figure(width, height * count + 0.8)
+    figure.suptitle(title, color=INK)
+    return figure, figure.subplots(count, 1, squeeze=False, sharex=True)[:, 0].tolist()
+
+
+def animated(figure: Figure, draw: Callable[[int], object], count: int) -> list[Image.Image]:
+    """Pictures of a figure as `draw(number)` leaves it, one after the other."""
+    canvas = FigureCanvasAgg(figure)
+    pictures = []
+    for number in range(count):
+        draw(number)
+        canvas.draw()  # type: ignore[no-untyped-call]
+        # Laid out once: axes that move with the width of a number would jump, and it takes time.
+        figure.set_layout_engine("none")
+        pixels = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
+        # `convert` copies: the next picture is drawn into the same memory.
+        pictures.append(Image.frombuffer("RGBA", canvas.get_width_height(), pixels).convert("RGB"))
+    return pictures
+
+
+def check_some(name: str, what: str, values: Sized) -> None:
+    """Raise ValueError where there is nothing to draw."""
+    if not len(values):
+        raise ValueError(f"{name}: expected at least one{what and f' {what}'}, got none")
+
+
+def heading(axes: Axes, text: str, size: float = 10, colour: str = INK) -> None:
+    """Write a panel's title above its left end."""
+    axes.set_title(text, fontsize=size, color=colour, loc="left")
+
+
+def as_picture(axes: Axes) -> None:
+    """Leave out numbers at the sides of a picture."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[:].set_color(FAINT)
 
 
 def time_unit(step_ms: float | None) -> tuple[float, str]:
@@ -52,8 +108,13 @@ def tidy(axes: Axes) -> Axes:
     return axes
 
 
-def save_png(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, whole or not at all."""
+def png_of(figure: Figure) -> bytes:
+    """A figure as a PNG file."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
-    write_bytes_atomically(path, buffer.getvalue())
+    return buffer.getvalue()
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, whole or not at all."""
+    write_bytes_atomically(path, png_of(figure))

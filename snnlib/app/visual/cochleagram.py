@@ -6,7 +6,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from snnlib.app.visual.canvas import INK, PALETTE, new_figure, tidy
+from snnlib.app.visual.canvas import INK, PALETTE, heading, new_figure, tidy
 from snnlib.data.cochlea import Cochlea
 
 # Marks on the axis of frequencies.
@@ -50,7 +50,7 @@ def cochleagram(waveform: Tensor, cochlea: Cochlea, *, title: str = "Cochleagram
         interpolation="nearest",
         extent=(0, last, -0.5, cochlea.channels - 0.5),
     )
-    shown.set_title("level of each channel", fontsize=10, color=INK, loc="left")
+    heading(shown, "level of each channel")
     tidy(spikes).scatter(
         events["t"] / 1e6,
         events["x"],
@@ -59,9 +59,7 @@ def cochleagram(waveform: Tensor, cochlea: Cochlea, *, title: str = "Cochleagram
         color=PALETTE[0],
         linewidths=1.0,
     )
-    spikes.set_title(
-        f"{len(events):,} spikes of {cochlea.channels} channels", fontsize=10, color=INK, loc="left"
-    )
+    heading(spikes, f"{len(events):,} spikes of {cochlea.channels} channels")
     marks = [mark for mark in _MARKS_HZ if cochlea.low_hz <= mark <= cochlea.high_hz]
     nearest = [int((cochlea.frequencies - mark).abs().argmin()) for mark in marks]
     for axes in (shown, spikes):

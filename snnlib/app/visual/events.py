@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, stretch
+from snnlib.app.visual.canvas import INK, PALETTE, as_picture, heading, new_figure, stretch
 
 # Brighter and darker: the palette's orange and blue.
 ON_COLOUR, OFF_COLOUR = PALETTE[1], PALETTE[0]
@@ -47,8 +47,6 @@ def draw_accumulated(axes: list[Axes], frames: Tensor, step_ms: float | None) ->
         balance = part.sum(0)[1] - part.sum(0)[0]
         limit = max(float(balance.abs().max()), 1.0)
         shown.imshow(balance.numpy(), cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
-        shown.set_title(stretch(start, start + len(part), step_ms), fontsize=9, color=INK, loc="left")
-        shown.set_xticks([])
-        shown.set_yticks([])
-        shown.spines[:].set_color(FAINT)
+        heading(shown, stretch(start, start + len(part), step_ms), 9)
+        as_picture(shown)
         start += len(part)

@@ -10,7 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_rgba_array
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, stretch
+from snnlib.app.visual.canvas import INK, PALETTE, as_picture, check_some, heading, new_figure, stretch
 
 # White where there is nothing, then darker and darker, so that grey prints keep the order.
 _HEAT = LinearSegmentedColormap.from_list("heat", ["white", "#FFD27F", PALETTE[1], "#6B1500"])
@@ -45,8 +45,7 @@ def heat_strips(
     >>> [axes.get_title(loc="left") for axes in figure.axes[:3]]
     ['0 to 30 ms', '30 to 60 ms', 'whole sample']
     """
-    if not samples:
-        raise ValueError("samples: expected at least one, got none")
+    check_some("samples", "", samples)
     for _, frames, maps in samples:
         check_maps(frames, maps)
         if not 1 <= parts <= len(frames):
@@ -54,19 +53,19 @@ def heat_strips(
     figure = new_figure(2.0 * (parts + 1) + 0.9, 2.4 * len(samples) + 0.8)
     figure.suptitle(title, color=INK, fontsize=13)
     rows = figure.subfigures(len(samples), 1, squeeze=False)[:, 0]
-    for row, (heading, frames, maps) in zip(rows, samples, strict=True):
-        row.suptitle(heading, color=INK, fontsize=11, x=0.01, ha="left")
+    for row, (name, frames, maps) in zip(rows, samples, strict=True):
+        row.suptitle(name, color=INK, fontsize=11, x=0.01, ha="left")
         axes = row.subplots(1, parts + 1, squeeze=False)[0].tolist()
         heats = [part.double().mean(0) for part in maps.tensor_split(parts)]
         limit = max(float(heat.max()) for heat in heats)
         start = 0
         for shown, events, heat in zip(axes, frames.tensor_split(parts), heats, strict=False):
             image = draw_heat(shown, events, heat, limit)
-            shown.set_title(stretch(start, start + len(events), step_ms), fontsize=9, color=INK, loc="left")
+            heading(shown, stretch(start, start + len(events), step_ms), 9)
             start += len(events)
         whole = maps.double().mean(0)
         draw_heat(axes[-1], frames, whole, float(whole.max()))
-        axes[-1].set_title("whole sample", fontsize=9, color=INK, loc="left")
+        heading(axes[-1], "whole sample", 9)
         heat_bar(row, image, axes, limit)
     return figure
 
@@ -88,9 +87,7 @@ def draw_heat(axes: Axes, events: Tensor, heat: Tensor, limit: float) -> Any:
     # Dots leave the heat of their pixel visible around them; pixels with few events, such as noise, are fainter.
     strength = (counts[rows, columns] / counts.max().clamp(min=1)).sqrt()
     axes.scatter(columns, rows, s=_DOT, color=to_rgba_array(INK, strength.numpy()), marker="s", linewidths=0)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.spines[:].set_color(FAINT)
+    as_picture(axes)
     return image
 
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from torch import Tensor
 
-from snnlib.app.visual.canvas import INK, PALETTE, new_figure, span_time, tidy, time_unit
+from snnlib.app.visual.canvas import INK, PALETTE, check_some, heading, new_figure, span_time, tidy, time_unit
 
 
 def labels_over_time(
@@ -40,8 +40,7 @@ def labels_over_time(
     >>> figure.axes[0].get_xlabel(), [text.get_text() for text in figure.legends[0].get_texts()]
     ('time step', ['rest', 'wave'])
     """
-    if not rows:
-        raise ValueError("rows: expected at least one sequence, got none")
+    check_some("rows", "sequence", rows)
     length, unit = time_unit(step_ms)
     few = len(classes) <= len(PALETTE)
     colours = PALETTE[: len(classes)] if few else colormaps["hsv"](np.linspace(0, 0.95, len(classes)))
@@ -72,7 +71,7 @@ def labels_over_time(
         axes.set_yticks([0.5, 1.5], ["true", "predicted"], fontsize=8)
         axes.tick_params(axis="y", length=0)
         right = float((bands[0] == bands[1])[known].mean()) if known.any() else float("nan")
-        axes.set_title(f"{name}: {right:.1%} of the labelled steps right", fontsize=10, color=INK, loc="left")
+        heading(axes, f"{name}: {right:.1%} of the labelled steps right")
     panels[-1].set_xlabel(unit)
     keys = [Patch(color=colour, label=name) for colour, name in zip(colours, classes, strict=True)]
     figure.legend(

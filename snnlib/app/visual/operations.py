@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy
+from snnlib.app.visual.canvas import FAINT, INK, PALETTE, check_some, new_figure, tidy
 
 _PARTS = ("dense products", "accumulations", "multiplications")
 
@@ -29,8 +29,7 @@ def operations(
     >>> operations({"fc1": (100.0, 0.0, 4000.0)}).axes[0].get_xlabel()
     'operations per sample'
     """
-    if not layers:
-        raise ValueError("layers: expected at least one layer, got none")
+    check_some("layers", "layer", layers)
     figure = new_figure(8.5, 0.45 * len(layers) + 1.4)
     axes = tidy(figure.subplots())
     style: dict[str, Any] = {"linestyle": "none", "markersize": 9, "clip_on": False}

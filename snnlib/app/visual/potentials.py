@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, span_time, tidy, time_unit
+from snnlib.app.visual.canvas import (
+    FAINT,
+    PALETTE,
+    check_some,
+    column_of_panels,
+    heading,
+    span_time,
+    tidy,
+    time_unit,
+)
 
 
 def membrane_potentials(
@@ -32,12 +41,9 @@ def membrane_potentials(
     >>> membrane_potentials({"fc1": {"neuron 0": (u, u >= 1)}}).axes[0].get_ylabel()
     'potential / threshold'
     """
-    if not layers:
-        raise ValueError("layers: expected at least one, got none")
+    check_some("layers", "", layers)
     length, unit = time_unit(step_ms)
-    figure = new_figure(9.5, 2.1 * len(layers) + 0.8)
-    figure.suptitle(title, color=INK)
-    panels = figure.subplots(len(layers), 1, squeeze=False, sharex=True)[:, 0]
+    figure, panels = column_of_panels(len(layers), 9.5, 2.1, title)
     for axes, (name, neurons) in zip(panels, layers.items(), strict=True):
         tidy(axes).axhline(1, color=FAINT, linestyle="--", zorder=0)
         steps, highest = 0, 1.0
@@ -55,7 +61,7 @@ def membrane_potentials(
         # The marks have the part above the curves to themselves.
         axes.set_ylim(low, highest + (highest - low) * (0.1 + 0.09 * len(neurons)))
         axes.set_ylabel("potential / threshold", fontsize=9)
-        axes.set_title(name, fontsize=10, color=INK, loc="left")
+        heading(axes, name)
         axes.legend(
             frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, borderpad=0.1
         )

@@ -11,7 +11,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, span_time, tidy, time_unit
+from snnlib.app.visual.canvas import (
+    FAINT,
+    INK,
+    PALETTE,
+    check_some,
+    heading,
+    new_figure,
+    span_time,
+    tidy,
+    time_unit,
+)
 from snnlib.app.visual.events import draw_accumulated
 
 # Up to this many neurons get a row each with its name; more are drawn as a cloud.
@@ -58,8 +68,7 @@ def raster(
     >>> [axes.get_xlabel() for axes in figure.axes if axes.get_xlabel()]
     ['time (ms)', 'output spikes']
     """
-    if not sequences:
-        raise ValueError("sequences: expected at least one layer, got none")
+    check_some("sequences", "layer", sequences)
     layers = list(sequences.items())
     first, output = layers[0][1], layers[-1][1] if potentials is None else None
     has_pictures = first.dim() == 4 and first.shape[1] == 2
@@ -82,7 +91,7 @@ def raster(
             bars = _draw_scores(figure.add_subplot(grid[number, 1]), counts, classes, label, colour, decides)
             bars.set_xlabel("output spikes")
             if decides:
-                bars.set_title("most spikes decide", fontsize=10, color=INK, loc="left")
+                heading(bars, "most spikes decide")
         else:
             spikes = sequence != 0
             _write(
@@ -101,7 +110,7 @@ def raster(
         bars.set_xlabel("share of the steps" if every_step else "mean output potential")
         if decides:
             how = "highest of a step decides" if every_step else "highest mean decides"
-            bars.set_title(how, fontsize=10, color=INK, loc="left")
+            heading(bars, how)
     return figure
 
 
@@ -116,12 +125,8 @@ def _draw_potentials(
     span_time(axes, len(potentials), step_ms)
     axes.set_xlabel(unit)
     axes.set_ylabel("potential")
-    axes.set_title(
-        "output: membrane potentials" + ("" if best is None else ", those of the answer in colour"),
-        fontsize=11,
-        color=colour,
-        loc="left",
-    )
+    answer_shown = "" if best is None else ", those of the answer in colour"
+    heading(axes, f"output: membrane potentials{answer_shown}", 11, colour)
 
 
 def _draw_spikes(axes: Axes, name: str, sequence: Tensor, step_ms: float | None, colour: str) -> None:
@@ -148,20 +153,14 @@ def _draw_spikes(axes: Axes, name: str, sequence: Tensor, step_ms: float | None,
         axes.set_ylabel("neuron")
         if few:
             axes.set_yticks(range(0, neurons, -(-neurons // _MOST_NAMES)))
-    axes.set_title(name, fontsize=11, color=colour, loc="left")
+    heading(axes, name, 11, colour)
 
 
 def _draw_channels(axes: Axes, channels: int, neurons: int) -> None:
     """Shade every second channel, `neurons` rows each, and name as many of them as there is room for."""
     for channel in range(1, channels, 2):
-        axes.axhspan(
-            channel * neurons - 0.5,
-            (channel + 1) * neurons - 0.5,
-            color=FAINT,
-            alpha=0.25,
-            linewidth=0,
-            zorder=0,
-        )
+        low = channel * neurons - 0.5
+        axes.axhspan(low, low + neurons, color=FAINT, alpha=0.25, linewidth=0, zorder=0)
     named = range(0, channels, -(-channels // _MOST_NAMES))
     axes.set_yticks([(channel + 0.5) * neurons - 0.5 for channel in named], list(map(str, named)))
     axes.tick_params(axis="y", length=0)
@@ -170,7 +169,7 @@ def _draw_channels(axes: Axes, channels: int, neurons: int) -> None:
 
 def _write(axes: Axes, title: str, text: str) -> None:
     axes.axis("off")
-    axes.set_title(title, fontsize=10, color=INK, loc="left")
+    heading(axes, title)
     axes.text(0, 0.95, text, transform=axes.transAxes, va="top", color=INK, linespacing=1.5)
 
 
@@ -186,13 +185,8 @@ def _draw_scores(
     for row, score in enumerate(scores.tolist() if apart == 1 else []):
         # On the right of bars to the left, too, where they do not meet the classes' names.
         place = max(score, 0.0) if math.isfinite(score) else 0.0
-        text: dict[str, Any] = {
-            "xytext": (3, 0),
-            "textcoords": "offset points",
-            "va": "center",
-            "fontsize": 8,
-        }
-        axes.annotate(f"{score:.3g}", (place, row), **text)
+        style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8}
+        axes.annotate(f"{score:.3g}", (place, row), (3, 0), **style)
     named = sorted({*range(0, len(scores), apart)} | ({label} if label is not None else set()))
     axes.set_yticks(named, [names[place] for place in named])
     axes.set_ylim(-0.7, len(scores) - 0.3)

@@ -8,10 +8,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from torch import Tensor
 
-from snnlib.app.visual.canvas import INK, PALETTE, new_figure, span_time, tidy, time_unit
+from snnlib.app.visual.canvas import (
+    PALETTE,
+    check_some,
+    column_of_panels,
+    grid_of_panels,
+    heading,
+    span_time,
+    tidy,
+    time_unit,
+)
 
 _BINS = 40
-_COLUMNS = 3
 
 
 def rate_histograms(rates: Mapping[str, Tensor], *, title: str = "Firing rates of the neurons") -> Figure:
@@ -29,22 +37,13 @@ def rate_histograms(rates: Mapping[str, Tensor], *, title: str = "Firing rates o
     >>> figure.axes[0].get_title(loc="left")
     'fc1\n1 of 3 neurons dead'
     """
-    if not rates:
-        raise ValueError("rates: expected at least one layer, got none")
-    columns = min(len(rates), _COLUMNS)
-    rows = -(-len(rates) // columns)
-    figure = new_figure(3.4 * columns + 0.6, 2.5 * rows + 0.5)
-    figure.suptitle(title, color=INK)
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axes in grid.flat[len(rates) :]:
-        axes.axis("off")
-    for number, (axes, (name, rate)) in enumerate(zip(grid.flat, rates.items(), strict=False)):
+    check_some("rates", "layer", rates)
+    figure, panels = grid_of_panels(len(rates), 3.4, 2.5, title)
+    for number, (axes, (name, rate)) in enumerate(zip(panels, rates.items(), strict=True)):
         firing = rate[rate > 0].flatten()
         dead = rate.numel() - firing.numel()
         # In two lines, as one is longer than its panel where names are.
-        axes.set_title(
-            f"{name}\n{dead:,} of {rate.numel():,} neurons dead", fontsize=10, color=INK, loc="left"
-        )
+        heading(axes, f"{name}\n{dead:,} of {rate.numel():,} neurons dead")
         tidy(axes).set_xlabel("spikes per time step")
         axes.set_ylabel("neurons")
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
@@ -74,12 +73,9 @@ def rates_over_time(
     >>> rates_over_time({"fc1": torch.tensor([0.0, 0.1, 0.2])}).axes[0].get_xlabel()
     'time step'
     """
-    if not rates:
-        raise ValueError("rates: expected at least one layer, got none")
+    check_some("rates", "layer", rates)
     length, unit = time_unit(step_ms)
-    figure = new_figure(8.5, 1.5 * len(rates) + 0.8)
-    figure.suptitle(title, color=INK)
-    panels = figure.subplots(len(rates), 1, squeeze=False, sharex=True)[:, 0]
+    figure, panels = column_of_panels(len(rates), 8.5, 1.5, title)
     for number, (axes, (name, rate)) in enumerate(zip(panels, rates.items(), strict=True)):
         colour = PALETTE[number % len(PALETTE)]
         tidy(axes).stairs(
@@ -89,6 +85,6 @@ def rates_over_time(
         axes.set_ylim(0, (float(rate.max()) or 1.0) * 1.05)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
         axes.yaxis.set_major_locator(MaxNLocator(3))
-        axes.set_title(name, fontsize=10, color=colour, loc="left")
+        heading(axes, name, colour=colour)
     panels[-1].set_xlabel(unit)
     return figure

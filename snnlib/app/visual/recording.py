@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from snnlib.app.visual.canvas import INK, PALETTE, new_figure, tidy
+from snnlib.app.visual.canvas import INK, PALETTE, animated, heading, new_figure, tidy
 from snnlib.app.visual.events import draw_accumulated
 from snnlib.data.events import Events
 from snnlib.data.frames import ToFrames
@@ -86,19 +85,12 @@ def recording_animation(
     """
     frames, step_ms = _frames(events, sensor_size, parts)
     figure = new_figure(4.0, 4.0 * max(sensor_size[0] / sensor_size[1], 0.5) + 0.6)
-    canvas = FigureCanvasAgg(figure)
     figure.suptitle(title, color=INK, fontsize=11, x=0.01, ha="left")
     axes = figure.add_subplot()
-    pictures = []
-    for number in range(parts):
+
+    def draw(number: int) -> None:
         axes.clear()
         draw_accumulated([axes], frames[number : number + 1], None)
-        axes.set_title(
-            f"{number * step_ms:.4g} to {(number + 1) * step_ms:.4g} ms", fontsize=9, color=INK, loc="left"
-        )
-        canvas.draw()  # type: ignore[no-untyped-call]
-        # Laid out once: axes that move with the width of a number would jump.
-        figure.set_layout_engine("none")
-        pixels = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
-        pictures.append(Image.frombuffer("RGBA", canvas.get_width_height(), pixels).convert("RGB"))
-    return pictures
+        heading(axes, f"{number * step_ms:.4g} to {(number + 1) * step_ms:.4g} ms", 9)
+
+    return animated(figure, draw, parts)

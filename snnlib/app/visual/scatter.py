@@ -8,9 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy
+from snnlib.app.visual.canvas import FAINT, PALETTE, check_some, grid_of_panels, heading, tidy
 
-_COLUMNS = 3
 # More points hide each other and take long to draw.
 _MOST_POINTS = 5000
 
@@ -33,16 +32,9 @@ def predictions(
     >>> predictions({"speed": (torch.tensor([1.0, 2.0]), torch.tensor([1.5, 2.0]))}).axes[0].get_xlabel()
     'true'
     """
-    if not pairs:
-        raise ValueError("pairs: expected at least one output, got none")
-    columns = min(len(pairs), _COLUMNS)
-    rows = -(-len(pairs) // columns)
-    figure = new_figure(max(3.6 * columns, 5.0), 3.4 * rows + 0.5)
-    figure.suptitle(title, color=INK)
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axes in grid.flat[len(pairs) :]:
-        axes.axis("off")
-    for number, (axes, (name, pair)) in enumerate(zip(grid.flat, pairs.items(), strict=False)):
+    check_some("pairs", "output", pairs)
+    figure, panels = grid_of_panels(len(pairs), 3.4, 3.4, title)
+    for number, (axes, (name, pair)) in enumerate(zip(panels, pairs.items(), strict=True)):
         if pair[0].shape != pair[1].shape:
             raise ValueError(
                 f"pairs: expected as many predictions as targets, got {len(pair[1])} and {len(pair[0])}"
@@ -61,7 +53,7 @@ def predictions(
             axes.plot((low, high), (low, high), color=FAINT, linestyle="--", zorder=0)
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.yaxis.set_major_locator(MaxNLocator(4))
-        axes.set_title(name, fontsize=10, color=INK, loc="left")
+        heading(axes, name)
         axes.set_xlabel("true")
         axes.set_ylabel("predicted")
     return figure

@@ -5,15 +5,20 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
-import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from snnlib.data.checks import check_choice
-from snnlib.data.datasets.splits import SPLITS, Split, some_names
+import torch
+
+from snnlib.checks import warn_caller
+from snnlib.data.checks import check_choice, check_int
+from snnlib.data.datasets.splits import SPLITS, Split, some_names, split_by_hash
 from snnlib.data.formats.event_file import EventFileError
+from snnlib.data.samples import Samples, Transform
 
 TABLE = "labels.csv"
 SPLIT_FOLDERS = {
@@ -45,27 +50,94 @@ class FileKind:
 
     Args:
         name: of such files, for messages.
+        noun: for what they hold.
         suffixes: of their names, in lower case.
     """
 
     name: str
+    noun: str
     suffixes: Collection[str]
 
 
-def check_shares(split: Split | None, test_share: float, val_share: float) -> None:
-    """Raise ValueError unless the split is one of the three or None, and the shares leave something to train on."""
-    for name, share in (("test_share", test_share), ("val_share", val_share)):
-        if not 0 <= share < 1 or not test_share + val_share < 1:
-            raise ValueError(f"{name}: expected a share in 0..1, both together below 1, got {share}")
-    if split is not None:
-        check_choice("split", split, SPLITS)
+class ClassFolder(Samples):
+    """The samples of a split of a folder by classes, or of a table.
 
+    Args:
+        root: the folder.
+        split: `"train"`, `"val"`, `"test"`, or None for all samples.
+        transform, target_transform: as of `Samples`.
+        table: the table's path, relative to `root`; default `labels.csv` where there is one.
+        test_share, val_share: shares of each class for these sets, where the folder gives none.
+        seed: of the split by hash.
 
-def check_folder(root: Path, kind: FileKind) -> None:
-    """Raise FileNotFoundError unless there is a folder."""
-    if not root.is_dir():
-        what = "a file" if root.exists() else "nothing"
-        raise FileNotFoundError(f"root {str(root)!r}: expected a folder of {kind.name}, found {what} there")
+    Attributes:
+        kind: of its files.
+        classes: class names, sorted; the label is the index. The same for every split.
+        targets: labels, int64 `[S]`.
+        files: names relative to `root`, sorted by class and name.
+        all_files: those of all splits.
+
+    Raises:
+        FileNotFoundError: `root` or the table is missing, or names a missing file.
+        EventFileError: no samples, or a damaged table.
+        ValueError: shares that leave nothing to train on.
+    """
+
+    kind: FileKind
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        split: Split | None,
+        transform: Transform | None,
+        target_transform: Transform | None,
+        table: str | os.PathLike[str] | None,
+        test_share: float,
+        val_share: float,
+        seed: int,
+    ) -> None:
+        super().__init__(transform, target_transform)
+        for name, share in (("test_share", test_share), ("val_share", val_share)):
+            if not 0 <= share < 1 or not test_share + val_share < 1:
+                raise ValueError(f"{name}: expected a share in 0..1, both together below 1, got {share}")
+        if split is not None:
+            check_choice("split", split, SPLITS)
+        seed = check_int("seed", seed, 0)
+        self.root, self.split = Path(root), split
+        if not self.root.is_dir():
+            what = "a file" if self.root.exists() else "nothing"
+            raise FileNotFoundError(
+                f"root {str(root)!r}: expected a folder of {self.kind.name}, found {what} there"
+            )
+        found = find_samples(self.root, table, self.kind)
+        splits = complete_splits(found, test_share, val_share, partial(self._split_class, seed=seed))
+        warn_of_doubles(self.root, found, splits)
+        chosen = [sample for sample, part in zip(found, splits, strict=True) if split in (None, part)]
+        if not chosen:
+            raise EventFileError(
+                f"{root}: expected {self.kind.noun} for the split {split!r}, found none among {len(found)}; add "
+                f"{self.kind.noun}, or raise {split}_share"
+            )
+        self.classes: Sequence[str] = tuple(sorted({sample.label for sample in found}, key=natural))
+        index = {label: number for number, label in enumerate(self.classes)}
+        self.targets = torch.tensor([index[sample.label] for sample in chosen], dtype=torch.int64)
+        self.files, self.all_files = [sample.name for sample in chosen], [sample.name for sample in found]
+
+    def file_stamps(self) -> list[list[Any]]:
+        """Name, size and time of change of each sample's file, and its label, which a table may change alone."""
+        status = [(self.root / name).stat() for name in self.files]
+        return [
+            [name, found.st_size, found.st_mtime_ns, label]
+            for name, found, label in zip(self.files, status, self.targets.tolist(), strict=True)
+        ]
+
+    def _split_class(self, names: list[str], test_share: float, val_share: float, seed: int) -> list[Split]:
+        """Assign the members of one class; data sets with a usual split of their own replace this."""
+        return split_by_hash(names, test_share, val_share, seed)
+
+    def __repr__(self) -> str:
+        what = f"{len(self)} {self.kind.noun}, {len(self.classes)} classes"
+        return f"{type(self).__name__}({str(self.root)!r}, {self.split}, {what})"
 
 
 def find_samples(root: Path, table: str | os.PathLike[str] | None, kind: FileKind) -> list[Sample]:
@@ -137,11 +209,9 @@ def from_folders(root: Path, kind: FileKind) -> list[Sample]:
             f"{' '.join(sorted(kind.suffixes))}"
         )
     if foreign:
-        warnings.warn(
-            f"{root}: {some_names(foreign)} left out: no {kind.name} in a class folder", stacklevel=5
-        )
+        warn_caller(f"{root}: {some_names(foreign)} left out: no {kind.name} in a class folder")
     if empty:
-        warnings.warn(f"{root}: {some_names(empty)}: class folders without recordings", stacklevel=5)
+        warn_caller(f"{root}: {some_names(empty)}: class folders without recordings")
     return samples
 
 
@@ -232,12 +302,5 @@ def warn_of_doubles(root: Path, samples: list[Sample], splits: list[Split]) -> N
                 doubles.append(f"{samples[before].name} = {samples[number].name}")
                 across += splits[before] != splits[number]
     if doubles:
-        warnings.warn(
-            f"{root}: files of equal content: {some_names(doubles)}"
-            + (
-                f"; {across} of these pairs lie in different splits, so the test is too easy"
-                if across
-                else ""
-            ),
-            stacklevel=4,
-        )
+        easy = f"; {across} of these pairs lie in different splits, so the test is too easy" if across else ""
+        warn_caller(f"{root}: files of equal content: {some_names(doubles)}{easy}")

@@ -6,17 +6,16 @@ import csv
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_choice, check_index
-from snnlib.data.datasets.event_folder import Transform
+from snnlib.data.checks import check_choice
 from snnlib.data.datasets.splits import SPLITS, Split
+from snnlib.data.events import Events
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.reading import read
+from snnlib.data.samples import Samples, Transform
 
 GESTURES = (
     *(
@@ -40,7 +39,7 @@ _FETCH = "fetch DvsGesture.tar.gz (research.ibm.com/interactive/dvsgesture, ibm.
 _VAL_PEOPLE = 8
 
 
-class DVSGesture(Dataset[tuple[Any, Any]]):
+class DVSGesture(Samples):
     """Gestures as `(events, label)`, labels 0 to 10; split by person.
 
     Two layouts are found by themselves, in `root` or in `root/DvsGesture`:
@@ -82,8 +81,9 @@ class DVSGesture(Dataset[tuple[Any, Any]]):
         transform: Transform | None = None,
         target_transform: Transform | None = None,
     ) -> None:
+        super().__init__(transform, target_transform)
         check_choice("split", split, SPLITS)
-        self.split, self.transform, self.target_transform = split, transform, target_transform
+        self.split = split
         place = Path(root)
         self.root = place / "DvsGesture" if (place / "DvsGesture").is_dir() else place
         listed = self.root / f"trials_to_{'test' if split == 'test' else 'train'}.txt"
@@ -110,23 +110,17 @@ class DVSGesture(Dataset[tuple[Any, Any]]):
             )
         self.targets = torch.tensor([label for _, label, _ in self._samples], dtype=torch.int64)
 
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        number = check_index(index, len(self))
-        path, label, times = self._samples[number]
+    def sample(self, number: int) -> Events:
+        """Events of a gesture."""
+        path, _, times = self._samples[number]
         if times is None:
-            events: Any = read(path, columns="xypt", unit="ms", origin="first", sensor_size=(128, 128)).events
-        else:
-            events = read(path, origin=0, sensor_size=(128, 128)).events
-            first, last = np.searchsorted(np.ascontiguousarray(events["t"]), times)
-            events = events[first:last].copy()
-            if len(events):
-                events["t"] -= events["t"][0]
-        if self.transform is not None:
-            events = self.transform(events)
-        return events, label if self.target_transform is None else self.target_transform(label)
+            return read(path, columns="xypt", unit="ms", origin="first", sensor_size=(128, 128)).events
+        events = read(path, origin=0, sensor_size=(128, 128)).events
+        first, last = np.searchsorted(np.ascontiguousarray(events["t"]), times)
+        events = events[first:last].copy()
+        if len(events):
+            events["t"] -= events["t"][0]
+        return events
 
     def __repr__(self) -> str:
         return f"DVSGesture({str(self.root)!r}, {self.split}, {len(self)} samples)"

@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from snnlib.data.datasets.event_folder import EventFolder, Transform
+from snnlib.data.datasets.event_folder import EventFolder
 from snnlib.data.datasets.splits import Split
 from snnlib.data.formats.event_file import EventFileError
+from snnlib.data.samples import Transform
 
 
 class _Published(EventFolder):

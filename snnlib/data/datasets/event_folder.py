@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from functools import cached_property, partial
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
-import torch
-from torch.utils.data import Dataset
-
-from snnlib.data.checks import check_index, check_int, check_sensor_size, check_transforms
-from snnlib.data.datasets.class_folders import (
-    FileKind,
-    check_folder,
-    check_shares,
-    complete_splits,
-    find_samples,
-    natural,
-    warn_of_doubles,
-)
+from snnlib.data.checks import check_index, check_sensor_size
+from snnlib.data.datasets.class_folders import ClassFolder, FileKind
 from snnlib.data.datasets.reader_options import ReaderOptions
-from snnlib.data.datasets.splits import Split, split_by_hash
+from snnlib.data.datasets.splits import Split
 from snnlib.data.event_cache import digest_of
-from snnlib.data.formats.event_file import EventFile, EventFileError
+from snnlib.data.events import Events
+from snnlib.data.formats.event_file import EventFile
+from snnlib.data.formats.event_sink import EventSink
 from snnlib.data.formats.registry import SUFFIXES, find_format, named_format
-from snnlib.data.formats.room import Room
 from snnlib.data.reading import Recording, read
-
-Transform = Callable[[Any], Any]
-
-_EVENT_FILES = FileKind("event files", SUFFIXES)
+from snnlib.data.samples import Transform
 
 
-class EventFolder(Dataset[tuple[Any, Any]]):
+class EventFolder(ClassFolder):
     """Event files of any known formats as `(events, label)` pairs.
 
     Layouts, found by themselves:
@@ -86,6 +71,8 @@ class EventFolder(Dataset[tuple[Any, Any]]):
         (4, ('left', 'right'), [0, 0, 1, 1], (48, 64))
     """
 
+    kind = FileKind("event files", "recordings", SUFFIXES)
+
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -101,42 +88,15 @@ class EventFolder(Dataset[tuple[Any, Any]]):
         strict: bool = False,
         read_options: dict[str, Any] | None = None,
     ) -> None:
-        check_transforms(transform, target_transform)
-        check_shares(split, test_share, val_share)
-        self.root, self.split, self.strict = Path(root), split, bool(strict)
-        self.transform, self.target_transform = transform, target_transform
-        self.read_options = dict(read_options or {})
+        self.strict, self.read_options = bool(strict), dict(read_options or {})
         self._options = ReaderOptions(self.read_options)
         self._given_size = None if sensor_size is None else check_sensor_size("sensor_size", sensor_size)
-        check_folder(self.root, _EVENT_FILES)
-        found = find_samples(self.root, table, _EVENT_FILES)
-        self.classes: Sequence[str] = tuple(sorted({sample.label for sample in found}, key=natural))
-        seed = check_int("seed", seed, 0)
-        splits = complete_splits(found, test_share, val_share, partial(self._split_class, seed=seed))
-        chosen = [i for i in range(len(found)) if split is None or splits[i] == split]
-        warn_of_doubles(self.root, found, splits)
-        if not chosen:
-            raise EventFileError(
-                f"{root}: expected recordings for the split {split!r}, found none among {len(found)}; add recordings, "
-                f"or raise {split}_share"
-            )
-        self.files = [found[i].name for i in chosen]
-        index = {label: number for number, label in enumerate(self.classes)}
-        self.targets = torch.tensor([index[found[i].label] for i in chosen], dtype=torch.int64)
-        self._all_files = [sample.name for sample in found]
-        self._options.check(self.root / name for name in self._all_files)
+        super().__init__(root, split, transform, target_transform, table, test_share, val_share, seed)
+        self._options.check(self.root / name for name in self.all_files)
 
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        events: Any = self.read(index).events
-        label: Any = int(self.targets[index])
-        if self.transform is not None:
-            events = self.transform(events)
-        if self.target_transform is not None:
-            label = self.target_transform(label)
-        return events, label
+    def sample(self, number: int) -> Events:
+        """Events of a recording."""
+        return self.read(number).events
 
     def read(self, index: int) -> Recording:
         """Events and header of a sample, without transforms."""
@@ -155,12 +115,12 @@ class EventFolder(Dataset[tuple[Any, Any]]):
         if self._given_size is not None:
             return self._given_size
         height = width = 0
-        for name in self._all_files:
+        for name in self.all_files:
             given = self.options_of(name)
             with EventFile(self.root / name) as file:
                 format = named_format(given["format"]) if "format" in given else find_format(file)
                 options = {key: value for key, value in given.items() if key in format.options}
-                header, _ = format.decode(file, Room(file), options)
+                header, _ = format.decode(file, EventSink(file), options)
             size = header.sensor_size
             if size is None:
                 events = read(self.root / name, **given).events
@@ -174,23 +134,6 @@ class EventFolder(Dataset[tuple[Any, Any]]):
         parts = (self.root.resolve(), self.split, self.strict, self._given_size, options, self.classes)
         return [type(self).__name__, *map(str, parts)]
 
-    def file_stamps(self) -> list[list[Any]]:
-        """Name, size and time of change of each sample's file, and its label, which a table may change alone."""
-        status = [(self.root / name).stat() for name in self.files]
-        return [
-            [name, found.st_size, found.st_mtime_ns, label]
-            for name, found, label in zip(self.files, status, self.targets.tolist(), strict=True)
-        ]
-
     def file_digest(self, index: int) -> str:
         """Hash of a sample's file."""
         return digest_of((self.root / self.files[index]).read_bytes())
-
-    def _split_class(self, names: list[str], test_share: float, val_share: float, seed: int) -> list[Split]:
-        """Assign the members of one class; data sets with a usual split of their own replace this."""
-        return split_by_hash(names, test_share, val_share, seed)
-
-    def __repr__(self) -> str:
-        return (
-            f"EventFolder({str(self.root)!r}, {self.split}, {len(self)} samples, {len(self.classes)} classes)"
-        )

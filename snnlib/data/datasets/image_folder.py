@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_choice, check_index, check_int, check_sensor_size, check_transforms
-from snnlib.data.datasets.class_folders import (
-    FileKind,
-    check_folder,
-    check_shares,
-    complete_splits,
-    find_samples,
-    natural,
-    warn_of_doubles,
-)
-from snnlib.data.datasets.event_folder import Transform
-from snnlib.data.datasets.splits import Split, split_by_hash
+from snnlib.data.checks import check_choice, check_sensor_size
+from snnlib.data.datasets.class_folders import ClassFolder, FileKind
+from snnlib.data.datasets.splits import Split
 from snnlib.data.formats.event_file import EventFileError, check_regular
+from snnlib.data.samples import Transform
 
 Mode = Literal["grey", "colour"]
-_IMAGES = FileKind("images", frozenset({".png", ".jpg", ".jpeg", ".bmp"}))
 _PILLOW_MODES = {"grey": "L", "colour": "RGB"}
 
 
@@ -81,7 +69,7 @@ def read_image(
     return pixels.unsqueeze(0) if mode == "grey" else pixels.movedim(2, 0).contiguous()
 
 
-class ImageFolder(Dataset[tuple[Any, Any]]):
+class ImageFolder(ClassFolder):
     """PNG, JPEG and BMP files as `(image, label)`, the image uint8 `[1, H, W]`, or `[3, H, W]` in colour.
 
     Layouts, tables and splits by hash are those of `EventFolder`: a folder per class, perhaps within folders `train`,
@@ -119,6 +107,8 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         (('cat', 'dog'), torch.Size([1, 4, 6]), 1)
     """
 
+    kind = FileKind("images", "images", frozenset({".png", ".jpg", ".jpeg", ".bmp"}))
+
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -132,53 +122,21 @@ class ImageFolder(Dataset[tuple[Any, Any]]):
         val_share: float = 0.1,
         seed: int = 0,
     ) -> None:
-        check_transforms(transform, target_transform)
-        check_shares(split, test_share, val_share)
         check_choice("mode", mode, tuple(_PILLOW_MODES))
-        check_int("seed", seed, 0)
-        self.root, self.split, self.mode = Path(root), split, mode
-        self.transform, self.target_transform = transform, target_transform
-        self._size = None if size is None else check_sensor_size("size", size)
-        check_folder(self.root, _IMAGES)
-        found = find_samples(self.root, None, _IMAGES)
-        self.classes: Sequence[str] = tuple(sorted({sample.label for sample in found}, key=natural))
-        splits = complete_splits(found, test_share, val_share, partial(split_by_hash, seed=seed))
-        warn_of_doubles(self.root, found, splits)
-        chosen = [sample for sample, part in zip(found, splits, strict=True) if split in (None, part)]
-        if not chosen:
-            raise EventFileError(
-                f"{root}: expected images for the split {split!r}, found none among {len(found)}; add images, or raise "
-                f"{split}_share"
-            )
-        self.files = [sample.name for sample in chosen]
-        self.targets = torch.tensor(
-            [self.classes.index(sample.label) for sample in chosen], dtype=torch.int64
-        )
-        self._first = self.root / found[0].name
+        self.mode, self._size = mode, None if size is None else check_sensor_size("size", size)
+        super().__init__(root, split, transform, target_transform, None, test_share, val_share, seed)
+        self._first = self.root / self.all_files[0]
         first = read_image(self._first, mode=mode, size=self._size)
         self.image_size = first.shape[1], first.shape[2]
 
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        number = check_index(index, len(self))
+    def sample(self, number: int) -> Tensor:
+        """The image."""
         path = self.root / self.files[number]
-        image: Any = read_image(path, mode=self.mode, size=self._size)
+        image = read_image(path, mode=self.mode, size=self._size)
         if image.shape[1:] != self.image_size:
             height, width = self.image_size
             raise EventFileError(
                 f"{path}: expected {width}x{height} pixels, the size of {self._first.name}, found "
                 f"{image.shape[2]}x{image.shape[1]}; size=(height, width) resizes all"
             )
-        label: Any = int(self.targets[number])
-        if self.transform is not None:
-            image = self.transform(image)
-        if self.target_transform is not None:
-            label = self.target_transform(label)
-        return image, label
-
-    def __repr__(self) -> str:
-        return (
-            f"ImageFolder({str(self.root)!r}, {self.split}, {len(self)} images, {len(self.classes)} classes)"
-        )
+        return image

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_choice, check_index, check_transforms
-from snnlib.data.datasets.event_folder import Transform
+from snnlib.data.checks import check_choice
 from snnlib.data.datasets.splits import SPLITS, Split
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.idx import read_idx
+from snnlib.data.samples import Samples, Transform
 
 # Share of the training images, their last, that is the validation set: 5000 of 60000.
 _VAL_SHARE = 1 / 12
@@ -31,7 +30,7 @@ EMNIST_CLASSES: dict[str, tuple[str, ...]] = {
 }
 
 
-class MNIST(Dataset[tuple[Any, Any]]):
+class MNIST(Samples):
     """Handwritten digits as `(image, label)`, the image uint8 `[1, 28, 28]`; Fashion-MNIST and KMNIST alike.
 
     Nothing is downloaded. `root` holds the four files `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
@@ -77,11 +76,10 @@ class MNIST(Dataset[tuple[Any, Any]]):
         *,
         split: Split | None = None,
     ) -> None:
-        check_transforms(transform, target_transform)
+        super().__init__(transform, target_transform)
         if split is not None:
             train = check_choice("split", split, SPLITS) != "test"
         self.root, self.split, self.train = Path(root), split, bool(train)
-        self.transform, self.target_transform = transform, target_transform
         images, labels = self._read("train" if train else "test")
         held_out = round(_VAL_SHARE * len(images))
         kept = {"train": slice(0, len(images) - held_out), "val": slice(len(images) - held_out, None)}
@@ -91,18 +89,9 @@ class MNIST(Dataset[tuple[Any, Any]]):
         if not self.images.numel():
             raise EventFileError(f"{self!r}: expected images, found none")
 
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        number = check_index(index, len(self))
-        image: Any = self.images[number]
-        label: Any = int(self.targets[number])
-        if self.transform is not None:
-            image = self.transform(image)
-        if self.target_transform is not None:
-            label = self.target_transform(label)
-        return image, label
+    def sample(self, number: int) -> torch.Tensor:
+        """The image."""
+        return self.images[number]
 
     def _read(self, part: str) -> tuple[torch.Tensor, torch.Tensor]:
         """Images `[S, 1, H, W]` and labels `[S]` of the files of a part, `"train"` or `"test"`."""

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_choice, check_int
+from snnlib.checks import warn_caller
+from snnlib.data.checks import check_choice
 from snnlib.data.datasets.splits import SPLITS, Split, some_names, split_by_hash
 from snnlib.data.event_cache import digest_of
+from snnlib.data.events import Events
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE, read_nmnist
+from snnlib.data.samples import Samples, Transform
 from snnlib.data.sources import Source, find_split
 
-Transform = Callable[[Any], Any]
 VAL_SHARE = 0.1
 
 
-class NMNIST(Dataset[tuple[Any, Any]]):
+class NMNIST(Samples):
     """The N-MNIST data set (or any copy or part of it) as `(events, label)` pairs.
 
     Nothing is downloaded. `root` holds, in any letter case, folders `Train/<digit>/<id>.bin` and
@@ -81,13 +81,10 @@ class NMNIST(Dataset[tuple[Any, Any]]):
         split: Split | None = None,
         strict: bool = True,
     ) -> None:
-        for name, value in (("transform", transform), ("target_transform", target_transform)):
-            if value is not None and not callable(value):
-                raise TypeError(f"{name} must be callable or None, got {value!r}")
+        super().__init__(transform, target_transform)
         if split is not None:
             train = check_choice("split", split, SPLITS) != "test"
         self.root, self.split, self.train, self.strict = Path(root), split, bool(train), bool(strict)
-        self.transform, self.target_transform = transform, target_transform
         part = "Train" if train else "Test"
         self._source = find_split(self.root, part)
         names = self._source.names()
@@ -101,22 +98,10 @@ class NMNIST(Dataset[tuple[Any, Any]]):
         self.files = [name for _, name in samples]
         self.targets = torch.tensor([label for label, _ in samples])
 
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        number = check_int("index", index, -(2**63))
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"index must be in {-len(self)}..{len(self) - 1}, got {number}")
+    def sample(self, number: int) -> Events:
+        """Events of a recording."""
         name = self.files[number]
-        data = self._source.read(name)
-        events: Any = read_nmnist(data, strict=self.strict, name=self._source.describe(name))
-        label: Any = int(self.targets[number])
-        if self.transform is not None:
-            events = self.transform(events)
-        if self.target_transform is not None:
-            label = self.target_transform(label)
-        return events, label
+        return read_nmnist(self._source.read(name), strict=self.strict, name=self._source.describe(name))
 
     def cache_key(self) -> list[str]:
         """Returns what the samples depend on beside the files, for `EventCache`."""
@@ -140,7 +125,7 @@ def _warn_of_strays(part: str, names: Iterable[str], samples: list[tuple[int, st
     where = source.describe(f"{part}/")
     foreign = sorted(name for name in names if not name.endswith("/") and not name.lower().endswith(".bin"))
     if foreign:
-        warnings.warn(f"{where}: {some_names(foreign)} left out: no .bin files", stacklevel=4)
+        warn_caller(f"{where}: {some_names(foreign)} left out: no .bin files")
     by_name = defaultdict(list)
     for _, name in samples:
         by_name[name.rsplit("/", 1)[1]].append(name)
@@ -154,7 +139,7 @@ def _warn_of_strays(part: str, names: Iterable[str], samples: list[tuple[int, st
             if size and source.stamp(other)[0] == size and source.read(other) == source.read(first)
         ]
     if doubles:
-        warnings.warn(f"{where}: recordings in several classes: {some_names(doubles)}", stacklevel=4)
+        warn_caller(f"{where}: recordings in several classes: {some_names(doubles)}")
 
 
 def _without(samples: list[tuple[int, str]], other: Split) -> list[tuple[int, str]]:

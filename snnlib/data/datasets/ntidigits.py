@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_choice, check_index
-from snnlib.data.datasets.event_folder import Transform
+from snnlib.data.checks import check_choice
 from snnlib.data.datasets.splits import SPLITS, Split, some_names
-from snnlib.data.events import as_events
+from snnlib.data.events import Events, as_events
 from snnlib.data.formats.event_file import EventFileError
-from snnlib.data.formats.hdf5 import DAMAGED, check_size, import_h5py
+from snnlib.data.formats.hdf5 import DAMAGED, SharedFile, check_size
+from snnlib.data.samples import Samples, Transform
 
 CHANNELS = 64
 FILE = "n-tidigits.hdf5"
@@ -29,7 +28,7 @@ _LABELS = {"z": 0, **{str(digit): digit for digit in range(1, 10)}, "o": 10}
 _VAL_SPEAKERS = 8
 
 
-class NTIDIGITS(Dataset[tuple[Any, Any]]):
+class NTIDIGITS(Samples):
     """Spoken digits as spikes of 64 channels of a silicon cochlea: `(events, label)`, 11 classes.
 
     Layout: `root/n-tidigits.hdf5`, or `root` is the file, with the groups `train_addresses`, `train_timestamps`,
@@ -79,15 +78,14 @@ class NTIDIGITS(Dataset[tuple[Any, Any]]):
         *,
         connected: bool = False,
     ) -> None:
-        check_choice("split", split, SPLITS)
-        self.split, self.transform, self.target_transform = split, transform, target_transform
+        super().__init__(transform, target_transform)
+        self.split = check_choice("split", split, SPLITS)
         self.connected = bool(connected)
         place = Path(root)
         self.path = place if place.is_file() else place / FILE
         if not self.path.is_file():
             raise FileNotFoundError(f"{self.path}: expected the file of N-TIDIGITS, found none; {_FETCH}")
-        self._file: Any = None
-        self._process = 0
+        self._file = SharedFile(self.path)
         found = {part: self._names(part) for part in ("train", "test")}
         both = sorted(set(found["train"]) & set(found["test"]))
         if both:
@@ -110,12 +108,9 @@ class NTIDIGITS(Dataset[tuple[Any, Any]]):
         labels = [torch.tensor([_LABELS[digit] for digit in names[name][2]]) for name in self.files]
         self.targets: torch.Tensor | list[torch.Tensor] = labels if connected else torch.cat(labels)
 
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        number = check_index(index, len(self))
-        name, file = self.files[number], self._open()
+    def sample(self, number: int) -> Events:
+        """Spikes of a recording."""
+        name, file = self.files[number], self._file.open()
         try:
             parts = [file[f"{self._part}_{kind}"][name] for kind in ("timestamps", "addresses")]
             for part in parts:
@@ -126,22 +121,19 @@ class NTIDIGITS(Dataset[tuple[Any, Any]]):
                     f"expected channels in 0..{CHANNELS - 1}, found {channels.min()}..{channels.max()}"
                 )
             zeros = np.zeros(len(times), np.int64)
-            events: Any = as_events(
-                times, channels.astype(np.int64), zeros, zeros + 1, unit="s", origin="first"
-            )
+            columns = times, channels.astype(np.int64), zeros, zeros + 1
+            return as_events(*columns, unit="s", origin="first")
         except DAMAGED as error:
             raise EventFileError(f"{self.path}: recording {name}: {error}") from error
-        label: Any = self.targets[number]
-        if not self.connected:
-            label = int(label)
-        if self.transform is not None:
-            events = self.transform(events)
-        return events, label if self.target_transform is None else self.target_transform(label)
+
+    def label(self, number: int) -> Any:
+        """The digit, or the digits."""
+        return self.targets[number] if self.connected else super().label(number)
 
     def _names(self, part: str) -> dict[str, re.Match[str]]:
         """The recordings of a published set; those with names that say no digits are named and left out."""
         try:
-            file = self._open()
+            file = self._file.open()
             times, addresses = set(file[f"{part}_timestamps"]), set(file[f"{part}_addresses"])
         except DAMAGED as error:
             raise EventFileError(
@@ -160,15 +152,6 @@ class NTIDIGITS(Dataset[tuple[Any, Any]]):
                 f"{self.path}: {some_names(foreign)} left out: no names of recordings", stacklevel=3
             )
         return {name: match for name, match in found.items() if match is not None}
-
-    def _open(self) -> Any:
-        # An open HDF5 file must not be shared with a forked process, and cannot be pickled for a spawned one.
-        if self._file is None or self._process != os.getpid():
-            self._file, self._process = import_h5py().File(self.path, "r"), os.getpid()
-        return self._file
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_file": None}
 
     def __repr__(self) -> str:
         return f"NTIDIGITS({str(self.path)!r}, {self.split}, {len(self)} recordings)"

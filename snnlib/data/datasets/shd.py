@@ -8,20 +8,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_choice, check_index
-from snnlib.data.datasets.event_folder import Transform
+from snnlib.data.checks import check_choice
 from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
-from snnlib.data.events import as_events
+from snnlib.data.events import Events, as_events
 from snnlib.data.formats.event_file import EventFileError
-from snnlib.data.formats.hdf5 import DAMAGED, check_size, import_h5py, read_element
+from snnlib.data.formats.hdf5 import DAMAGED, SharedFile, check_size, read_element
+from snnlib.data.samples import Samples, Transform
 
 UNITS = 700
 _FETCH = "fetch it from zenkelab.org/datasets and unpack it"
 
 
-class SHD(Dataset[tuple[Any, Any]]):
+class SHD(Samples):
     """Spoken digits, English and German, as spikes of 700 cochlear channels: `(events, label)`, 20 classes.
 
     Layout: `root/shd_train.h5` and `root/shd_test.h5`. Events have x = channel (0 to 699), y = 0 and p = 1, so
@@ -68,19 +67,18 @@ class SHD(Dataset[tuple[Any, Any]]):
         transform: Transform | None = None,
         target_transform: Transform | None = None,
     ) -> None:
-        check_choice("split", split, SPLITS)
-        self.split, self.transform, self.target_transform = split, transform, target_transform
+        super().__init__(transform, target_transform)
+        self.split = check_choice("split", split, SPLITS)
         part = {"train": "train", "val": self.val_file or "train", "test": "test"}[split]
         self.path = Path(root) / f"{self.prefix}_{part}.h5"
         if not self.path.is_file():
             raise FileNotFoundError(
                 f"{self.path}: expected a file of {type(self).__name__}, found none; {_FETCH}"
             )
-        self._file: Any = None
-        self._process = 0
+        self._file = SharedFile(self.path)
         self._size = self.path.stat().st_size
         try:
-            file = self._open()
+            file = self._file.open()
             for name in ("labels", "spikes/times", "spikes/units"):
                 check_size(file[name], self._size)
             labels = np.asarray(file["labels"], np.int64)
@@ -117,36 +115,20 @@ class SHD(Dataset[tuple[Any, Any]]):
             held[members] = [part == "val" for part in split]
         return held
 
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        number = check_index(index, len(self))
+    def sample(self, number: int) -> Events:
+        """Spikes of a recording."""
         place = int(self._places[number])
         try:
-            file = self._open()
+            file = self._file.open()
             times, units = (
                 read_element(file[f"spikes/{name}"], place, self._size) for name in ("times", "units")
             )
             if units.size and int(units.max()) >= UNITS:
                 raise ValueError(f"expected channels in 0..{UNITS - 1}, found {units.max()}")
             zeros = np.zeros(len(times), np.int64)
-            events: Any = as_events(times, units.astype(np.int64), zeros, zeros + 1, unit="s")
+            return as_events(times, units.astype(np.int64), zeros, zeros + 1, unit="s")
         except DAMAGED as error:
             raise EventFileError(f"{self.path}: sample {place}: {error}") from error
-        if self.transform is not None:
-            events = self.transform(events)
-        label = int(self.targets[number])
-        return events, label if self.target_transform is None else self.target_transform(label)
-
-    def _open(self) -> Any:
-        # An open HDF5 file must not be shared with a forked process, and cannot be pickled for a spawned one.
-        if self._file is None or self._process != os.getpid():
-            self._file, self._process = import_h5py().File(self.path, "r"), os.getpid()
-        return self._file
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_file": None}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path.parent)!r}, {self.split}, {len(self)} samples)"

@@ -9,19 +9,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from torch.utils.data import Dataset
 
 from snnlib.data.camera import EventCamera
 from snnlib.data.camera_input import check_motion
-from snnlib.data.checks import check_index, check_transforms
-from snnlib.data.datasets.event_folder import Transform
+from snnlib.data.checks import check_dataset, check_index
+from snnlib.data.datasets.class_folders import ClassFolder
 from snnlib.data.saccades import Motion
+from snnlib.data.samples import Samples, Transform
 
 # Raise it with every change that changes an event of the same camera: caches are then made again.
 _VERSION = 1
 
 
-class SimulatedEvents(Dataset[tuple[Any, Any]]):
+class SimulatedEvents(Samples):
     """The images of a data set as `(events, label)`, each moved in front of a simulated camera.
 
     An image's noise is chosen by the camera's seed and the image's number in the data set, so a sample is the same in
@@ -66,13 +66,11 @@ class SimulatedEvents(Dataset[tuple[Any, Any]]):
         size: tuple[int, int] | None = None,
         negative: bool = True,
     ) -> None:
-        if not (hasattr(images, "__len__") and hasattr(images, "__getitem__")):
-            raise TypeError(f"images: expected __len__ and __getitem__, got {type(images).__name__}")
+        check_dataset("images", images)
         if camera is not None and not isinstance(camera, EventCamera):
             raise TypeError(f"camera: expected an EventCamera or None, got {camera!r}")
-        check_transforms(transform, target_transform)
+        super().__init__(transform, target_transform)
         self.images, self.camera = images, camera or EventCamera()
-        self.transform, self.target_transform = transform, target_transform
         self.motion = None if motion is None else check_motion(motion)
         self.size, self.negative = size, bool(negative)
         self.sensor_size = self.camera.sensor_size
@@ -84,7 +82,7 @@ class SimulatedEvents(Dataset[tuple[Any, Any]]):
         return len(self.images)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        return self.__getitems__([check_index(index, len(self))])[0]
+        return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
         """Several samples, simulated together."""
@@ -99,11 +97,9 @@ class SimulatedEvents(Dataset[tuple[Any, Any]]):
         recordings = self.camera.watch(
             np.stack(pictures), self.motion, size=self.size, negative=self.negative, samples=numbers
         )
-        samples = []
-        for events, (_, label) in zip(recordings, chosen, strict=True):
-            sample: Any = events if self.transform is None else self.transform(events)
-            samples.append((sample, label if self.target_transform is None else self.target_transform(label)))
-        return samples
+        return [
+            self.transformed(events, label) for events, (_, label) in zip(recordings, chosen, strict=True)
+        ]
 
     def cache_key(self) -> list[str]:
         """Returns what the samples depend on beside the images, for `EventCache`."""
@@ -115,14 +111,8 @@ class SimulatedEvents(Dataset[tuple[Any, Any]]):
 
     def file_stamps(self) -> list[list[Any]]:
         """Name, size, time of change and label of each image's file; without files number, size, checksum, label."""
-        if hasattr(self.images, "files") and hasattr(self.images, "root"):
-            status = [(self.images.root / name).stat() for name in self.images.files]
-            return [
-                [name, found.st_size, found.st_mtime_ns, label]
-                for name, found, label in zip(
-                    self.images.files, status, self.images.targets.tolist(), strict=True
-                )
-            ]
+        if isinstance(self.images, ClassFolder):
+            return self.images.file_stamps()
         stamps = []
         for number in range(len(self)):
             image, label = self.images[number]

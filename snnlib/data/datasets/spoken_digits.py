@@ -9,15 +9,13 @@ import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_choice, check_index
-from snnlib.data.datasets.event_folder import Transform
+from snnlib.data.checks import check_choice
 from snnlib.data.datasets.splits import SPLITS, Split, some_names
 from snnlib.data.formats.event_file import EventFileError
+from snnlib.data.samples import Samples, Transform
 from snnlib.data.sources import ZipSource
 from snnlib.data.wav import decode_wav
 
@@ -27,7 +25,7 @@ _NAME = re.compile(r"(\d)_([A-Za-z]+)_(\d+)\.wav")
 _LARGEST_FILE = 20 << 20
 
 
-class SpokenDigits(Dataset[tuple[Any, Any]]):
+class SpokenDigits(Samples):
     """Spoken digits as `(waveform, label)`: float32 `[samples]` in -1..1 at `sample_rate`, labels 0 to 9.
 
     Layout: `root/recordings/{digit}_{speaker}_{index}.wav`, those files in `root` itself, or `root/recordings.zip`;
@@ -69,8 +67,8 @@ class SpokenDigits(Dataset[tuple[Any, Any]]):
         test_speakers: Sequence[str] | None = None,
         val_speakers: Sequence[str] | None = None,
     ) -> None:
-        check_choice("split", split, SPLITS)
-        self.split, self.transform, self.target_transform = split, transform, target_transform
+        super().__init__(transform, target_transform)
+        self.split = check_choice("split", split, SPLITS)
         place = Path(root)
         self._folder = place / "recordings" if (place / "recordings").is_dir() else place
         archives = [path for path in (place, place / "recordings.zip") if zipfile.is_zipfile(path)]
@@ -122,19 +120,14 @@ class SpokenDigits(Dataset[tuple[Any, Any]]):
         self.targets = torch.tensor([int(found[name][1]) for name in self.files], dtype=torch.int64)
         self.sample_rate = self._read(self.files[0])[1]
 
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        number = check_index(index, len(self))
+    def sample(self, number: int) -> torch.Tensor:
+        """The sound."""
         sound, rate = self._read(self.files[number])
         if rate != self.sample_rate:
             raise EventFileError(
                 f"{self.files[number]}: expected {self.sample_rate} samples a second, found {rate}"
             )
-        waveform: Any = sound if self.transform is None else self.transform(sound)
-        label = int(self.targets[number])
-        return waveform, label if self.target_transform is None else self.target_transform(label)
+        return sound
 
     def _read(self, name: str) -> tuple[torch.Tensor, int]:
         data = (self._folder / name).read_bytes() if self._archive is None else self._archive.read(name)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_choice, check_index, check_int
-from snnlib.data.datasets.event_folder import Transform
+from snnlib.data.checks import check_choice, check_int
 from snnlib.data.datasets.splits import SPLITS, Split
+from snnlib.data.samples import Samples, Transform
 
 # Radius of the disc, and of each of the two dots.
 RADIUS, DOT_RADIUS = 0.5, 0.1
@@ -21,7 +19,7 @@ _PUBLISHED = {"train": (5000, 42), "val": (1000, 41), "test": (1000, 40)}
 _LARGEST_SEED = 2**32 - 1
 
 
-class YinYang(Dataset[tuple[Any, Any]]):
+class YinYang(Samples):
     """Points in the disc of the yin-yang symbol as `(sample [4], label)`: `(x, y, 1 - x, 1 - y)`, labels 0 to 2.
 
     The disc has radius R = 0.5 around (R, R), the dots have radius r = 0.1 around their centers (R / 2, R) and
@@ -76,10 +74,11 @@ class YinYang(Dataset[tuple[Any, Any]]):
         seed: int | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
+        super().__init__(transform, target_transform)
         check_choice("split", split, SPLITS)
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise TypeError(f"dtype must be a floating-point torch dtype, got {dtype!r}")
-        self.split, self.transform, self.target_transform = split, transform, target_transform
+        self.split = split
         published_size, published_seed = _PUBLISHED[split]
         self.size = published_size if size is None else check_int("size", size, 1)
         self.seed = published_seed if seed is None else check_int("seed", seed, 0, _LARGEST_SEED)
@@ -93,17 +92,9 @@ class YinYang(Dataset[tuple[Any, Any]]):
         self.samples = torch.cat([plane, 1 - plane], 1).to(dtype)
         self.targets = torch.tensor(labels, dtype=torch.int64)
 
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        number = check_index(index, len(self))
-        sample: Any = self.samples[number]
-        label = int(self.targets[number])
-        return (
-            sample if self.transform is None else self.transform(sample),
-            label if self.target_transform is None else self.target_transform(label),
-        )
+    def sample(self, number: int) -> torch.Tensor:
+        """The point."""
+        return self.samples[number]
 
     def __repr__(self) -> str:
         return f"YinYang({self.split}, {self.size} points of seed {self.seed})"

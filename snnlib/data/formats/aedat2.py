@@ -26,7 +26,7 @@ from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable
 from snnlib.data.formats.clock import Unwrapper
 from snnlib.data.formats.event_file import Array, EventFile
-from snnlib.data.formats.room import Header, Room
+from snnlib.data.formats.event_sink import EventSink, Header
 
 MAGIC = b"#!AER-DAT2"
 # Chip: (height, width), and whether its words are a DAVIS's.
@@ -40,7 +40,7 @@ CHIPS = {
 }
 
 
-def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Read the header; events come by chunks."""
     lines = file.text_header(b"#", lambda line: line.startswith("#End Of ASCII Header"))
     if not lines or not lines[0].startswith("#!AER-DAT2"):
@@ -57,11 +57,11 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
         raise file.error(f"expected a camera among {', '.join(CHIPS)}, found {camera!r}; give camera=", 0)
     fields = {key: value for key, value in fields.items() if len(key) < 40}
     header = Header("aedat2", lines[0][9:].strip(), CHIPS[chip][0], camera=camera, fields=fields)
-    return header, _chunks(file, room, header, CHIPS[chip])
+    return header, _chunks(file, sink, header, CHIPS[chip])
 
 
 def _chunks(
-    file: EventFile, room: Room, header: Header, chip: tuple[tuple[int, int], bool]
+    file: EventFile, sink: EventSink, header: Header, chip: tuple[tuple[int, int], bool]
 ) -> Iterator[Events]:
     # Coordinates count from the far sides of the camera's sensor, whatever part of it is asked for.
     (height, width), davis = chip
@@ -75,15 +75,15 @@ def _chunks(
             header.skip(other, int(np.count_nonzero(~is_event)))
             address, time = address[is_event], time[is_event]
         if len(address):
-            yield _pixels(address, time, room, height, width, davis)
+            yield _pixels(address, time, sink, height, width, davis)
 
 
-def _pixels(address: Array, time: Array, room: Room, height: int, width: int, davis: bool) -> Events:
+def _pixels(address: Array, time: Array, sink: EventSink, height: int, width: int, davis: bool) -> Events:
     # Unsigned differences below 0 become large numbers, which the check against the sensor finds.
     if davis:
         x, y = (width - 1) - (address >> 12 & 0x3FF), (height - 1) - (address >> 22 & 0x1FF)
-        return room.put(time, x, y, address >> 11 & 1)
-    return room.put(time, 127 - (address >> 1 & 0x7F), 127 - (address >> 8 & 0x7F), ~address & 1)
+        return sink.put(time, x, y, address >> 11 & 1)
+    return sink.put(time, 127 - (address >> 1 & 0x7F), 127 - (address >> 8 & 0x7F), ~address & 1)
 
 
 def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:

@@ -24,7 +24,7 @@ from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable
 from snnlib.data.formats.compiled import CompiledDecoder, Decode, find_decoder
 from snnlib.data.formats.event_file import CHUNK, Array, EventFile
-from snnlib.data.formats.room import Header, Room
+from snnlib.data.formats.event_sink import EventSink, Header
 
 MAGIC = b"#!AER-DAT3"
 PACKET_BYTES = 28
@@ -39,7 +39,7 @@ PACKET_NAMES = {0: "special", 1: "polarity", 2: "frame", 3: "motion (6 axes)", 4
 SENSORS = {"dvs128": (128, 128), "davis240": (180, 240), "davis346": (260, 346), "davis640": (480, 640)}
 
 
-def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Read the header; events come by chunks."""
     lines = file.text_header(b"#", lambda line: line.startswith("#!END-HEADER"))
     if not lines or not lines[0].startswith("#!AER-DAT3.1"):
@@ -54,13 +54,13 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
     size = next((size for name, size in SENSORS.items() if camera.lower().startswith(name)), None)
     header = Header("aedat3", lines[0][9:].strip(), size, camera=camera, fields=fields)
     if (compiled := find_decoder("aedat3")) is not None:
-        return header, _compiled_chunks(file, room, header, compiled)
-    return header, _chunks(file, room, header)
+        return header, _compiled_chunks(file, sink, header, compiled)
+    return header, _chunks(file, sink, header)
 
 
-def _compiled_chunks(file: EventFile, room: Room, header: Header, compiled: Decode) -> Iterator[Events]:
+def _compiled_chunks(file: EventFile, sink: EventSink, header: Header, compiled: Decode) -> Iterator[Events]:
     """Packets of polarity events by the compiled decoder; `_packet` takes others, damaged and very large ones."""
-    decoder = CompiledDecoder(compiled, room, INVALID, variant=CHUNK)
+    decoder = CompiledDecoder(compiled, sink, INVALID, variant=CHUNK)
     data, begin = np.empty(0, np.uint8), 0
     while file.left:
         place = file.tell()
@@ -75,24 +75,24 @@ def _compiled_chunks(file: EventFile, room: Room, header: Header, compiled: Deco
         file.seek(place + used)
         if not used and fresh:
             for words, overflow in _packet(file, header):
-                yield _pixels([(words, overflow)], room)
+                yield _pixels([(words, overflow)], sink)
         elif not used:
             # It may be the end of the data that cut the packet off.
             data = data[:0]
 
 
-def _chunks(file: EventFile, room: Room, header: Header) -> Iterator[Events]:
+def _chunks(file: EventFile, sink: EventSink, header: Header) -> Iterator[Events]:
     # Small packets are decoded together.
     waiting: list[tuple[Array, int]] = []
     count = 0
     for words, overflow in _packets(file, header):
         if waiting and (overflow != waiting[-1][1] or count + len(words) > CHUNK):
-            yield _pixels(waiting, room)
+            yield _pixels(waiting, sink)
             waiting, count = [], 0
         waiting.append((words, overflow))
         count += len(words)
     if waiting:
-        yield _pixels(waiting, room)
+        yield _pixels(waiting, sink)
 
 
 def _packets(file: EventFile, header: Header) -> Iterator[tuple[Array, int]]:
@@ -147,12 +147,12 @@ def _valid_words(
             yield words, overflow
 
 
-def _pixels(parts: list[tuple[Array, int]], room: Room) -> Events:
+def _pixels(parts: list[tuple[Array, int]], sink: EventSink) -> Events:
     words = parts[0][0] if len(parts) == 1 else np.concatenate([words for words, _ in parts])
     data, time = words[:, 0].copy(), words[:, 1].copy()
     if parts[0][1]:
         time = time.astype(np.int64) + (parts[0][1] << 31)
-    return room.put(time, data >> 17, data >> 2 & 0x7FFF, data >> 1 & 1)
+    return sink.put(time, data >> 17, data >> 2 & 0x7FFF, data >> 1 & 1)
 
 
 def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:

@@ -30,7 +30,7 @@ from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import LARGEST_SIDE, small_number
 from snnlib.data.formats.compiled import CompiledDecoder, Decode, find_decoder
 from snnlib.data.formats.event_file import CHUNK, Array, EventFile
-from snnlib.data.formats.room import Header, Room
+from snnlib.data.formats.event_sink import EventSink, Header
 
 MAGIC = b"#!AER-DAT4.0\r\n"
 COMPRESSIONS = {0: "none", 1: "LZ4", 2: "LZ4", 3: "ZSTD", 4: "ZSTD"}
@@ -53,7 +53,7 @@ class _TableError(Exception):
     """A flatbuffer that points outside itself."""
 
 
-def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Read the header; events come by chunks."""
     if file.read(len(MAGIC)) != MAGIC:
         raise file.error(f"expected {MAGIC!r}", 0)
@@ -75,7 +75,7 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
     if not place <= table_at <= file.size:
         # Also -1, of a recorder that was killed: the packets go on to the end.
         table_at = file.size
-    packets = _Packets(file, room, header, streams, compression)
+    packets = _Packets(file, sink, header, streams, compression)
     if (compiled := find_decoder("aedat4")) is not None and COMPRESSIONS[compression] != "ZSTD":
         return header, _compiled_chunks(packets, compiled, table_at)
     return header, _chunks(packets, table_at)
@@ -113,7 +113,7 @@ class _Packets:
     """What reads packets one by one."""
 
     file: EventFile
-    room: Room
+    sink: EventSink
     header: Header
     streams: dict[int, str]
     compression: int
@@ -150,7 +150,7 @@ class _Packets:
             # Each library has exceptions of its own for damaged data.
             raise file.error(f"expected a packet of events, found a damaged one ({error})", place) from None
         for start in range(0, len(words), CHUNK):
-            yield _put(words[start : start + CHUNK], self.room, file, place)
+            yield _put(words[start : start + CHUNK], self.sink, file, place)
 
 
 def _chunks(packets: _Packets, end: int) -> Iterator[Events]:
@@ -163,7 +163,7 @@ def _compiled_chunks(packets: _Packets, compiled: Decode, end: int) -> Iterator[
     file = packets.file
     stream = next(number for number, kind in packets.streams.items() if kind == "EVTS")
     variant = stream << 1 | (COMPRESSIONS[packets.compression] == "LZ4")
-    decoder = CompiledDecoder(compiled, packets.room, variant=variant)
+    decoder = CompiledDecoder(compiled, packets.sink, variant=variant)
     while (place := file.tell()) < end:
         data = np.frombuffer(file.read(min(COMPILED_BYTES, end - place)), np.uint8)
         most, used, done = max(len(data) // EVENT_DTYPE_4.itemsize, CHUNK), -1, 0
@@ -178,11 +178,11 @@ def _compiled_chunks(packets: _Packets, compiled: Decode, end: int) -> Iterator[
             yield from packets.next()
 
 
-def _put(part: Array, room: Room, file: EventFile, place: int) -> Events:
+def _put(part: Array, sink: EventSink, file: EventFile, place: int) -> Events:
     t = part["t"]
     if not 0 <= int(t.min()) <= int(t.max()) < LARGEST_TIME:
         raise file.error("expected times from 0 to 2**62 us, found others in a packet", place)
-    return room.put(t, part["x"].copy(), part["y"].copy(), part["on"].copy())
+    return sink.put(t, part["x"].copy(), part["y"].copy(), part["on"].copy())
 
 
 def _events(data: bytes | memoryview) -> Array:

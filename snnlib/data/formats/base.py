@@ -8,7 +8,7 @@ from typing import Any
 
 from snnlib.data.events import Events
 from snnlib.data.formats.event_file import EventFile
-from snnlib.data.formats.room import Header, Room
+from snnlib.data.formats.event_sink import EventSink, Header
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Format:
         title: the name that people use.
         suffixes: of its files, in lower case.
         detect: whether the first bytes of a file (up to 4096) are of this format; None where it has no magic.
-        decode: `(file, room, options) -> (header, chunks)`; chunks are views of the room, times on the file's clock.
+        decode: `(file, sink, options) -> (header, chunks)`; chunks are views of the sink, times on the file's clock.
         encode: `(events, header, options) -> bytes`; None where there is no writer.
         options: names and meanings of the options that `decode` takes.
         write_options: likewise for `encode`.
@@ -33,7 +33,7 @@ class Format:
     title: str
     suffixes: tuple[str, ...]
     detect: Callable[[bytes], bool] | None
-    decode: Callable[[EventFile, Room, dict[str, Any]], tuple[Header, Iterator[Events]]]
+    decode: Callable[[EventFile, EventSink, dict[str, Any]], tuple[Header, Iterator[Events]]]
     encode: Callable[[Events, Header, dict[str, Any]], bytes] | None = None
     options: dict[str, str] = field(default_factory=dict)
     write_options: dict[str, str] = field(default_factory=dict)

@@ -6,7 +6,7 @@ import numpy as np
 
 from snnlib.data.events import Events, check_events
 from snnlib.data.formats.event_file import EventFile
-from snnlib.data.formats.room import Header
+from snnlib.data.formats.event_sink import Header
 
 LARGEST_SIDE = 2**15
 # More than any field of a header needs; thousands of digits Python does not read at all.

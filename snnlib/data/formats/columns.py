@@ -6,14 +6,14 @@ Nothing is guessed from values: names or an explicit order say which column is w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from snnlib.data.events import Events, as_events
-from snnlib.data.formats.event_file import Array, EventFile
-from snnlib.data.formats.room import Room
+from snnlib.data.formats.event_file import CHUNK, Array, EventFile
+from snnlib.data.formats.event_sink import EventSink
 
 NAMES = {
     "t": ("t", "ts", "time", "times", "timestamp", "timestamps"),
@@ -49,10 +49,26 @@ def check_order(order: str, width: int, file: EventFile) -> dict[str, int]:
     return {field: letters.index(field) for field in "txyp"}
 
 
+def check_lengths(columns: Mapping[str, Any], file: EventFile) -> None:
+    """Raise EventFileError unless all columns have one dimension and one length."""
+    shapes = {field: column.shape for field, column in columns.items()}
+    if len(set(shapes.values())) != 1 or len(shapes["t"]) != 1:
+        raise file.error(f"expected columns of one length, found shapes {shapes}", 0)
+
+
+def put_in_chunks(
+    columns: Mapping[str, Any], options: Mapping[str, Any], sink: EventSink, file: EventFile
+) -> Iterator[Events]:
+    """Put whole columns into the sink, some rows at a time."""
+    for at in range(0, len(columns["t"]), CHUNK):
+        part = {field: column[at : at + CHUNK] for field, column in columns.items()}
+        yield put_columns(part, options, sink, file, f"rows from {at}")
+
+
 def put_columns(
-    columns: Mapping[str, Array], options: Mapping[str, Any], room: Room, file: EventFile, where: str
+    columns: Mapping[str, Array], options: Mapping[str, Any], sink: EventSink, file: EventFile, where: str
 ) -> Events:
-    """Convert columns t, x, y, p `[E]` and put them into the room."""
+    """Convert columns t, x, y, p `[E]` and put them into the sink."""
     given: dict[str, Array] = dict(columns)
     one_based = options.get("one_based", False)
     # "0" and "no", as a command line gives them, are true to Python.
@@ -93,7 +109,7 @@ def put_columns(
         raise file.error(
             f"{where}: t: expected times within 2**62 us, got {events['t'][0]} to {events['t'][-1]} us", 0
         )
-    return room.put(*(events[field].copy() for field in "txyp"))
+    return sink.put(*(events[field].copy() for field in "txyp"))
 
 
 def _rounded(times: Array, file: EventFile, where: str) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from snnlib.backends import native
 from snnlib.data.events import Events
 from snnlib.data.formats.event_file import Array, EventFile
-from snnlib.data.formats.room import Room
+from snnlib.data.formats.event_sink import EventSink
 
 # The fields of `EventDecoder` in cpp/include/snnlib/event_files.h, in its order.
 _FIELDS = (
@@ -32,19 +32,21 @@ class CompiledDecoder:
 
     Args:
         decode: from `find_decoder`.
-        room: where the events go; its header must be set.
+        sink: where the events go; its header must be set.
         other: what to call words without events in `header.skipped`.
         untimed: likewise what comes before the first time.
         state: first values of fields of `DECODER`.
     """
 
-    def __init__(self, decode: Decode, room: Room, other: str = "", untimed: str = "", **state: int) -> None:
-        self._decode, self._room, self._other, self._untimed = decode, room, other, untimed
+    def __init__(
+        self, decode: Decode, sink: EventSink, other: str = "", untimed: str = "", **state: int
+    ) -> None:
+        self._decode, self._room, self._other, self._untimed = decode, sink, other, untimed
         self._array = np.zeros(1, DECODER)
         self._state: Any = self._array[0]
         self._address = self._array.ctypes.data
-        height, width = room.header.sensor_size or (2**15, 2**15)
-        given = {"height": height, "width": width, "drop_outside": room.drop_outside, **state}
+        height, width = sink.header.sensor_size or (2**15, 2**15)
+        given = {"height": height, "width": width, "drop_outside": sink.drop_outside, **state}
         for field, value in given.items():
             self._state[field] = value
 
@@ -53,25 +55,25 @@ class CompiledDecoder:
 
         Args:
             data: bytes, from the beginning of a word.
-            least, usual: numbers of places, as in `Room.places`.
+            least, usual: numbers of places, as in `EventSink.places`.
 
         Raises:
             EventFileError: an event outside the sensor.
         """
-        state, room = self._state, self._room
-        places = room.places(least, usual)
-        room.save(state)
+        state, sink = self._state, self._room
+        places = sink.places(least, usual)
+        sink.save(state)
         used = self._decode(data.ctypes.data, len(data), places.ctypes.data, len(places), self._address)
-        count = room.load(state)
+        count = sink.load(state)
         if state["stopped"]:
-            raise room.outside_error(*(int(state[field]) for field in ("bad_x", "bad_y", "bad_p")))
+            raise sink.outside_error(*(int(state[field]) for field in ("bad_x", "bad_y", "bad_p")))
         for field, kind in (
             ("other", self._other),
             ("untimed", self._untimed),
             ("outside", "events outside the sensor"),
         ):
             if state[field]:
-                room.header.skip(kind, int(state[field]))
+                sink.header.skip(kind, int(state[field]))
                 state[field] = 0
         return places[:count], used
 
@@ -83,7 +85,7 @@ def find_decoder(name: str) -> Decode | None:
 
 def word_chunks(
     file: EventFile,
-    room: Room,
+    sink: EventSink,
     decode: Decode,
     word_bytes: int,
     *,
@@ -92,7 +94,7 @@ def word_chunks(
     **state: int,
 ) -> Iterator[Events]:
     """The events of a file of words of one size, by chunks; arguments as in `CompiledDecoder`."""
-    decoder = CompiledDecoder(decode, room, other, untimed, **state)
+    decoder = CompiledDecoder(decode, sink, other, untimed, **state)
     reuse = hasattr(file.opened(), "readinto")
     for words in file.words("u1", word_bytes, CHUNK_BYTES // word_bytes, reuse=reuse):
         data = words.reshape(-1)

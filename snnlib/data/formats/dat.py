@@ -19,7 +19,7 @@ from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable, size_in_header
 from snnlib.data.formats.clock import Unwrapper
 from snnlib.data.formats.event_file import EventFile
-from snnlib.data.formats.room import Header, Room
+from snnlib.data.formats.event_sink import EventSink, Header
 
 # 0: the first cameras' two-dimensional events; 12: contrast detection. Both have the same bits.
 EVENT_TYPES = (0, 12)
@@ -33,7 +33,7 @@ def detect(head: bytes) -> bool:
     return head.startswith(b"%") and not any(line.startswith((b"% evt", b"% format")) for line in lines)
 
 
-def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Read the header; events come by chunks."""
     lines = file.text_header(b"%", lambda line: line.lower().startswith("% end"))
     fields = dict(line[1:].strip().partition(" ")[::2] for line in lines)
@@ -46,14 +46,14 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
             file.tell() - 2,
         )
     size = size_in_header(file, fields.get("Width", ""), fields.get("Height", ""))
-    return Header("dat", fields.get("Version", ""), size, fields=fields), _chunks(file, room)
+    return Header("dat", fields.get("Version", ""), size, fields=fields), _chunks(file, sink)
 
 
-def _chunks(file: EventFile, room: Room) -> Iterator[Events]:
+def _chunks(file: EventFile, sink: EventSink) -> Iterator[Events]:
     unwrap = Unwrapper(2**32)
     for words in file.words("<u4", 2):
         data = words[:, 1].copy()
-        yield room.put(unwrap(words[:, 0].copy()), data & 0x3FFF, data >> 14 & 0x3FFF, data >> 28)
+        yield sink.put(unwrap(words[:, 0].copy()), data & 0x3FFF, data >> 14 & 0x3FFF, data >> 28)
 
 
 def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:

@@ -24,7 +24,7 @@ from snnlib.data.events import Events
 from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable
 from snnlib.data.formats.event_file import CHUNK, Array, EventFile
-from snnlib.data.formats.room import Header, Room
+from snnlib.data.formats.event_sink import EventSink, Header
 
 MAGIC = b"Event Stream"
 DVS = 1
@@ -36,7 +36,7 @@ OVERFLOW_US = 127
 WRITE_LIMIT_US = 2**33
 
 
-def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Read the header; events come by chunks."""
     head = file.read(20)
     if not head.startswith(MAGIC):
@@ -59,10 +59,10 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
     if not (0 < width <= 2**15 and 0 < height <= 2**15):
         raise file.error(f"expected a sensor of 1..32768 pixels each way, found {width}x{height}", 16)
     header = Header("es", f"{head[12]}.{head[13]}.{head[14]}", (height, width))
-    return header, _chunks(file, room, header, height)
+    return header, _chunks(file, sink, header, height)
 
 
-def _chunks(file: EventFile, room: Room, header: Header, height: int) -> Iterator[Events]:
+def _chunks(file: EventFile, sink: EventSink, header: Header, height: int) -> Iterator[Events]:
     now, rest = 0, b""
     while True:
         data = rest + file.read(EVENT_BYTES * CHUNK)
@@ -77,7 +77,7 @@ def _chunks(file: EventFile, room: Room, header: Header, height: int) -> Iterato
             now = int(t[-1])
             x = words[:, 1].astype(np.int64) | words[:, 2].astype(np.int64) << 8
             y = words[:, 3].astype(np.int64) | words[:, 4].astype(np.int64) << 8
-            yield room.put(t, x, height - 1 - y, words[:, 0] & 1)
+            yield sink.put(t, x, height - 1 - y, words[:, 0] & 1)
         now += OVERFLOW_US * int(overflows[-1])
     if rest:
         file.truncated(f"an event of {EVENT_BYTES} bytes, found {len(rest)} bytes", file.size - len(rest))

@@ -23,8 +23,8 @@ from snnlib.data.formats.checks import check_writable
 from snnlib.data.formats.clock import Unwrapper
 from snnlib.data.formats.compiled import find_decoder, word_chunks
 from snnlib.data.formats.event_file import EventFile
+from snnlib.data.formats.event_sink import EventSink, Header
 from snnlib.data.formats.prophesee_header import detect_version, header_bytes, read_header
-from snnlib.data.formats.room import Header, Room
 
 TIME_HIGH = 8
 LOW_BITS = 6
@@ -33,25 +33,25 @@ LARGEST = 2**11
 OTHER, UNTIMED = "triggers and other words", "events before the first time"
 
 
-def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Read the header; events come by chunks."""
     header = read_header(file, "evt2")
     if (compiled := find_decoder("evt2")) is not None:
-        return header, word_chunks(file, room, compiled, 4, other=OTHER, untimed=UNTIMED)
-    return header, _chunks(file, room, header)
+        return header, word_chunks(file, sink, compiled, 4, other=OTHER, untimed=UNTIMED)
+    return header, _chunks(file, sink, header)
 
 
-def _chunks(file: EventFile, room: Room, header: Header) -> Iterator[Events]:
+def _chunks(file: EventFile, sink: EventSink, header: Header) -> Iterator[Events]:
     unwrap = Unwrapper(HIGH_PERIOD)
     high = None
     for words in file.words("<u4"):
-        high, events = _decode_words(words, high, unwrap, room, header)
+        high, events = _decode_words(words, high, unwrap, sink, header)
         if len(events):
             yield events
 
 
 def _decode_words(
-    words: np.ndarray[Any, Any], high: int | None, unwrap: Unwrapper, room: Room, header: Header
+    words: np.ndarray[Any, Any], high: int | None, unwrap: Unwrapper, sink: EventSink, header: Header
 ) -> tuple[int | None, Events]:
     kind = words >> 28
     places = np.flatnonzero(kind == TIME_HIGH)
@@ -59,7 +59,7 @@ def _decode_words(
         first = int(places[0]) if len(places) else len(words)
         header.skip(UNTIMED, int((kind[:first] < 2).sum()))
         if first == len(words):
-            return None, room.put(words[:0], words[:0], words[:0], words[:0])
+            return None, sink.put(words[:0], words[:0], words[:0], words[:0])
         words, kind, places = words[first:], kind[first:], places - first
         high = 0
     is_event = kind < 2
@@ -76,7 +76,7 @@ def _decode_words(
     chosen = words[np.flatnonzero(is_event)]
     t = np.repeat(times << LOW_BITS, counts)
     t |= chosen >> 22 & 63
-    return int(times[-1]), room.put(t, chosen >> 11 & 0x7FF, chosen & 0x7FF, chosen >> 28)
+    return int(times[-1]), sink.put(t, chosen >> 11 & 0x7FF, chosen & 0x7FF, chosen >> 28)
 
 
 def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:

@@ -22,21 +22,21 @@ from snnlib.data.formats.checks import check_writable
 from snnlib.data.formats.clock import Unwrapper
 from snnlib.data.formats.compiled import find_decoder, word_chunks
 from snnlib.data.formats.event_file import CHUNK, EventFile
+from snnlib.data.formats.event_sink import EventSink, Header
 from snnlib.data.formats.evt2 import HIGH_PERIOD, LARGEST, LOW_BITS, OTHER, TIME_HIGH, UNTIMED
 from snnlib.data.formats.prophesee_header import detect_version, header_bytes, read_header
-from snnlib.data.formats.room import Header, Room
 
 
-def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Read the header; events come by chunks."""
     header = read_header(file, "evt21")
     legacy = header.fields.get("endianness") == "legacy"
     if (compiled := find_decoder("evt21")) is not None:
-        return header, word_chunks(file, room, compiled, 8, other=OTHER, untimed=UNTIMED, variant=legacy)
-    return header, _chunks(file, room, header, legacy)
+        return header, word_chunks(file, sink, compiled, 8, other=OTHER, untimed=UNTIMED, variant=legacy)
+    return header, _chunks(file, sink, header, legacy)
 
 
-def _chunks(file: EventFile, room: Room, header: Header, legacy: bool) -> Iterator[Events]:
+def _chunks(file: EventFile, sink: EventSink, header: Header, legacy: bool) -> Iterator[Events]:
     unwrap = Unwrapper(HIGH_PERIOD)
     first, second = (0, 1) if legacy else (1, 0)
     high: int | None = None
@@ -63,7 +63,7 @@ def _chunks(file: EventFile, room: Room, header: Header, legacy: bool) -> Iterat
         t = (times[index[is_vector]] << LOW_BITS) | (vectors >> 22 & 63)
         x, y, p = vectors >> 11 & 0x7FF, vectors & 0x7FF, vectors >> 28
         if len(row):
-            yield room.put(t[row], x[row] + bit, y[row], p[row])
+            yield sink.put(t[row], x[row] + bit, y[row], p[row])
 
 
 def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:

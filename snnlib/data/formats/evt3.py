@@ -32,8 +32,8 @@ from snnlib.data.formats.checks import check_writable
 from snnlib.data.formats.clock import Unwrapper
 from snnlib.data.formats.compiled import find_decoder, word_chunks
 from snnlib.data.formats.event_file import Array, EventFile
+from snnlib.data.formats.event_sink import EventSink, Header
 from snnlib.data.formats.prophesee_header import detect_version, header_bytes, read_header
-from snnlib.data.formats.room import Header, Room
 
 ADDR_Y, ADDR_X, VECT_BASE_X, VECT_12, VECT_8, TIME_LOW, TIME_HIGH = 0, 2, 3, 4, 5, 6, 8
 HIGH_PERIOD = 2**12
@@ -60,15 +60,15 @@ class _State:
     timed: bool = False
 
 
-def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Read the header; events come by chunks."""
     header = read_header(file, "evt3")
     if (compiled := find_decoder("evt3")) is not None:
-        return header, word_chunks(file, room, compiled, 2, other=OTHER, untimed=UNTIMED)
-    return header, _chunks(file, room, header)
+        return header, word_chunks(file, sink, compiled, 2, other=OTHER, untimed=UNTIMED)
+    return header, _chunks(file, sink, header)
 
 
-def _chunks(file: EventFile, room: Room, header: Header) -> Iterator[Events]:
+def _chunks(file: EventFile, sink: EventSink, header: Header) -> Iterator[Events]:
     state, unwrap = _State(), Unwrapper(HIGH_PERIOD)
     for words in file.words("<u2"):
         kind = words >> 12
@@ -79,11 +79,11 @@ def _chunks(file: EventFile, room: Room, header: Header) -> Iterator[Events]:
             header.skip(UNTIMED, start)
             state.timed = start < len(words)
         if start < len(words):
-            yield _decode_words(words[start:], kind[start:], state, unwrap, room, header)
+            yield _decode_words(words[start:], kind[start:], state, unwrap, sink, header)
 
 
 def _decode_words(
-    words: Array, kind: Array, state: _State, unwrap: Unwrapper, room: Room, header: Header
+    words: Array, kind: Array, state: _State, unwrap: Unwrapper, sink: EventSink, header: Header
 ) -> Events:
     gives = (kind == ADDR_X) | (kind == VECT_12) | (kind == VECT_8)
     # Words with events up to and including each word: how often a state's value is needed is a difference of these.
@@ -106,8 +106,8 @@ def _decode_words(
     chosen = words[emitters]
     bases = np.flatnonzero(kind == VECT_BASE_X)
     if len(bases) or bool(((kind == VECT_12) | (kind == VECT_8)).any()):
-        return _expand(words, kind, emitters, bases, total, (t, y), state, room)
-    return room.put(t, chosen & 0x7FF, y, chosen >> 11 & 1)
+        return _expand(words, kind, emitters, bases, total, (t, y), state, sink)
+    return sink.put(t, chosen & 0x7FF, y, chosen >> 11 & 1)
 
 
 def _times(values: Array, is_high: Array, state: _State, unwrap: Unwrapper) -> Array:
@@ -142,7 +142,7 @@ def _expand(
     total: Array,
     fields: tuple[Array, Array],
     state: _State,
-    room: Room,
+    sink: EventSink,
 ) -> Events:
     """Events of single and vector words in their order."""
     chosen, kinds = words[emitters], kind[emitters]
@@ -169,7 +169,7 @@ def _expand(
     # Place of each event among those of its word.
     rank = np.arange(events) - np.repeat(ends - counts, counts)
     x = np.repeat(base, counts) + BIT_PLACE[np.repeat(mask * 12, counts) + rank]
-    return room.put(np.repeat(t, counts), x, np.repeat(y, counts), np.repeat(polarity, counts))
+    return sink.put(np.repeat(t, counts), x, np.repeat(y, counts), np.repeat(polarity, counts))
 
 
 def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:

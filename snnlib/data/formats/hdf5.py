@@ -11,15 +11,16 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from snnlib.data.events import Events
 from snnlib.data.formats.base import Format
-from snnlib.data.formats.columns import OPTIONS, find_columns, put_columns
+from snnlib.data.formats.columns import OPTIONS, check_lengths, find_columns, put_columns
 from snnlib.data.formats.event_file import CHUNK, Array, EventFile, EventFileError
-from snnlib.data.formats.room import Header, Room
+from snnlib.data.formats.event_sink import EventSink, Header
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 PLACES = ("", "events", "CD", "prophesee/left", "cd", "event")
@@ -27,6 +28,28 @@ PLACES = ("", "events", "CD", "prophesee/left", "cd", "event")
 DAMAGED = (AttributeError, KeyError, MemoryError, OSError, OverflowError, RuntimeError, TypeError, ValueError)
 # Deflate, the strongest of the usual filters, makes one byte of at most 1032.
 _LARGEST_RATIO = 1032
+
+
+class SharedFile:
+    """An HDF5 file that each process opens for itself: open ones go through no fork and no pickle."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: Any = None
+        self._process = 0
+
+    def open(self) -> Any:
+        """The open file.
+
+        Raises:
+            ImportError: the package h5py is missing.
+        """
+        if self._file is None or self._process != os.getpid():
+            self._file, self._process = import_h5py().File(self.path, "r"), os.getpid()
+        return self._file
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_file": None}
 
 
 def import_h5py() -> Any:
@@ -99,7 +122,7 @@ def _reference(dataset: Any, index: int, base: Any) -> bytes | None:
     return data if len(data) == width else None
 
 
-def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Find the columns; events come by chunks."""
     h5py = import_h5py()
     try:
@@ -108,9 +131,7 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
         offset = root["t_offset"][()].item() if isinstance(root.get("t_offset"), h5py.Dataset) else 0
         # Of a file that has times in seconds, a part of one counts.
         offset = int(offset) if float(offset).is_integer() else float(offset)
-        lengths = {field: column.shape for field, column in columns.items()}
-        if len(set(lengths.values())) != 1 or len(lengths["t"]) != 1:
-            raise file.error(f"expected columns of one length, found shapes {lengths}", 0)
+        check_lengths(columns, file)
         for column in columns.values():
             check_size(column, file.size)
     except EventFileError:
@@ -119,7 +140,7 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
         # h5py raises OSError, KeyError, RuntimeError and others for damaged files.
         raise file.error(f"expected a whole HDF5 file, found a damaged one ({error})", 0) from error
     return Header("hdf5", fields={"t_offset": str(offset)}), _chunks(
-        root, columns, offset, file, room, options
+        root, columns, offset, file, sink, options
     )
 
 
@@ -161,7 +182,12 @@ class _Field:
 
 
 def _chunks(
-    root: Any, columns: dict[str, Any], offset: float, file: EventFile, room: Room, options: dict[str, Any]
+    root: Any,
+    columns: dict[str, Any],
+    offset: float,
+    file: EventFile,
+    sink: EventSink,
+    options: dict[str, Any],
 ) -> Iterator[Events]:
     with root:
         for at in range(0, int(columns["t"].shape[0]), CHUNK):
@@ -174,7 +200,7 @@ def _chunks(
             if offset:
                 floats = part["t"].dtype.kind == "f" or isinstance(offset, float)
                 part["t"] = part["t"].astype(np.float64 if floats else np.int64) + offset
-            yield put_columns(part, options, room, file, f"rows from {at}")
+            yield put_columns(part, options, sink, file, f"rows from {at}")
 
 
 FORMAT = Format(

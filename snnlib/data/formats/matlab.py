@@ -21,9 +21,9 @@ import numpy as np
 
 from snnlib.data.events import Events
 from snnlib.data.formats.base import Format
-from snnlib.data.formats.columns import OPTIONS, find_columns, put_columns
+from snnlib.data.formats.columns import OPTIONS, check_lengths, find_columns, put_in_chunks
 from snnlib.data.formats.event_file import Array, EventFile
-from snnlib.data.formats.room import Header, Room
+from snnlib.data.formats.event_sink import EventSink, Header
 
 MAGIC = b"MATLAB 5.0 MAT-file"
 HEADER_BYTES = 128
@@ -119,17 +119,15 @@ def _matrix(data: bytes, order: Order) -> tuple[str, Array] | None:
         return name, array.astype(CLASSES[flags & 0xFF])
 
 
-def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Read all four columns."""
     variables = load_variables(file)
     found = find_columns(list(variables))
     if found is None:
         raise file.error(f"expected variables named t, x, y, p, found {', '.join(variables) or 'none'}", 0)
     columns = {field: variables[name].ravel() for field, name in found.items()}
-    lengths = {field: len(column) for field, column in columns.items()}
-    if len(set(lengths.values())) != 1:
-        raise file.error(f"expected columns of one length, found {lengths}", 0)
-    return Header("mat"), (put_columns(columns, options, room, file, "variables") for _ in range(1))
+    check_lengths(columns, file)
+    return Header("mat"), put_in_chunks(columns, options, sink, file)
 
 
 FORMAT = Format(

@@ -17,9 +17,7 @@ Neuromorphic Datasets Using Saccades", Frontiers in Neuroscience 9:437, 2015, an
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,10 +25,11 @@ import numpy.typing as npt
 
 from snnlib.data.atomic import write_bytes_atomically
 from snnlib.data.checks import check_sensor_size
-from snnlib.data.events import EVENT_DTYPE, Events, check_events, sort_by_time
+from snnlib.data.events import Events, sort_by_time
 from snnlib.data.formats.base import Format
-from snnlib.data.formats.event_file import EventFile, EventFileError, FileSource
-from snnlib.data.formats.room import Header, Room
+from snnlib.data.formats.checks import check_writable
+from snnlib.data.formats.event_file import EventFile, FileSource
+from snnlib.data.formats.event_sink import EventSink, Header
 
 NMNIST_SENSOR_SIZE = (34, 34)
 EVENT_BYTES = 5
@@ -76,35 +75,14 @@ def read_nmnist(
         >>> read_nmnist(bytes([3, 4, 0x80, 0x01, 0x02])).tolist()
         [(258, 3, 4, 1)]
     """
-    height, width = check_sensor_size("sensor_size", sensor_size, LARGEST_SENSOR)
-    data, name = _load(source, name)
-    words = _whole_words(data, name, strict)
-    x, y = words[:, 0], words[:, 1]
-    overflow = y == OVERFLOW_Y
-    bad = np.flatnonzero(~overflow & ((x >= width) | (y >= height)))
-    if bad.size:
-        number = int(bad[0])
-        raise EventFileError(
-            f"{name}: byte offset {number * EVENT_BYTES}, event {number}: x={x[number]}, y={y[number]} lies "
-            f"outside the sensor, expected x in 0..{width - 1} and y in 0..{height - 1} ({bad.size} such events)"
-        )
-    t = _field_us(words)
-    keep: npt.NDArray[Any] | slice = slice(None)
-    if overflow.any():
-        t += OVERFLOW_US * np.cumsum(overflow)
-        keep = ~overflow
-    t = t[keep]
-    back = np.diff(t)
-    if back.size and back.min() < -(FIELD_MAX_US // 2):
-        index = int(back.argmin()) + 1
-        offset = int(np.arange(len(words))[keep][index]) * EVENT_BYTES
-        raise EventFileError(
-            f"{name}: byte offset {offset}, event {offset // EVENT_BYTES}: time falls from {t[index - 1]} to "
-            f"{t[index]} us; expected rising times (a 23-bit clock that wrapped without overflow words)"
-        )
-    events = np.empty(t.size, EVENT_DTYPE)
-    events["t"], events["x"], events["y"], events["p"] = t, x[keep], y[keep], words[keep, 2] >> 7
-    return sort_by_time(events)
+    size = check_sensor_size("sensor_size", sensor_size, LARGEST_SENSOR)
+    with EventFile(source, name, strict) as file:
+        sink = EventSink(file, expected=file.left // EVENT_BYTES)
+        header, chunks = _decode(file, sink, {})
+        sink.begin(header, size)
+        for _ in chunks:
+            pass
+    return sort_by_time(sink.events())
 
 
 def encode_nmnist(events: Events, *, sensor_size: tuple[int, int] = NMNIST_SENSOR_SIZE) -> bytes:
@@ -115,24 +93,9 @@ def encode_nmnist(events: Events, *, sensor_size: tuple[int, int] = NMNIST_SENSO
         >>> encode_nmnist(as_events(t=[258], x=[3], y=[4], p=[1])).hex(" ")
         '03 04 80 01 02'
     """
-    height, width = check_sensor_size("sensor_size", sensor_size, LARGEST_SENSOR)
-    events = check_events("events", events)
+    size = check_sensor_size("sensor_size", sensor_size, LARGEST_SENSOR)
+    check_writable(events, Header("nmnist", sensor_size=size), WRITE_LIMIT_US, LARGEST_SENSOR)
     t = events["t"].astype(np.int64)
-    limits = {"x": width, "y": height, "p": 2, "t": WRITE_LIMIT_US}
-    for field, limit in limits.items():
-        bad = np.flatnonzero((events[field] < 0) | (events[field] >= limit))
-        if bad.size:
-            number = int(bad[0])
-            hint = "; subtract the first time from absolute times" if field == "t" else ""
-            raise ValueError(
-                f"events: field {field} must be in 0..{limit - 1}, got {events[field][number]} at event {number}"
-                + hint
-            )
-    if bool(np.any(np.diff(t) < 0)):
-        number = int(np.flatnonzero(np.diff(t) < 0)[0]) + 1
-        raise ValueError(
-            f"events: t must never decrease, got {t[number - 1]} then {t[number]} at event {number}"
-        )
     # Overflow words before each event: as few as bring its time back into 23 bits.
     late = np.maximum(-((FIELD_MAX_US - t) // OVERFLOW_US), 0)
     place = np.arange(t.size) + late
@@ -175,43 +138,19 @@ def write_nmnist(
     write_bytes_atomically(path, encode_nmnist(events, sensor_size=sensor_size))
 
 
-def _load(source: FileSource, name: str | None) -> tuple[bytes | bytearray | memoryview, str]:
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return source, name or f"<{len(source)} bytes>"
-    if isinstance(source, (str, os.PathLike)):
-        return Path(source).read_bytes(), name or os.fspath(source)
-    if hasattr(source, "read"):
-        return source.read(), name or str(getattr(source, "name", "<open file>"))
-    raise TypeError(f"source must be a path, bytes or an open binary file, got {type(source).__name__}")
-
-
-def _whole_words(data: bytes | bytearray | memoryview, name: str, strict: bool) -> npt.NDArray[np.uint8]:
-    flat = np.frombuffer(data, np.uint8)
-    whole, left = divmod(flat.size, EVENT_BYTES)
-    if left:
-        text = (
-            f"{name}: truncated at byte offset {whole * EVENT_BYTES}: expected an event of {EVENT_BYTES} bytes, "
-            f"found {left} bytes after {whole} whole events"
-        )
-        if strict:
-            raise EventFileError(text + " (strict=False keeps the whole events)")
-        warnings.warn(f"{text}; {left} bytes were left out", stacklevel=3)
-    return flat[: whole * EVENT_BYTES].reshape(whole, EVENT_BYTES)
-
-
 def _field_us(words: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
     """The 23-bit times of words `[n, 5]`."""
     high = (words[:, 2] & 0x7F).astype(np.int64)
     return np.asarray(high << 16 | words[:, 3].astype(np.int64) << 8 | words[:, 4])
 
 
-def _decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+def _decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     # The format has no header: cameras of any size wrote it.
     header = Header("nmnist")
-    return header, _chunks(file, room, header)
+    return header, _chunks(file, sink, header)
 
 
-def _chunks(file: EventFile, room: Room, header: Header) -> Iterator[Events]:
+def _chunks(file: EventFile, sink: EventSink, header: Header) -> Iterator[Events]:
     added_us, before = 0, 0
     for words in file.words("u1", EVENT_BYTES):
         overflow = words[:, 1] == OVERFLOW_Y
@@ -226,12 +165,15 @@ def _chunks(file: EventFile, room: Room, header: Header) -> Iterator[Events]:
             continue
         back = np.diff(t, prepend=before)
         if back.min() < -(FIELD_MAX_US // 2):
+            at = int(back.argmin())
+            word = int(np.flatnonzero(~overflow)[at]) - len(words)
             raise file.error(
-                f"expected rising times, found a fall of {-back.min()} us (a 23-bit clock that wrapped without "
-                "overflow words) before this offset"
+                f"expected rising times, found a fall from {t[at] - back[at]} to {t[at]} us (a 23-bit clock that "
+                "wrapped without overflow words)",
+                file.tell() + EVENT_BYTES * word,
             )
         before = int(t[-1])
-        yield room.put(t, events[:, 0], events[:, 1], events[:, 2] >> 7)
+        yield sink.put(t, events[:, 0], events[:, 1], events[:, 2] >> 7)
 
 
 def _encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:

@@ -17,34 +17,37 @@ import numpy as np
 
 from snnlib.data.events import EVENT_DTYPE, Events, check_events
 from snnlib.data.formats.base import Format
-from snnlib.data.formats.columns import NAMES, OPTIONS, ORDER, check_order, find_columns, put_columns
+from snnlib.data.formats.columns import (
+    NAMES,
+    OPTIONS,
+    ORDER,
+    check_lengths,
+    check_order,
+    find_columns,
+    put_columns,
+    put_in_chunks,
+)
 from snnlib.data.formats.event_file import CHUNK, Array, EventFile, EventFileError
-from snnlib.data.formats.room import Header, Room
+from snnlib.data.formats.event_sink import EventSink, Header
 
 MAGIC = b"\x93NUMPY"
 ZIP_MAGIC = b"PK\x03\x04"
 
 
-def decode_npy(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+def decode_npy(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Read the array's header; events come by chunks."""
     shape, dtype, fortran = _array_header(file.opened(), file, file.size)
     header = Header("npy")
-    count = shape[0] if shape else 0
     if fortran and len(shape) > 1:
         # Columns lie one after the other: read all.
         data = file.read(int(np.prod(shape)) * dtype.itemsize)
         array = np.frombuffer(data, dtype, int(np.prod(shape))).reshape(shape, order="F")
-        return header, (
-            put_columns(
-                _fields(array[at : at + CHUNK], options, file), options, room, file, f"rows from {at}"
-            )
-            for at in range(0, count, CHUNK)
-        )
-    return header, _chunks(file, room, options, shape, dtype)
+        return header, put_in_chunks(_fields(array, options, file), options, sink, file)
+    return header, _chunks(file, sink, options, shape, dtype)
 
 
 def _chunks(
-    file: EventFile, room: Room, options: dict[str, Any], shape: tuple[int, ...], dtype: np.dtype[Any]
+    file: EventFile, sink: EventSink, options: dict[str, Any], shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> Iterator[Events]:
     width = int(np.prod(shape[1:]))
     done = 0
@@ -53,7 +56,7 @@ def _chunks(
         part = min(CHUNK, shape[0] - done)
         data = file.read(part * width * dtype.itemsize)
         array = np.frombuffer(data, dtype, part * width).reshape(part, *shape[1:])
-        yield put_columns(_fields(array, options, file), options, room, file, f"rows from {done}")
+        yield put_columns(_fields(array, options, file), options, sink, file, f"rows from {done}")
         done += part
 
 
@@ -102,7 +105,7 @@ def _fields(array: Array, options: dict[str, Any], file: EventFile) -> dict[str,
     return {field: array[:, index] for field, index in order.items()}
 
 
-def decode_npz(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+def decode_npz(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Read all arrays of the archive that are needed."""
     try:
         with zipfile.ZipFile(file.opened()) as archive:
@@ -122,20 +125,8 @@ def decode_npz(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[He
     except Exception as error:
         # zipfile raises BadZipFile, zlib.error, EOFError, ValueError, RuntimeError and others for damaged archives.
         raise file.error(f"expected a whole .npz archive, found a damaged one ({error})", 0) from None
-    lengths = {field: column.shape for field, column in columns.items()}
-    if len(set(lengths.values())) != 1 or columns["t"].ndim != 1:
-        raise file.error(f"expected columns of one length, found shapes {lengths}", 0)
-    count = len(columns["t"])
-    return Header("npz"), (
-        put_columns(
-            {field: column[at : at + CHUNK] for field, column in columns.items()},
-            options,
-            room,
-            file,
-            f"rows from {at}",
-        )
-        for at in range(0, count, CHUNK)
-    )
+    check_lengths(columns, file)
+    return Header("npz"), put_in_chunks(columns, options, sink, file)
 
 
 def _member(archive: zipfile.ZipFile, name: str, file: EventFile) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from snnlib.data.formats.checks import size_in_header
 from snnlib.data.formats.event_file import EventFile
-from snnlib.data.formats.room import Header
+from snnlib.data.formats.event_sink import Header
 
 # What `% format` and `% evt` lines say, and our name of it.
 VERSIONS = {"evt2": "2.0", "evt21": "2.1", "evt3": "3.0"}

@@ -20,12 +20,12 @@ from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import LARGEST_SIDE, small_number
 from snnlib.data.formats.columns import OPTIONS, ORDER, check_order, find_columns, put_columns
 from snnlib.data.formats.event_file import CHUNK, LONGEST_LINE, Array, EventFile
-from snnlib.data.formats.room import Header, Room
+from snnlib.data.formats.event_sink import EventSink, Header
 
 DELIMITERS = (",", ";", "\t")
 
 
-def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Read the first lines; events come by chunks."""
     header = Header("csv")
     lines = _lines(file)
@@ -56,12 +56,12 @@ def decode(file: EventFile, room: Room, options: dict[str, Any]) -> tuple[Header
         raise file.error(
             f"line {number}: expected a line of names, found {line[:80]!r}; give columns= ({ORDER})", 0
         )
-    return header, _chunks(file, room, options, order, delimiter, lines, line)
+    return header, _chunks(file, sink, options, order, delimiter, lines, line)
 
 
 def _chunks(
     file: EventFile,
-    room: Room,
+    sink: EventSink,
     options: dict[str, Any],
     order: dict[str, int],
     delimiter: str | None,
@@ -87,7 +87,7 @@ def _chunks(
             raise file.error(
                 f"lines from {number}: expected numbers in columns, found others ({error})", 0
             ) from None
-        yield put_columns(columns, options, room, file, f"lines from {number}")
+        yield put_columns(columns, options, sink, file, f"lines from {number}")
 
 
 def _whole_or_float(read: Callable[..., Array]) -> Array:

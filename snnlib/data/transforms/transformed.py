@@ -7,6 +7,8 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
+from snnlib.data.checks import check_dataset
+
 
 class Transformed(Dataset[tuple[Any, Any]]):
     """Apply `transforms`, first to last, to the samples of a data set of `(sample, label)` pairs.
@@ -29,8 +31,7 @@ class Transformed(Dataset[tuple[Any, Any]]):
     """
 
     def __init__(self, dataset: Any, *transforms: Callable[[Any], Any]) -> None:
-        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-            raise TypeError(f"dataset must have __len__ and __getitem__, got {type(dataset).__name__}")
+        check_dataset("dataset", dataset)
         for transform in transforms:
             if not callable(transform):
                 raise TypeError(f"transforms must be callable, got {transform!r}")

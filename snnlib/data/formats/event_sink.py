@@ -42,7 +42,7 @@ class Header:
             self.skipped[kind] = self.skipped.get(kind, 0) + count
 
 
-class Room:
+class EventSink:
     """Where decoders put events; checks order and ranges on the way, while the columns are in the cache.
 
     Args:
@@ -122,7 +122,7 @@ class Room:
         return self._all[self.count :]
 
     def save(self, state: Any) -> None:
-        """Tell a compiled decoder where the room stands."""
+        """Tell a compiled decoder where the sink stands."""
         state["origin_known"], state["origin"] = self.origin is not None, self.origin or 0
         state["count"], state["last"] = self.count, self._last or 0
         state["largest_fall"], state["fall_at"] = self.largest_fall, self.fall_at

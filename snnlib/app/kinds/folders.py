@@ -1,4 +1,4 @@
-"""A folder of event files of one's own, with settings from what the recordings hold: time, crop, net and batches."""
+"""Folders of one's own, of event files and of images, with the settings that fit what they hold."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import torch
 from snnlib.app.errors import ConfigError
 from snnlib.app.kinds.base import Choice, Reader, check_classes, naming, spread
 from snnlib.app.kinds.events import EventKind, reader_of
+from snnlib.app.kinds.images import ImageKind
 from snnlib.app.read_options import folder_options
-from snnlib.data import EventFolder
+from snnlib.data import EventFolder, ImageFolder, read_image
 from snnlib.data.datasets.splits import Split
 
 if TYPE_CHECKING:
@@ -37,6 +38,12 @@ LAYERS = "12C5p1-P2-64C5-P2"
 # The recipe takes about 450 steps of 25 samples.
 STEPS, LARGEST_BATCH, MOST_EPOCHS, LEAST_EPOCHS = 450, 25, 60, 8
 VAL_SPLIT, LEAST_FOR_VAL = 0.1, 6
+# Images that are looked at, evenly over the training set.
+IMAGES_LOOKED_AT = 200
+# Sides of images: the convolutions of the recipe need this much, and take long with more.
+LEAST_IMAGE, LARGEST_IMAGE = 16, 64
+# Hidden layers of the recipe's net.
+IMAGE_LAYERS, RECURRENT_LAYERS = "15C5-P2-40C5-P2-300", "128R"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,4 +176,75 @@ EVENT_FOLDER = _EventFolder(
     has=frozenset({"frames", "sensor", "event files"}),
     own_validation=True,
     recordings=_recordings,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ImageFolder(ImageKind):
+    def classes(self, config: TrainConfig) -> tuple[str, ...]:
+        """Those of the settings, or else the folder's."""
+        return tuple(config.classes or self.images(config, None).classes)
+
+    def image_shape(self, config: TrainConfig) -> tuple[int, int, int]:
+        """That of the settings, or else of the first image."""
+        height, width = config.image_size or self.images(config, None).image_size
+        return (3 if config.colour else 1, height, width)
+
+    def images(self, config: TrainConfig, split: Split | None) -> ImageFolder:
+        """The folder."""
+        mode = _mode(config.colour)
+        size, share = config.image_size, config.val_split
+        return ImageFolder(config.root or "", split, mode=mode, size=size, val_share=share)
+
+    def choose(self, given: Mapping[str, Any]) -> Choice:
+        """From at most 200 training images."""
+        self.check_root(given.get("root"))
+        with naming("root"):
+            folder = ImageFolder(given["root"], "train", mode=_mode(given.get("colour")), val_share=0.0)
+        self.check_two(folder.classes)
+        looked = spread(len(folder), IMAGES_LOOKED_AT)
+        images = [read_image(folder.root / folder.files[number], mode=folder.mode) for number in looked]
+        shapes = torch.tensor([image.shape[1:] for image in images])
+        height, width = (min(max(int(side), LEAST_IMAGE), LARGEST_IMAGE) for side in shapes.median(0).values)
+        size = str(given.get("size", f"{width}x{height}"))
+        pixels = torch.cat([image.flatten() for image in images]).double() / 255
+        mean, std = round(float(pixels.mean()), 4), round(max(float(pixels.std()), 1e-3), 4)
+        encoding = given.get("encoding", "current")
+        settings: dict[str, Any] = {
+            "classes": list(folder.classes),
+            "size": size,
+            "net": f"{IMAGE_LAYERS}-{len(folder.classes)}",
+        }
+        reasons = [
+            f"{len(folder)} images to train on, {len(folder.classes)} classes: {', '.join(folder.classes)}",
+            f"size {size}: half of {len(images)} images are {int(shapes[:, 1].median())} x "
+            f"{int(shapes[:, 0].median())} or larger; sides are kept within {LEAST_IMAGE} to {LARGEST_IMAGE}",
+        ]
+        if encoding not in ("rate", "latency"):
+            settings |= {"mean": mean, "std": std}
+            reasons.append(f"mean {mean}, std {std}: of the pixels of {len(images)} images")
+        else:
+            settings |= {"mean": 0.0, "std": 1.0}
+        if encoding not in ("current", "rate", "latency") and size.count("x") == 1:
+            columns, rows = (int(side) if side.isdigit() else 1 for side in size.split("x"))
+            settings |= {
+                "time_steps": rows if encoding == "rows" else rows * columns,
+                "net": f"{RECURRENT_LAYERS}-{len(folder.classes)}",
+            }
+            reasons.append(f"time_steps {settings['time_steps']}: one for each of the image's {encoding}")
+        settings = {name: value for name, value in settings.items() if name not in given}
+        reasons.append(f"net {given.get('net', settings.get('net'))}: a neuron per class")
+        return Choice(settings, reasons)
+
+
+def _mode(colour: bool | None) -> Any:
+    return "colour" if colour else "grey"
+
+
+IMAGE_FOLDER = _ImageFolder(
+    name="images",
+    help="a folder of PNG or JPEG files",
+    folder="images",
+    has=frozenset({"frames", "images", "image files"}),
+    recipe="mnist",
 )
