@@ -80,10 +80,8 @@ class SpikingClassifier(pl.LightningModule):
         self.objective = LOSSES[config.loss].build(config)
         self._operations = SynapticOperationsLoss(self.net) if config.operations_weight else None
         self.activity = SpikeCounter(self.net)
-        # Of the test set and of the validation set: confusion, and the sum of the samples' losses.
-        self._confusions: list[Tensor] = []
-        self._losses: list[Tensor] = []
-        self._samples: list[Tensor] = []
+        # Of the test set and of the validation set: confusion `[classes^2]`, the sum of the losses, number of samples.
+        self._tallies: list[Tensor] = []
 
     def forward(self, frames: Tensor) -> Tensor:
         """Scores `[N, classes]` of frames `[T, N, C, H, W]` of any dtype."""
@@ -133,11 +131,8 @@ class SpikingClassifier(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Start counting predictions and spikes."""
-        classes, sets = len(self.facts.classes), len(self.trainer.val_dataloaders)  # type: ignore[arg-type]
-        zeros = torch.zeros(classes, classes, dtype=torch.float64, device=self.device)
-        self._confusions = [zeros.clone() for _ in range(sets)]
-        self._losses = [zeros.new_zeros(()) for _ in range(sets)]
-        self._samples = [zeros.new_zeros(()) for _ in range(sets)]
+        size, sets = len(self.facts.classes) ** 2 + 2, len(self.trainer.val_dataloaders)  # type: ignore[arg-type]
+        self._tallies = [torch.zeros(size, dtype=torch.float64, device=self.device) for _ in range(sets)]
         self.activity.reset()
 
     def validation_step(self, batch: tuple[Tensor, ...], batch_index: int, dataloader_idx: int = 0) -> None:
@@ -149,11 +144,11 @@ class SpikingClassifier(pl.LightningModule):
             output = self._output(frames, lengths)
         classes = len(self.facts.classes)
         pairs = labels * classes + self.objective.scores(output, lengths).argmax(-1)
-        counts = torch.bincount(pairs[labels != NO_LABEL], minlength=classes**2)
-        self._confusions[dataloader_idx] += counts.view(classes, classes)
-        loss = self.objective.loss(output, labels, lengths)
-        self._losses[dataloader_idx] += loss.double() * frames.shape[1]
-        self._samples[dataloader_idx] += frames.shape[1]
+        loss, samples = self.objective.loss(output, labels, lengths), frames.shape[1]
+        tally = self._tallies[dataloader_idx]
+        tally[:-2] += torch.bincount(pairs[labels != NO_LABEL], minlength=classes**2)
+        tally[-2] += loss.double() * samples
+        tally[-1] += samples
 
     def on_validation_epoch_end(self) -> None:
         """Sum up over processes and keep the result."""
@@ -164,11 +159,12 @@ class SpikingClassifier(pl.LightningModule):
         self.activity.steps = reduce(self.activity.steps.to(self.device), reduce_op="sum")
         results = []
         unit = "labelled steps" if self.config.kind.labels_steps else "samples"
-        for counts, total, samples in zip(self._confusions, self._losses, self._samples, strict=True):
-            confusion = reduce(counts, reduce_op="sum").long().cpu()
-            number = max(float(reduce(samples, reduce_op="sum")), 1.0)
-            loss = float(reduce(total, reduce_op="sum")) / number
-            results.append(TestResult(confusion, loss, self.activity.layers(), self.facts.classes, unit))
+        classes = self.facts.classes
+        for tally in self._tallies:
+            total = reduce(tally, reduce_op="sum").cpu()
+            confusion = total[:-2].long().view(len(classes), len(classes))
+            mean = float(total[-2]) / max(float(total[-1]), 1.0)
+            results.append(TestResult(confusion, mean, self.activity.layers(), classes, unit))
         self.test_result = results[0]
         # The same numbers in every process already.
         scores = {"test_accuracy": self.test_result.accuracy, "test_loss": self.test_result.loss}
