@@ -151,7 +151,7 @@ def test_damaged_recording_is_named(folders):
     (folders / "Train/0/00001.bin").write_bytes(recording(1)[:-1])
     with pytest.raises(EventFileError, match=r"00001\.bin: byte offset 5: truncated"):
         NMNIST(folders)[0]
-    with pytest.warns(UserWarning, match="4 bytes were left out"):
+    with pytest.warns(UserWarning, match="found 4 bytes; what was left is not read"):
         assert len(NMNIST(folders, strict=False)[0][0]) == 1
 
 

@@ -231,7 +231,7 @@ def test_check_of_nmnist_and_files(tmp_path, capsys):
     )
     (tmp_path / "Test/5/00002.bin").write_bytes(b"abc")
     code, said = check(capsys, tmp_path)
-    assert code == 1 and "00002.bin: truncated" in said
+    assert code == 1 and "00002.bin: byte offset 0: truncated" in said
     assert check(capsys, tmp_path / "Train/3/00001.bin")[0] == 0
     assert check(capsys, tmp_path / "none")[0] == 2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from snnlib.app.report.answers import Answers, Task, task_of
 from snnlib.app.report.batches import labelled_steps, parts_of
 from snnlib.app.report.decision import Decision, Scores, default_scores
-from snnlib.app.report.recorder import recording, spiking_layers
+from snnlib.app.report.recorder import Recorded, recording, spiking_layers
 from snnlib.app.report.samples import Sample, classified, keep
 from snnlib.data.ragged import NO_LABEL
 from snnlib.inspect.activity import SATURATED_RATE, LayerActivity
@@ -29,6 +30,8 @@ class Evaluation:
     """What a pass over a data set found.
 
     Attributes:
+        net: the net.
+        batch_first: whether its sequences are `[N, T, ...]`.
         confusion: samples, or labelled steps, by label (row) and prediction (column) `[classes, classes]`; `[0, 0]`
             where nothing is classified.
         others: targets and answers of a regression or of several labels per sample; None for classes or no labels.
@@ -42,8 +45,12 @@ class Evaluation:
         seen: number of samples.
         running: samples that have a time step `[T]`, float64.
         without_scores: samples, or labelled steps, with NaN among their scores.
+        names: what the page calls the classes, numbers or labels.
+        step_ms: length of a time step there; None where steps are counted.
     """
 
+    net: nn.Module
+    batch_first: bool
     confusion: Tensor
     decision: Decision
     scores: Scores
@@ -59,6 +66,21 @@ class Evaluation:
     seen: int = 0
     without_scores: int = 0
     running: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    names: list[str] = field(default_factory=list)
+    step_ms: float | None = None
+
+    @property
+    def batch_dim(self) -> int:
+        """Dimension of the samples in sequences."""
+        return 0 if self.batch_first else 1
+
+    def batch_of(self, samples: list[Sample]) -> Tensor:
+        """Samples as the net takes them."""
+        return as_input(self.net, torch.stack([sample.x for sample in samples], self.batch_dim))
+
+    def recording(self) -> AbstractContextManager[dict[str, Recorded]]:
+        """Inputs and spikes of the layers in the last forward pass of a `with` block."""
+        return recording(self.net, self.layers, self.batch_first)
 
     @property
     def unit(self) -> str:
@@ -125,7 +147,7 @@ def evaluate(
                 if result is None:
                     task = task_of(labels, per_step)
                     result = _start(net, frames, classes, scores, batch_first, per_step=per_step, task=task)
-                _add(result, net, frames, x, labels, batch_first)
+                _add(result, frames, x, labels)
     if result is None:
         raise ValueError("loader: expected at least one batch (x, labels), got none")
     if result.without_scores:
@@ -159,7 +181,8 @@ def _start(
     if task != "classes":
         others = None if task == "none" else Answers(task)
         empty = torch.zeros(0, 0, dtype=torch.long)
-        return Evaluation(empty, decision, read, layers, batch_size, OperationCounter(net), task, others)
+        counter = OperationCounter(net)
+        return Evaluation(net, batch_first, empty, decision, read, layers, batch_size, counter, task, others)
     found = read(output)
     dims = 3 if per_step else 2
     if found.dim() != dims or (classes is not None and found.shape[-1] != classes):
@@ -168,21 +191,21 @@ def _start(
         raise ValueError(f"scores: expected {expected} of the net's output, got shape {tuple(found.shape)}")
     size = found.shape[-1]
     confusion = torch.zeros(size, size, dtype=torch.long)
-    return Evaluation(confusion, decision, read, layers, batch_size, OperationCounter(net))
+    return Evaluation(net, batch_first, confusion, decision, read, layers, batch_size, OperationCounter(net))
 
 
-def _add(
-    result: Evaluation, net: nn.Module, frames: Tensor, x: Tensor, labels: Tensor | None, batch_first: bool
-) -> None:
-    with recording(net, result.layers, batch_first) as recorded, result.operations.counting():
-        output = net(frames)
+def _add(result: Evaluation, frames: Tensor, x: Tensor, labels: Tensor | None) -> None:
+    with result.recording() as recorded, result.operations.counting():
+        output = result.net(frames)
+    # [N, T, ...]
+    rows = x if result.batch_first else x.transpose(0, 1)
     found = None if labels is None else result.scores(output)
     if labels is None or found is None:
-        answers: list[Sample] = [Sample(sample, NO_LABEL, NO_LABEL) for sample in _samples(x, batch_first)]
+        answers: list[Sample] = [Sample(row, NO_LABEL, NO_LABEL) for row in rows]
     elif result.task == "classes":
-        answers = _classes(result, found, x, labels, batch_first)
+        answers = _classes(result, found, rows, labels)
     else:
-        answers = _numbers(result, found, x, labels, batch_first)
+        answers = _numbers(result, found, rows, labels)
     if (labels is None) != (result.task == "none"):
         raise ValueError("loader: expected labels in every batch or in none, got both")
     for name, layer in recorded.items():
@@ -192,18 +215,14 @@ def _add(
         in_time = spikes.flatten(1).sum(1, dtype=torch.float64).cpu()
         result.over_time[name] = _longer(result.over_time.get(name), in_time)
     result.steps += x.shape[0] * x.shape[1]
-    steps = x.shape[1 if batch_first else 0]
+    steps = rows.shape[1]
     result.running = _longer(result.running, torch.full((steps,), len(answers)).double())
     result.seen += len(answers)
     for sample in answers:
         keep(result.samples, sample, max(len(result.confusion), 1))
 
 
-def _samples(x: Tensor, batch_first: bool) -> Tensor:
-    return x if batch_first else x.transpose(0, 1)
-
-
-def _classes(result: Evaluation, found: Tensor, x: Tensor, labels: Tensor, batch_first: bool) -> list[Sample]:
+def _classes(result: Evaluation, found: Tensor, samples: Tensor, labels: Tensor) -> list[Sample]:
     """Count a batch of classified samples, or steps."""
     predicted = found.argmax(-1).cpu()
     classes = len(result.confusion)
@@ -222,21 +241,20 @@ def _classes(result: Evaluation, found: Tensor, x: Tensor, labels: Tensor, batch
     result.without_scores += int((found.isnan().any(-1).cpu() & counted).sum())
     pairs = (labels * classes + predicted)[counted]
     result.confusion += torch.bincount(pairs, minlength=classes**2).view(classes, classes)
-    if labels.dim() == 2 and not batch_first:
+    if labels.dim() == 2 and not result.batch_first:
         labels, predicted = labels.t(), predicted.t()
-    rows = zip(_samples(x, batch_first), labels, predicted, strict=True)
-    return [classified(sample, label, answer) for sample, label, answer in rows]
+    return [classified(*row) for row in zip(samples, labels, predicted, strict=True)]
 
 
-def _numbers(result: Evaluation, found: Tensor, x: Tensor, labels: Tensor, batch_first: bool) -> list[Sample]:
+def _numbers(result: Evaluation, found: Tensor, samples: Tensor, labels: Tensor) -> list[Sample]:
     """Add a batch of numbers or of several labels per sample, or per step."""
     assert result.others is not None
     per_step = result.decision == "every step"
-    result.others.add(found, labels, int(batch_first) if per_step else None)
+    result.others.add(found, labels, int(result.batch_first) if per_step else None)
     result.without_scores += int(found.isnan().sum())
-    if per_step and not batch_first:
+    if per_step and not result.batch_first:
         labels, found = labels.transpose(0, 1), found.transpose(0, 1)
-    rows = zip(_samples(x, batch_first), labels.cpu(), found.cpu(), strict=True)
+    rows = zip(samples, labels.cpu(), found.cpu(), strict=True)
     return [
         Sample(sample, NO_LABEL, NO_LABEL, target=target, answer=answer) for sample, target, answer in rows
     ]

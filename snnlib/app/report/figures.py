@@ -13,7 +13,7 @@ from snnlib.inspect.operation_profile import Profile
 _MOST_OUTPUTS = 12
 
 
-def confusion_section(evaluation: Evaluation, classes: list[str]) -> Section:
+def confusion_section(evaluation: Evaluation) -> Section:
     """Which class was taken for which."""
     counts = evaluation.confusion
     title = f"{int(counts.diagonal().sum())} of {int(counts.sum())} {evaluation.unit} classified correctly"
@@ -22,7 +22,9 @@ def confusion_section(evaluation: Evaluation, classes: list[str]) -> Section:
         f"of a class's {evaluation.unit} that were recognised; precision, on top, the share of a class's predictions "
         "that were correct."
     )
-    return Section("confusion.png", "Confusion matrix", text, confusion_matrix(counts, classes, title=title))
+    return Section(
+        "confusion.png", "Confusion matrix", text, confusion_matrix(counts, evaluation.names, title=title)
+    )
 
 
 def answer_section(answers: Answers, names: list[str]) -> list[Section]:
@@ -34,7 +36,7 @@ def answer_section(answers: Answers, names: list[str]) -> list[Section]:
     return [Section("predictions.png", "Predictions", text, predictions(pairs))]
 
 
-def firing_sections(evaluation: Evaluation, step_ms: float | None) -> list[Section]:
+def firing_sections(evaluation: Evaluation) -> list[Section]:
     """Distribution of firing rates, and rates over the time of a sample."""
     if not evaluation.counts:
         return []
@@ -50,7 +52,7 @@ def firing_sections(evaluation: Evaluation, step_ms: float | None) -> list[Secti
             "rates_over_time.png",
             "Firing rates over time",
             "Share of the neurons of each layer that fire in each time step, mean over all samples.",
-            rates_over_time(_labelled(evaluation, evaluation.rates_over_time()), step_ms=step_ms),
+            rates_over_time(_labelled(evaluation, evaluation.rates_over_time()), step_ms=evaluation.step_ms),
         ),
     ]
 

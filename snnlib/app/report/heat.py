@@ -11,11 +11,10 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from snnlib.app.report.evaluation import Evaluation
-from snnlib.app.report.recorder import Recorded, recording
+from snnlib.app.report.recorder import Recorded
 from snnlib.app.report.samples import Sample
 from snnlib.app.visual import heat_strips
 from snnlib.inspect.gradcam import GradCAM, Occlusion, occlusion_test
-from snnlib.inspect.operations import as_input
 
 
 @dataclass(frozen=True)
@@ -38,15 +37,7 @@ class Heat:
         return "Events in hot places matter no more to the net than others do: do not rely on these maps."
 
 
-def heat_maps(
-    net: nn.Module,
-    evaluation: Evaluation,
-    *,
-    classes: list[str],
-    target_layer: str | None,
-    batch_first: bool,
-    step_ms: float | None,
-) -> Heat | None:
+def heat_maps(evaluation: Evaluation, target_layer: str | None) -> Heat | None:
     """Grad-CAM of two recognised classes and a mistake.
 
     None for a net without a convolutional spiking layer, where every step is labelled, and where nothing is classified.
@@ -56,8 +47,9 @@ def heat_maps(
     samples = [sample for sample in evaluation.samples if sample.x.shape == evaluation.samples[0].x.shape]
     if samples[0].x.dim() != 4 or samples[0].labels is not None:
         return None
-    with torch.no_grad(), recording(net, evaluation.layers, batch_first) as recorded:
-        net(_batch(net, samples[:1], batch_first))
+    net, batch_first = evaluation.net, evaluation.batch_first
+    with torch.no_grad(), evaluation.recording() as recorded:
+        net(evaluation.batch_of(samples[:1]))
     name = _last_conv(recorded) if target_layer is None else target_layer
     if name is None:
         return None
@@ -65,7 +57,7 @@ def heat_maps(
     layout = "NTCHW" if batch_first else "TNCHW"
 
     def explain(chunk: list[Sample], wanted: list[int]) -> tuple[Tensor, Tensor, Callable[[Any], Tensor]]:
-        x = _batch(net, chunk, batch_first)
+        x = evaluation.batch_of(chunk)
         labels = torch.tensor(wanted, device=x.device).unsqueeze(1)
 
         def score(answer: Any) -> Tensor:
@@ -86,17 +78,13 @@ def heat_maps(
         tests[0].fraction,
     )
     strips = []
-    for number, label, heading in _rows(samples, classes):
+    for number, label, heading in _rows(samples, evaluation.names):
         _, maps, _ = explain([samples[number]], [label])
-        strips.append((heading, samples[number].x, (maps[0] if batch_first else maps[:, 0]).cpu()))
+        strips.append((heading, samples[number].x, maps.select(evaluation.batch_dim, 0).cpu()))
     figure = heat_strips(
-        strips, step_ms=step_ms, parts=min(3, len(samples[0].x)), title=f"Grad-CAM of layer {name}"
+        strips, step_ms=evaluation.step_ms, parts=min(3, len(samples[0].x)), title=f"Grad-CAM of layer {name}"
     )
     return Heat(figure, occlusion, name)
-
-
-def _batch(net: nn.Module, samples: list[Sample], batch_first: bool) -> Tensor:
-    return as_input(net, torch.stack([sample.x for sample in samples], 0 if batch_first else 1))
 
 
 def pixels_per_cell(net: nn.Module, recorded: dict[str, Recorded], name: str) -> tuple[int, int] | None:

@@ -158,22 +158,19 @@ def report(
     names = [str(name) for name in (range(count) if classes is None else classes)]
     if others is not None and len(names) != count:
         raise ValueError(f"classes: expected {count} names, one per column of the labels, got {len(names)}")
+    evaluation.names, evaluation.step_ms = names, step_ms
     chosen = {name: list(indices) for name, indices in (neurons or {}).items()}
-    _check_names(net, evaluation, chosen, target_layer)
+    _check_names(evaluation, chosen, target_layer)
     activity = evaluation.activity()
 
-    results = results_of(evaluation, names)
+    results = results_of(evaluation)
     sections = list(results.sections)
     sections += history_sections(columns)
-    sections += sample_sections(
-        net, evaluation, classes=names, batch_first=batch_first, step_ms=step_ms, neurons=chosen
-    )
-    sections += firing_sections(evaluation, step_ms)
+    sections += sample_sections(evaluation, chosen)
+    sections += firing_sections(evaluation)
     profile = evaluation.profile()
     sections += operations_section(profile)
-    heat = heat_maps(
-        net, evaluation, classes=names, target_layer=target_layer, batch_first=batch_first, step_ms=step_ms
-    )
+    heat = heat_maps(evaluation, target_layer)
     if heat is not None:
         text = (
             "Where the spikes of the layer spoke for a class (Grad-CAM): the darker, the more; black dots are input "
@@ -221,7 +218,7 @@ def _html_path(out: Path) -> Path:
 
 
 def _check_names(
-    net: nn.Module, evaluation: Evaluation, neurons: Mapping[str, Sequence[int]], target_layer: str | None
+    evaluation: Evaluation, neurons: Mapping[str, Sequence[int]], target_layer: str | None
 ) -> None:
     for name, indices in neurons.items():
         if name not in evaluation.counts:
@@ -231,7 +228,7 @@ def _check_names(
         wrong = [index for index in indices if not 0 <= index < size]
         if wrong:
             raise ValueError(f"neurons: expected indices in 0..{size - 1} for layer {name!r}, got {wrong[0]}")
-    if target_layer is not None and target_layer not in dict(net.named_modules()):
+    if target_layer is not None and target_layer not in dict(evaluation.net.named_modules()):
         raise ValueError(f"target_layer: expected the name of a module of the net, got {target_layer!r}")
 
 

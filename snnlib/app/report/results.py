@@ -34,16 +34,15 @@ class Results:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-def results_of(evaluation: Evaluation, names: list[str]) -> Results:
+def results_of(evaluation: Evaluation) -> Results:
     """The results of a pass, whatever its labels are; of one without labels the number of samples."""
     if evaluation.task == "none":
         return Results({"samples": f"{evaluation.seen}, without labels"})
     if evaluation.others is None:
-        rows = _class_rows(evaluation, names)
+        rows, sections = _class_rows(evaluation), [confusion_section(evaluation)]
         metrics = {"accuracy": evaluation.accuracy}
-        return Results(
-            _class_facts(evaluation), "Classes", rows, [confusion_section(evaluation, names)], metrics
-        )
+        return Results(_class_facts(evaluation), "Classes", rows, sections, metrics)
+    names = evaluation.names
     others, metrics = evaluation.others, evaluation.others.metrics()
     if evaluation.task == "labels":
         return Results(_label_facts(evaluation, others), "Labels", _label_rows(others, names), [], metrics)
@@ -62,9 +61,9 @@ def _class_facts(evaluation: Evaluation) -> dict[str, str]:
     }
 
 
-def _class_rows(evaluation: Evaluation, names: list[str]) -> list[tuple[str, ...]]:
+def _class_rows(evaluation: Evaluation) -> list[tuple[str, ...]]:
     """Headings; per class name, samples or labelled steps, recall, precision, and what it was mistaken for."""
-    counts = evaluation.confusion
+    counts, names = evaluation.confusion, evaluation.names
     recall, precision = recall_precision(counts)
     rows: list[tuple[str, ...]] = [
         ("class", evaluation.unit, "recall", "precision", "most often mistaken for")
@@ -73,9 +72,7 @@ def _class_rows(evaluation: Evaluation, names: list[str]) -> list[tuple[str, ...
         others = counts[index].clone()
         others[index] = 0
         worst = f"{names[int(others.argmax())]} ({int(others.max())})" if int(others.max()) else ""
-        shares = (
-            "-" if value.isnan() else f"{float(value):.1%}" for value in (recall[index], precision[index])
-        )
+        shares = (_share(float(value)) for value in (recall[index], precision[index]))
         rows.append((name, f"{int(counts[index].sum())}", *shares, worst))
     return rows
 

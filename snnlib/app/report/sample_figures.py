@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor, nn
+from torch import Tensor
 
 from snnlib.app.report.answers import Task
 from snnlib.app.report.decision import READ_FROM
 from snnlib.app.report.evaluation import Evaluation
 from snnlib.app.report.potentials import neuron_name, normalised_potential, typical_neurons
-from snnlib.app.report.recorder import Recorded, recording
+from snnlib.app.report.recorder import Recorded
 from snnlib.app.report.samples import Sample
 from snnlib.app.report.section import Section, label
 from snnlib.app.visual import labels_over_time, membrane_potentials, raster
 from snnlib.data.ragged import NO_LABEL
-from snnlib.inspect.operations import as_input
 
 _MOST_LAYERS = 8
 _MOST_SEQUENCES = 4
@@ -23,20 +22,13 @@ _MOST_SEQUENCES = 4
 _MOST_IN_TITLE = 4
 
 
-def sample_sections(
-    net: nn.Module,
-    evaluation: Evaluation,
-    *,
-    classes: list[str],
-    batch_first: bool,
-    step_ms: float | None,
-    neurons: dict[str, list[int]],
-) -> list[Section]:
+def sample_sections(evaluation: Evaluation, neurons: dict[str, list[int]]) -> list[Section]:
     """One sample through the net: spikes of every layer, and membrane potentials of single neurons."""
     right = [sample for sample in evaluation.samples if sample.label == sample.predicted]
     sample = (right or evaluation.samples)[0]
-    with torch.no_grad(), recording(net, evaluation.layers, batch_first) as recorded:
-        output = net(as_input(net, sample.x.unsqueeze(0 if batch_first else 1)))
+    classes = evaluation.names
+    with torch.no_grad(), evaluation.recording() as recorded:
+        output = evaluation.net(evaluation.batch_of([sample]))
     spikes = {
         label(name, evaluation.layers[name]): layer.spikes[:, 0].cpu()
         for name, layer in list(recorded.items())[-_MOST_LAYERS:]
@@ -56,11 +48,11 @@ def sample_sections(
             "raster.png",
             "Spikes of one sample",
             text,
-            _raster(evaluation, sample, spikes, output, batch_first, classes, step_ms, title),
+            _raster(evaluation, sample, spikes, output, title),
         )
     ]
     if sample.labels is not None:
-        sections.append(_labels_section(evaluation, classes, step_ms))
+        sections.append(_labels_section(evaluation))
     potentials = _potentials(evaluation, recorded, neurons)
     if potentials:
         sections.append(
@@ -70,7 +62,7 @@ def sample_sections(
                 "Membrane potentials for the same sample, before each reset and in units of the threshold (dashed); "
                 "marks on top are spikes. The neurons shown are the busiest of their layer over all samples, one with "
                 "the median rate, and a dead one where there is any, unless others were asked for.",
-                membrane_potentials(potentials, step_ms=step_ms, title=title),
+                membrane_potentials(potentials, step_ms=evaluation.step_ms, title=title),
             )
         )
     return sections
@@ -93,7 +85,7 @@ def _title_of_numbers(sample: Sample, names: list[str], task: Task) -> str:
     )
 
 
-def _labels_section(evaluation: Evaluation, classes: list[str], step_ms: float | None) -> Section:
+def _labels_section(evaluation: Evaluation) -> Section:
     """True and predicted class of every step, for a few samples."""
     rows: dict[str, tuple[Tensor, Tensor]] = {}
     for sample in evaluation.samples[:_MOST_SEQUENCES]:
@@ -104,29 +96,23 @@ def _labels_section(evaluation: Evaluation, classes: list[str], step_ms: float |
         "True class (upper line) and prediction (lower line) at every step of a few samples; steps without a label are "
         "white, and so are the predictions there, which count for nothing."
     )
-    figure = labels_over_time(rows, classes, step_ms=step_ms, no_label=NO_LABEL)
+    figure = labels_over_time(rows, evaluation.names, step_ms=evaluation.step_ms, no_label=NO_LABEL)
     return Section("labels_over_time.png", "Classes over time", text, figure)
 
 
 def _raster(
-    evaluation: Evaluation,
-    sample: Sample,
-    spikes: dict[str, Tensor],
-    output: Tensor,
-    batch_first: bool,
-    classes: list[str],
-    step_ms: float | None,
-    title: str,
+    evaluation: Evaluation, sample: Sample, spikes: dict[str, Tensor], output: Tensor, title: str
 ) -> Figure:
     layers = {"input": sample.x, **spikes}
     potentials = None
     if isinstance(output, Tensor) and output.dim() == 3 and not bool(((output == 0) | (output == 1)).all()):
-        potentials = (output[0] if batch_first else output[:, 0]).float().cpu()
+        potentials = output.select(evaluation.batch_dim, 0).float().cpu()
     outputs = next(reversed(layers.values()))[0] if potentials is None else potentials[0]
+    classes = evaluation.names
     classed = outputs.numel() == len(classes)
     return raster(
         layers,
-        step_ms=step_ms,
+        step_ms=evaluation.step_ms,
         title=title,
         classes=classes if classed else None,
         label=sample.label if classed and sample.label != NO_LABEL and sample.labels is None else None,
