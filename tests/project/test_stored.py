@@ -141,7 +141,7 @@ def _run_2(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(STORED_2, tmp_path, dirs_exist_ok=True)
     shutil.copytree(CACHE, tmp_path / "data" / "events")
     monkeypatch.chdir(tmp_path)
-    return Path("runs", kind)
+    return Path("trained", kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)

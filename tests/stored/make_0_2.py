@@ -2,11 +2,11 @@
 
 They are never made again: later versions have to read them as they are.
 
-    data/KIND/          what `snnlib train` read; `events` read the cache in `0.1/`
-    runs/KIND/          run folder, less report, pictures and logs; `last.ckpt.previous` is of the first epoch
-    runs/KIND/state.pt  `torch.save` of the net's state_dict after training
-    runs/KIND/outputs.npz   `x`, random currents, and `y`, what the trained net made of it
-    layers.pt           a state_dict of `layer(name)` for every name of `LAYERS`, as drawn, with its input and outputs
+    data/KIND/             what `snnlib train` read; `events` read the cache in `0.1/`
+    trained/KIND/          run folder, less report, pictures and logs; `last.ckpt.previous` is of the first epoch
+    trained/KIND/state.pt  `torch.save` of the net's state_dict after training
+    trained/KIND/outputs.npz   `x`, random currents, and `y`, what the trained net made of it
+    layers.pt              a state_dict of `layer(name)` for every name of `LAYERS`, as drawn, with its input and outputs
 """
 
 import json
@@ -135,7 +135,7 @@ def write_sequences(root: Path) -> None:
 
 def train(kind: str) -> None:
     options, shape = RUNS[kind]
-    run = Path("runs", kind)
+    run = Path("trained", kind)
     command = [str(Path(sys.executable).with_name("snnlib")), "train", *options, *COMMON]
     subprocess.run([*command, "--root", f"data/{kind}", "--out", str(run)], check=True)
     for path in run.iterdir():
