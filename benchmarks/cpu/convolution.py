@@ -13,20 +13,21 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+from nmnist_nets import raise_mean_, scale_to_rate_
 from torch import Tensor
 from turns import Report, Task, parser, take_turns
 
 import snnlib
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
 OURS, LAYOUTS = "snnlib layer, with neurons", ("torch, channels-last", "torch, contiguous")
 PARTS = ("forward", "input gradient", "weight gradient")
 
 
 def our_tasks(x: Tensor, density: float) -> dict[str, Task]:
-    """The parts of a layer that was calibrated to fire at `density`."""
+    """The parts of a layer that fires at `density`."""
     layer = snnlib.SRMConv2d(x.shape[2], x.shape[2], 3, padding=1, tau_m=8.0, tau_s=4.0)
-    calibrate_firing_rate_(layer, x[:, :2], density)
+    raise_mean_(layer.weight)
+    scale_to_rate_(layer.weight, density, lambda: float(layer(x[:, :2]).mean()))
     gradient = torch.randn(x.shape[0], x.shape[1], *x.shape[3:], x.shape[2]).permute(0, 1, 4, 2, 3)
 
     def backward(leaf: Tensor) -> Task:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib.data import NMNIST, EventDigits, ToFrames, stack_time_first
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
+from snnlib.nn.neuron_layer import NeuronLayer
 
 if TYPE_CHECKING:
     from turns import Task
@@ -70,8 +70,17 @@ def calibrated(x: Tensor, rate: float = RATE) -> Weights:
     """Weights of our net with which every layer fires at one rate."""
     torch.manual_seed(0)
     net = snnlib.models.nmnist_net()
-    calibrate_firing_rate_(net, x, rate, spread=1.0)
+    for layer in net.modules():
+        if isinstance(layer, NeuronLayer):
+            raise_mean_(layer.weight)
+    scale_layers_(net, NeuronLayer, rate, lambda: net(x))
     return net.state_dict()
+
+
+@torch.no_grad()
+def raise_mean_(weight: Tensor) -> None:
+    """Give weights of mean 0 one of a standard deviation: then some factor of them reaches any rate."""
+    weight.add_(weight.std())
 
 
 @torch.no_grad()

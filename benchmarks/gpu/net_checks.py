@@ -15,7 +15,6 @@ from stages import Results, Setting, cuda_tool, note
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
 
 def relayed(
@@ -47,7 +46,7 @@ def dyadic_net(run: Setting) -> tuple[nn.Module, Tensor]:
         snnlib.SRMLinear(16 * 9, 10),
     )
     x = (torch.rand(20, 4, 2, 20, 20) < 0.1).float()
-    calibrate_firing_rate_(net, x, 0.1)
+    snnlib.prepare_(net, x, 0.1, gain=False)
     # Multiples of 1/64: sums of them are exact, in whatever order a convolution adds.
     with torch.no_grad():
         for weight in net.parameters():

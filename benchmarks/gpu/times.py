@@ -25,7 +25,6 @@ from snnlib import functional as F
 from snnlib import neurons, surrogate
 from snnlib.backends.cudnn_flags import torch_flags
 from snnlib.functional import operators
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
 CONSTANTS = (8.0, 4.0, 4.0, 4.0)
 FLAGS = ("benchmark", "deterministic", "allow_tf32")
@@ -139,7 +138,7 @@ def step(run: Setting) -> Results:
         x = (torch.rand(30, batch, 2, 34, 34, device=run.device) < 0.04).float()
         y = torch.randint(0, 10, (batch,), device=run.device)
         net = snnlib.models.nmnist_net().to(run.device)
-        calibrate_firing_rate_(net, x, 0.08, spread=1.0)
+        snnlib.prepare_(net, x, 0.08)
         results |= eager_and_graph(run, f"N-MNIST step, batch {batch}", _step(net, x, y))
     return results
 
