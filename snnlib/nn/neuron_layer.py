@@ -76,13 +76,13 @@ class NeuronLayer(WeightWithGain):
     def reset_parameters(self) -> None:
         """Draw the weight so that a spike tensor at 5 % input rate gives a potential of about the threshold.
 
-        Uniform with mean 0 and `std = threshold / (sqrt(fan_in * rate) * potential_gain)`. Real data differ:
+        Uniform with mean 0 and `std = threshold / (sqrt(fan_in * rate) * response_std)`. Real data differ:
         `snnlib.prepare_` sets every layer's rate.
         """
         if self.weight.is_meta:
             return
         fan_in = math.prod(self.weight.shape[1:])
-        gain = math.sqrt(max(fan_in, 1) * EXPECTED_INPUT_RATE) * self.potential_gain()
+        gain = math.sqrt(max(fan_in, 1) * EXPECTED_INPUT_RATE) * self.response_std()
         bound = math.sqrt(3) * self.mean_threshold() / gain
         draw_weight(self.weight, bound)
         nn.init.ones_(self.gain)
@@ -91,7 +91,7 @@ class NeuronLayer(WeightWithGain):
         """Input current `[T, N, C, ...]` for a spike tensor, with a weight that is given."""
         return layer_currents(x, weight, self.operator, int(self.batch_first))
 
-    def common_current(self, x: Tensor) -> Tensor:
+    def unit_weight_current(self, x: Tensor) -> Tensor:
         """`input_current` of weights that are all 1, the same in every channel of a group."""
         weight = self.effective_weight.detach()
         groups = getattr(self.operator, "groups", 1)
@@ -115,15 +115,15 @@ class NeuronLayer(WeightWithGain):
         """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
         return self.neuron.free_potential(current)
 
-    def sure_weight(self) -> float:
+    def firing_weight(self) -> float:
         """A weight with which a single event makes a neuron fire, about: the threshold over the first response."""
-        return self.mean_threshold() / self.potential_gain() * _SURE
+        return self.mean_threshold() / self.response_std() * _SURE
 
     def mean_threshold(self) -> float:
         """Mean firing threshold of the channels."""
         return self.neuron.mean_threshold()
 
-    def potential_gain(self) -> float:
+    def response_std(self) -> float:
         """Standard deviation of the free membrane potential for white input current of variance 1; 1 where unknown.
 
         The root of the summed squares of the membrane's response to one unit of current.

@@ -49,7 +49,7 @@ class Recurrent(SpikingLayer):
     def reset_parameters(self) -> None:
         """Draw both weights, uniform with mean 0.
 
-        The input's as in the other layers; the recurrent one with `std = threshold / (sqrt(K) potential_gain)` for K
+        The input's as in the other layers; the recurrent one with `std = threshold / (sqrt(K) response_std)` for K
         recurrent connections per neuron, so that neurons that fire in a share r of the steps give each other a
         potential of `sqrt(r)` thresholds.
         """
@@ -60,9 +60,7 @@ class Recurrent(SpikingLayer):
     def _reset_recurrent(self) -> None:
         if self.recurrent_weight.is_meta:
             return
-        bound = (
-            self.mean_threshold() * math.sqrt(3 / self.recurrent_weight[0].numel()) / self.potential_gain()
-        )
+        bound = self.mean_threshold() * math.sqrt(3 / self.recurrent_weight[0].numel()) / self.response_std()
         draw_weight(self.recurrent_weight, bound)
 
     def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:

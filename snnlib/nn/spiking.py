@@ -90,22 +90,11 @@ class SpikingLayer(KnownOptions, NeuronLayer):
     def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:
         """`forward` and average pooling over windows without overlap, as one op."""
         weight = self.effective_weight
-        if self.delays is None:
-            out = spiking_layer(x, weight, self.operator, self.neuron, return_state=False, pool=window)
-        else:
+        if self.delays is not None:
             check_sequence("delays", self.delays, x.shape[int(self.batch_first)] if x.dim() > 1 else 0)
-            out = delayed_layer(
-                x,
-                weight,
-                self.operator,
-                self.neuron,
-                self.delays(),
-                rounded=not self.training,
-                return_state=False,
-                pool=window,
-            )
-        self.observe(x, weight, out.value)
-        return out.value
+        value = self._run(x, weight, None, window, return_state=False).value
+        self.observe(x, weight, value)
+        return value
 
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
@@ -121,27 +110,38 @@ class SpikingLayer(KnownOptions, NeuronLayer):
 
     def run_pooled(self, x: Tensor, state: tuple[Tensor, ...] | None, window: tuple[int, int]) -> Output:
         """`pooled` from a given state and with the state after the last step."""
-        weight = self.effective_weight
+        return self._run(x, self.effective_weight, state, window, return_state=True)
+
+    def _run(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        state: tuple[Tensor, ...] | None,
+        window: tuple[int, int],
+        return_state: bool,
+    ) -> Output:
+        layer = weight, self.operator, self.neuron
         if self.delays is None:
-            return spiking_layer(x, weight, self.operator, self.neuron, state=state, pool=window)
+            return spiking_layer(x, *layer, state=state, return_state=return_state, pool=window)
         own, events, before = self._with_history(x, state)
         value, after = delayed_layer(
             events,
-            weight,
-            self.operator,
-            self.neuron,
+            *layer,
             self.delays(),
             before=before,
             rounded=not self.training,
             state=own,
+            return_state=return_state,
             pool=window,
         )
-        return Output(value, (*after, last_steps(events, self.delays.history, int(self.batch_first))))
+        if return_state:
+            after = (*after, last_steps(events, self.delays.history, int(self.batch_first)))
+        return Output(value, after)
 
     def _with_history(
         self, x: Tensor, state: tuple[Tensor, ...] | None
     ) -> tuple[tuple[Tensor, ...] | None, Tensor, int]:
-        """The neurons' state, and the input with the steps before it, so many, whose events are still on their way."""
+        """The neurons' state, the input with the steps before it, whose events still arrive, and how many these are."""
         assert self.delays is not None
         if state is None:
             return None, x, 0
@@ -166,10 +166,10 @@ class SpikingLayer(KnownOptions, NeuronLayer):
             time_dim=int(self.batch_first),
         )
 
-    def common_current(self, x: Tensor) -> Tensor:
+    def unit_weight_current(self, x: Tensor) -> Tensor:
         """`input_current` of weights that are all 1, the same in every channel of a group but for delays."""
         if self.delays is None:
-            return super().common_current(x)
+            return super().unit_weight_current(x)
         return self.input_current(x, torch.ones_like(self.weight))
 
     def observe(self, x: Tensor, weight: Tensor, spikes: Tensor) -> None:

@@ -67,11 +67,11 @@ class SRMLayer(SpikingLayer):
     def input_grad_scale(self, scale: float) -> None:
         self.neuron.input_grad_scale = scale
 
-    def potential_gain(self) -> float:
+    def response_std(self) -> float:
         """Standard deviation of the free membrane potential for white input current of variance 1."""
         return response_std(self.neuron.tau_m, self.neuron.tau_s)
 
-    def sure_weight(self) -> float:
+    def firing_weight(self) -> float:
         """A weight with which a single event makes a neuron fire."""
         return float(self.threshold.max()) * self.neuron.tau_s
 

@@ -151,7 +151,7 @@ def test_errors_name_what_is_wrong() -> None:
     with pytest.raises(ValueError, match=r"threshold: expected 4 values, one per channel, got 5"):
         snnlib.SpikingLinear(3, 4, neuron=neurons.LIF(threshold=torch.ones(5)))(torch.rand(2, 1, 3))
     layer = snnlib.SpikingLinear(3, 4)
-    with pytest.raises(ValueError, match=r"state: expected shape \(1, 2, 4\) for \(v\), got \(1, 3, 4\)"):
+    with pytest.raises(ValueError, match=r"state: expected shape \(1, 2, 4\) for v, got \(1, 3, 4\)"):
         layer.run(torch.rand(2, 2, 3), layer.run(torch.rand(2, 3, 3)).state)
     with pytest.raises(ValueError, match=r"x: expected 3 inputs in dimension 2"):
         spiking_layer(torch.rand(2, 2, 4), torch.rand(4, 3), FullyConnected(), neurons.LIF())

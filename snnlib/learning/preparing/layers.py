@@ -104,7 +104,7 @@ class Prepare:
                 assign_effective_weight(layer, centred * scale, self._name)
                 self._course.changed = True
             return
-        ones = layer.common_current(x.abs())
+        ones = layer.unit_weight_current(x.abs())
         drawn = self._rate_as_drawn(layer, x, weight)
         target = hidden_rate(ones) if self._target is None else self._target
         self._course.targets[self._name] = target if drawn is None else drawn

@@ -66,9 +66,9 @@ class RateSearch:
             )
         scale = 1.0 if spread is None else spread / potential
         self._weight = weight * scale
-        common = layer.common_current(events)
+        common = layer.unit_weight_current(events)
         # Shifted so far down no weight is positive; so far up a single event makes a neuron fire.
-        bound = float(self._weight.abs().max()) + layer.sure_weight()
+        bound = float(self._weight.abs().max()) + layer.firing_weight()
         currents = Currents(current * scale, common, int(layer.batch_first))
         self._search = PlaceSearch(
             layer.fire, currents, -bound, bound, known_potential(layer), layer.neurons_apart
