@@ -6,7 +6,7 @@ They are never made again: later versions have to read them as they are.
     trained/KIND/          run folder, less report, pictures and logs; `last.ckpt.previous` is of the first epoch
     trained/KIND/state.pt  `torch.save` of the net's state_dict after training
     trained/KIND/outputs.npz   `x`, random currents, and `y`, what the trained net made of it
-    layers.pt              a state_dict of `layer(name)` for every name of `LAYERS`, as drawn, with its input and outputs
+    layers.pt              a state_dict of `layer(name)` for every name of `LAYERS`, as drawn, with input and outputs
 """
 
 import json
