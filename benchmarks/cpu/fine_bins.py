@@ -28,7 +28,7 @@ from turns import Report, Task, parser, take_turns
 import snnlib
 from snnlib.data import NMNIST, EventBatch, EventDigits
 from snnlib.data.events import Events
-from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 
 _WINDOW_US, _FEWEST = 300_000, 30
 # Samples that the rates are set on, halvings of the range of factors, and steps at a time.
@@ -115,7 +115,7 @@ def main() -> None:
             stretch = float(finer) if arguments.stretch else 1.0
             net = make_net(kind, stretch)
             few = EventBatch(events[:_RATED], **window)
-            scale_layers_(net, NeuronLayer, RATE / finer, partial(in_chunks, net, few), _HALVINGS)
+            scale_layers_(net, SpikingLayer, RATE / finer, partial(in_chunks, net, few), _HALVINGS)
             chunk = 0 if steps == _FEWEST else arguments.chunk
             task = (kind, stretch, net.state_dict(), EventBatch(events, **window), y, chunk)
             name = f"T = {steps}" + (f", chunks of {chunk}" if chunk else "")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib.data import NMNIST, EventDigits, ToFrames, stack_time_first
-from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 
 if TYPE_CHECKING:
     from turns import Task
@@ -71,9 +71,9 @@ def calibrated(x: Tensor, rate: float = RATE) -> Weights:
     torch.manual_seed(0)
     net = snnlib.models.nmnist_net()
     for layer in net.modules():
-        if isinstance(layer, NeuronLayer):
+        if isinstance(layer, SpikingLayer):
             raise_mean_(layer.weight)
-    scale_layers_(net, NeuronLayer, rate, lambda: net(x))
+    scale_layers_(net, SpikingLayer, rate, lambda: net(x))
     return net.state_dict()
 
 

@@ -27,7 +27,7 @@ from turns import Report, parser, take_turns
 
 import snnlib
 from snnlib import surrogate
-from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 
 TRIANGLE, NARROW, ATAN = "snnlib, LIF, triangle 0.5", "snnlib, LIF, triangle 0.25", "snnlib, LIF, ATan"
 SURROGATES = {TRIANGLE: surrogate.Triangle(0.5), NARROW: surrogate.Triangle(0.25), ATAN: surrogate.ATan()}
@@ -38,7 +38,7 @@ def lif_net(bump: surrogate.Surrogate, x: Tensor, rate: float) -> nn.Sequential:
     torch.manual_seed(0)
     neuron = snnlib.neurons.LIF(2.0, surrogate=bump)
     net = snnlib.models.from_notation("12C5p1-P2-64C5-P2-10", (2, 34, 34), neuron=neuron)
-    scale_layers_(net, NeuronLayer, rate, lambda: net(x))
+    scale_layers_(net, SpikingLayer, rate, lambda: net(x))
     return snnlib.fuse_(net)
 
 

@@ -29,7 +29,7 @@ from snnlib.checks.ops import (
     check_time_constants,
     conv_outputs,
 )
-from snnlib.checks.options import LAYER_HINTS, NEURON_HINTS, SRM_HINTS, KnownOptions, check_options
+from snnlib.checks.options import LAYER_HINTS, NEURON_HINTS, SRM_HINTS, KnownOptions, check_options, shows
 from snnlib.checks.tensors import (
     KERNEL_DTYPES,
     check_device,
@@ -99,6 +99,7 @@ __all__ = [
     "in_transform",
     "no_second_derivative",
     "require",
+    "shows",
     "step_shape",
     "time_dimension",
     "warn_caller",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 _NO_BIAS = "spiking layers here have no bias, without events nothing happens"
 _OF_NEURON = "it belongs to the neuron, as in neuron=snnlib.neurons.LIF(tau=4.0)"
@@ -62,6 +62,30 @@ class KnownOptions:
         if options and not any(option.kind is option.VAR_KEYWORD for option in known.values()):
             check_options(cls.__name__, options, [name for name in known if name != "self"], cls.option_hints)
         return super().__new__(cls)
+
+
+Init = TypeVar("Init", bound=Callable[..., None])
+
+
+def shows(options: type, *sources: Callable[..., None]) -> Callable[[Init], Init]:
+    """Shows in a constructor's signature what it takes as `**options: Unpack[...]` and hands on.
+
+    Args:
+        options: the typed dictionary, whose names are shown.
+        sources: constructors, of which the first that has a name gives its default and type.
+    """
+
+    def show(init: Init) -> Init:
+        own = inspect.signature(init)
+        shown = [part for part in own.parameters.values() if part.kind is not part.VAR_KEYWORD]
+        for name in options.__annotations__:
+            found = (inspect.signature(source).parameters.get(name) for source in sources)
+            part = next(part for part in found if part is not None)
+            shown.append(part.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        init.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
+        return init
+
+    return show
 
 
 def check_options(

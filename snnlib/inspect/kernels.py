@@ -21,7 +21,7 @@ from snnlib.functional.recurrent import step_by_step
 from snnlib.inspect.shown import ShownAsText
 from snnlib.neurons import SRM, Neuron
 from snnlib.nn.recurrent_layer import Recurrent
-from snnlib.nn.spiking import SpikingLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.structure.layers import gives_potentials
 
 

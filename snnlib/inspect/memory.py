@@ -21,7 +21,7 @@ from snnlib.neurons import Neuron
 from snnlib.nn.fused_block import Block
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.gain import WeightWithGain
-from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.structure.layers import (
     gives_potentials,
     has_srm_kernels,
@@ -213,7 +213,7 @@ class _Ledger:
             sequence = spikes_of(output)
             layer = module.neurons if isinstance(module, Block) else module
             more, fires = None, not gives_potentials(layer)
-            if isinstance(layer, NeuronLayer) and fires:
+            if isinstance(layer, SpikingLayer) and fires:
                 x = inputs[0] if inputs else options["x"]
                 more = _of_neurons(layer, x, sequence, fused=layer is not module)
             elif isinstance(layer, Neuron) and fires:
@@ -232,7 +232,7 @@ class _Ledger:
         return leave
 
 
-def _of_neurons(layer: NeuronLayer, x: Tensor, out: Tensor, fused: bool) -> tuple[int, float, float]:
+def _of_neurons(layer: SpikingLayer, x: Tensor, out: Tensor, fused: bool) -> tuple[int, float, float]:
     """Neuron-steps, spikes and predicted bytes of one call."""
     out = out.detach()
     neuron_steps = out.numel()

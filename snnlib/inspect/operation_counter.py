@@ -20,9 +20,8 @@ from snnlib.inspect.products import Products, nonzero
 from snnlib.neurons import Neuron
 from snnlib.nn.fused_block import Block
 from snnlib.nn.fusion import blocks_by_part
-from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
-from snnlib.nn.spiking import SpikingLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.structure.layers import gives_potentials, has_srm_kernels, hook, neuron_of, outer_modules
 from snnlib.structure.peers import neuron_library, neuron_output
 
@@ -87,7 +86,7 @@ class OperationCounter:
             self._paused = False
         if isinstance(module, nn.ReLU | nn.Sigmoid):
             self.by_module[call.name].update(outputs=output.numel(), nonzero_outputs=nonzero(output))
-        elif isinstance(module, NeuronLayer | Neuron | SRMReadout):
+        elif isinstance(module, SpikingLayer | Neuron | SRMReadout):
             spikes = spikes_of(output)
             per_sample = math.prod(spikes.shape[2:]) if spikes.numel() else 0
             self._add_neurons(call, module, spikes, *_states(module, per_sample, spikes))

@@ -12,7 +12,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from snnlib.inspect.operation_counter import OperationCounter
 from snnlib.inspect.operation_profile import LayerOperations, Profile
 from snnlib.inspect.products import nonzero
-from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.structure.layers import evaluating
 
 # float32 states, read and written at every update.
@@ -112,7 +112,7 @@ def as_input(net: nn.Module, x: Tensor) -> Tensor:
 
 def _sizes(modules: Mapping[str, nn.Module]) -> tuple[dict[str, int], dict[str, int]]:
     """Number of parameters, and bytes of parameters and buffers, by module; each tensor counts once."""
-    layers = [name for name, module in modules.items() if isinstance(module, NeuronLayer)]
+    layers = [name for name, module in modules.items() if isinstance(module, SpikingLayer)]
     counts: dict[str, int] = {}
     sizes: dict[str, int] = {}
     seen: set[Tensor] = set()

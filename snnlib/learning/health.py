@@ -17,8 +17,8 @@ from snnlib.neurons.base import Output
 from snnlib.neurons.training_watch import Window
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.gradient_kinds import gradient_findings
-from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
+from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.structure.layers import spiking_modules
 
 # Shares from which a layer is reported; a few odd neurons or samples are normal.
@@ -279,7 +279,7 @@ class SpikeDoctor(ShownAsText):
 
 def _learned(layer: nn.Module) -> list[nn.Parameter]:
     """The layer's weight, or what its parametrizations make it of; nothing of standalone neurons."""
-    if not isinstance(layer, NeuronLayer):
+    if not isinstance(layer, SpikingLayer):
         return []
     return [weight for weight in layer.parameters() if weight.requires_grad]
 

@@ -17,7 +17,7 @@ from snnlib.nn.per_step import AvgPool2d, PerStep
 from snnlib.nn.pool import SpikeAvgPool2d
 from snnlib.nn.recurrent import SpikingRNN
 from snnlib.nn.spiking import SpikingConv2d, SpikingLinear
-from snnlib.nn.srm import LayerOptions, SRMConv2d, SRMLinear
+from snnlib.nn.srm import SRMConv2d, SRMLinear, SRMOptions
 from snnlib.nn.state_space import StateSpaceBlock
 
 _CONV = re.compile(
@@ -36,7 +36,7 @@ def from_notation(
     neuron: Neuron | None = None,
     recurrent_neuron: Callable[[int], Neuron] | None = None,
     batch_norm: bool = False,
-    **options: Unpack[LayerOptions],
+    **options: Unpack[SRMOptions],
 ) -> nn.Sequential:
     """A spiking net from the papers' notation, layers joined by `-`.
 
@@ -154,7 +154,7 @@ def _with_neurons(
     kinds: tuple[type[nn.Module], type[nn.Module]],
     sizes: tuple[int, ...],
     neuron: Neuron | None,
-    options: LayerOptions,
+    options: SRMOptions,
 ) -> nn.Module:
     """A layer of weights and neurons: of SRM neurons, or of copies of another."""
     if neuron is None:
@@ -162,7 +162,7 @@ def _with_neurons(
     return kinds[1](*sizes, neuron=deepcopy(neuron), **options)
 
 
-def _with_delays(word: re.Match[str], options: LayerOptions) -> LayerOptions:
+def _with_delays(word: re.Match[str], options: SRMOptions) -> SRMOptions:
     if not word["delay"]:
         return options
     return {**options, "delays": Delays(int(word["delay"]), "connection")}
@@ -172,7 +172,7 @@ def _over_time(
     inputs: int,
     word: re.Match[str],
     makers: tuple[Neuron | None, Callable[[int], Neuron] | None],
-    options: LayerOptions,
+    options: SRMOptions,
 ) -> Iterator[tuple[str, nn.Module]]:
     """A recurrent layer or a state-space block, with the kind of layer in front of the module."""
     neuron, own = makers
@@ -193,12 +193,12 @@ def _over_time(
     yield "rnn", Bidirectional(rnn) if kind == "RB" else rnn
 
 
-def _normalized_conv(shape: tuple[int, int, int, int, int], options: LayerOptions) -> PerStep:
+def _normalized_conv(shape: tuple[int, int, int, int, int], options: SRMOptions) -> PerStep:
     factory: dict[str, Any] = {"device": options.get("device"), "dtype": options.get("dtype")}
     return PerStep(nn.Conv2d(*shape, bias=False, **factory), nn.BatchNorm2d(shape[1], **factory))
 
 
-def _normalized_linear(shape: tuple[int, int], word: re.Match[str], options: LayerOptions) -> PerStep:
+def _normalized_linear(shape: tuple[int, int], word: re.Match[str], options: SRMOptions) -> PerStep:
     if word["delay"]:
         raise ValueError(f"batch_norm: expected none beside delays, which {word[0]!r} has")
     factory: dict[str, Any] = {"device": options.get("device"), "dtype": options.get("dtype")}

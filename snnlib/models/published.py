@@ -17,10 +17,10 @@ from torch import nn
 from snnlib.models.notation import from_notation
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.pool import SpikeAvgPool2d
-from snnlib.nn.srm import LayerOptions, SRMLinear
+from snnlib.nn.srm import SRMLinear, SRMOptions
 
 
-def mnist_net(classes: int = 10, **options: Unpack[LayerOptions]) -> nn.Sequential:
+def mnist_net(classes: int = 10, **options: Unpack[SRMOptions]) -> nn.Sequential:
     """The MNIST net `15C5-P2-40C5-P2-300-10` for spike tensors `[5, N, 1, 28, 28]`, `tau_m, tau_s = 5, 3`.
 
     The sequence is the image at each of the T = 5 steps, pixels as amplitudes. The paper's tau_grad is 2.5. Calibrate
@@ -33,11 +33,11 @@ def mnist_net(classes: int = 10, **options: Unpack[LayerOptions]) -> nn.Sequenti
     >>> snnlib.models.mnist_net()(images.expand(5, *images.shape)).shape
     torch.Size([5, 2, 10])
     """
-    constants: LayerOptions = {"tau_m": 5.0, "tau_s": 3.0, **options}
+    constants: SRMOptions = {"tau_m": 5.0, "tau_s": 3.0, **options}
     return from_notation(f"15C5-P2-40C5-P2-300-{classes}", (1, 28, 28), **constants)
 
 
-def fashion_mnist_net(classes: int = 10, **options: Unpack[LayerOptions]) -> nn.Sequential:
+def fashion_mnist_net(classes: int = 10, **options: Unpack[SRMOptions]) -> nn.Sequential:
     """The Fashion-MNIST net `32C5p2-P2-64C5p2-P2-1024-10` for spike tensors `[5, N, 1, 28, 28]`, `tau_m, tau_s = 5, 3`.
 
     Input, the paper's tau_grad and calibration as in `mnist_net`.
@@ -48,11 +48,11 @@ def fashion_mnist_net(classes: int = 10, **options: Unpack[LayerOptions]) -> nn.
     >>> snnlib.models.fashion_mnist_net()(torch.zeros(5, 2, 1, 28, 28)).shape
     torch.Size([5, 2, 10])
     """
-    constants: LayerOptions = {"tau_m": 5.0, "tau_s": 3.0, **options}
+    constants: SRMOptions = {"tau_m": 5.0, "tau_s": 3.0, **options}
     return from_notation(f"32C5p2-P2-64C5p2-P2-1024-{classes}", (1, 28, 28), **constants)
 
 
-def nmnist_net(classes: int = 10, **options: Unpack[LayerOptions]) -> nn.Sequential:
+def nmnist_net(classes: int = 10, **options: Unpack[SRMOptions]) -> nn.Sequential:
     """The N-MNIST net `12C5p1-P2-64C5-P2-10` for spike tensors `[30, N, 2, 34, 34]`, `tau_m, tau_s, tau_grad = 8, 4,
     4`.
 
@@ -65,7 +65,7 @@ def nmnist_net(classes: int = 10, **options: Unpack[LayerOptions]) -> nn.Sequent
     >>> snnlib.models.nmnist_net()(torch.zeros(30, 2, 2, 34, 34)).shape
     torch.Size([30, 2, 10])
     """
-    constants: LayerOptions = {"tau_m": 8.0, "tau_s": 4.0, **options}
+    constants: SRMOptions = {"tau_m": 8.0, "tau_s": 4.0, **options}
     return from_notation(f"12C5p1-P2-64C5-P2-{classes}", (2, 34, 34), **constants)
 
 
@@ -81,13 +81,13 @@ def _with_dropout(net: nn.Sequential, p: float, batch_first: bool) -> nn.Sequent
     return nn.Sequential(layers)
 
 
-def _cifar_vgg(classes: int, dropout: float, constants: LayerOptions) -> nn.Sequential:
+def _cifar_vgg(classes: int, dropout: float, constants: SRMOptions) -> nn.Sequential:
     convolutions = "128C3p1-128C3p1-P2-256C3p1-256C3p1-256C3p1-P2-512C3p1-512C3p1-512C3p1-P2"
     net = from_notation(f"{convolutions}-2048-2048-{classes}", (3, 32, 32), **constants)
     return _with_dropout(net, dropout, constants.get("batch_first", False))
 
 
-def cifar10_vgg(classes: int = 10, dropout: float = 0.1, **options: Unpack[LayerOptions]) -> nn.Sequential:
+def cifar10_vgg(classes: int = 10, dropout: float = 0.1, **options: Unpack[SRMOptions]) -> nn.Sequential:
     """The CIFAR-10 VGG-11 for spike tensors `[12, N, 3, 32, 32]`, `tau_m, tau_s = 7, 4`; 28 million weights.
 
     `128C3-128C3-P2-256C3-256C3-256C3-P2-512C3-512C3-512C3-P2-2048-2048-10`, padding 1, with a `SpikeDropout` of 0.1
@@ -106,7 +106,7 @@ def cifar10_vgg(classes: int = 10, dropout: float = 0.1, **options: Unpack[Layer
     return _cifar_vgg(classes, dropout, {"tau_m": 7.0, "tau_s": 4.0, **options})
 
 
-def cifar100_vgg(classes: int = 100, dropout: float = 0.1, **options: Unpack[LayerOptions]) -> nn.Sequential:
+def cifar100_vgg(classes: int = 100, dropout: float = 0.1, **options: Unpack[SRMOptions]) -> nn.Sequential:
     """The CIFAR-100 VGG-11 for spike tensors `[16, N, 3, 32, 32]`, `tau_m, tau_s = 10, 6`: layers of `cifar10_vgg`.
 
     The paper's tau_grad is 5.5; T = 16.
@@ -121,7 +121,7 @@ def cifar100_vgg(classes: int = 100, dropout: float = 0.1, **options: Unpack[Lay
 
 
 def cifar10_dvs_vgg(
-    classes: int = 10, size: int = 48, dropout: float = 0.1, **options: Unpack[LayerOptions]
+    classes: int = 10, size: int = 48, dropout: float = 0.1, **options: Unpack[SRMOptions]
 ) -> nn.Sequential:
     """The CIFAR10-DVS VGG-11 for spike tensors `[20, N, 2, 48, 48]`, `tau_m, tau_s = 8, 4.5`.
 
@@ -141,14 +141,14 @@ def cifar10_dvs_vgg(
     >>> snnlib.models.cifar10_dvs_vgg()(torch.zeros(20, 1, 2, 48, 48)).shape
     torch.Size([20, 1, 10])
     """
-    constants: LayerOptions = {"tau_m": 8.0, "tau_s": 4.5, **options}
+    constants: SRMOptions = {"tau_m": 8.0, "tau_s": 4.5, **options}
     convolutions = "128C3p1-P2-256C3p1-256C3p1-P2-256C3p1-512C3p1-P2-512C3p1-512C3p1-512C3p1-P2"
     net = from_notation(f"{convolutions}-1024-1024-{classes}", (2, size, size), **constants)
     return _with_dropout(net, dropout, constants.get("batch_first", False))
 
 
 def dvs_gesture_net(
-    classes: int = 11, size: int = 128, dropout: float = 0.1, **options: Unpack[LayerOptions]
+    classes: int = 11, size: int = 128, dropout: float = 0.1, **options: Unpack[SRMOptions]
 ) -> nn.Sequential:
     """The DVS128-Gesture net for spike tensors `[20, N, 2, 128, 128]`, `tau_m, tau_s = 7.5, 4`.
 
@@ -168,6 +168,6 @@ def dvs_gesture_net(
     >>> snnlib.models.dvs_gesture_net()(torch.zeros(20, 1, 2, 128, 128)).shape
     torch.Size([20, 1, 11])
     """
-    constants: LayerOptions = {"tau_m": 7.5, "tau_s": 4.0, **options}
+    constants: SRMOptions = {"tau_m": 7.5, "tau_s": 4.0, **options}
     net = from_notation("128C3p1-P2-" * 6 + f"512-128-{classes}", (2, size, size), **constants)
     return _with_dropout(net, dropout, constants.get("batch_first", False))

@@ -10,10 +10,10 @@ from torch import nn
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.pool import SpikeAvgPool2d
 from snnlib.nn.residual import SpikingBlock
-from snnlib.nn.srm import LayerOptions, SRMConv2d, SRMLinear
+from snnlib.nn.srm import SRMConv2d, SRMLinear, SRMOptions
 
 
-def _resnet(classes: int, dropout: float, constants: LayerOptions) -> nn.Sequential:
+def _resnet(classes: int, dropout: float, constants: SRMOptions) -> nn.Sequential:
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     layers["conv1"] = SRMConv2d(3, 128, 5, padding=2, **constants)
     before = 128
@@ -27,7 +27,7 @@ def _resnet(classes: int, dropout: float, constants: LayerOptions) -> nn.Sequent
     return nn.Sequential(layers)
 
 
-def cifar10_resnet(classes: int = 10, dropout: float = 0.1, **options: Unpack[LayerOptions]) -> nn.Sequential:
+def cifar10_resnet(classes: int = 10, dropout: float = 0.1, **options: Unpack[SRMOptions]) -> nn.Sequential:
     """The CIFAR-10 residual net for spike tensors `[12, N, 3, 32, 32]`, `tau_m, tau_s = 7, 4`; 11 million weights.
 
     A 5x5 convolution to 128 channels, three stages of two `SpikingBlock`s with 128, 256 and 512 channels, the first
@@ -47,9 +47,7 @@ def cifar10_resnet(classes: int = 10, dropout: float = 0.1, **options: Unpack[La
     return _resnet(classes, dropout, {"tau_m": 7.0, "tau_s": 4.0, **options})
 
 
-def cifar100_resnet(
-    classes: int = 100, dropout: float = 0.1, **options: Unpack[LayerOptions]
-) -> nn.Sequential:
+def cifar100_resnet(classes: int = 100, dropout: float = 0.1, **options: Unpack[SRMOptions]) -> nn.Sequential:
     """The CIFAR-100 residual net for spike tensors `[16, N, 3, 32, 32]`, `tau_m, tau_s = 10, 6`.
 
     Layers of `cifar10_resnet`. The paper's tau_grad is 5.5; T = 16.

@@ -17,9 +17,9 @@ from snnlib.sequences.spike_count import channel_rates
 
 if TYPE_CHECKING:
     from snnlib.neurons.base import Neuron
-    from snnlib.nn.neuron_layer import NeuronLayer
+    from snnlib.nn.spiking_layer import SpikingLayer
 
-    Watched: TypeAlias = NeuronLayer | Neuron
+    Watched: TypeAlias = SpikingLayer | Neuron
 
 # What is wrong, by kind.
 Findings: TypeAlias = Iterable[tuple[str, str]]

@@ -13,7 +13,8 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from snnlib.neurons.base import Output
 from snnlib.nn.per_step import AvgPool2d, pooling_window
 from snnlib.nn.pool import SpikeAvgPool2d
-from snnlib.nn.spiking import SpikingConv2d, SpikingLayer
+from snnlib.nn.spiking import SpikingConv2d
+from snnlib.nn.spiking_layer import SpikingLayer
 
 Child = tuple[str, nn.Module]
 _GLOBAL_HOOKS = ("forward_pre", "forward", "backward_pre", "backward")

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from torch import nn
 
 from snnlib.neurons import Neuron
-from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.recurrent_layer import RecurrentLayer
-from snnlib.nn.spiking import SpikingLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 
 # A module by its name.
 _Named = tuple[str, nn.Module]
@@ -63,7 +62,7 @@ def _of_output(before: _Named, behind: _Named) -> Iterator[str]:
 
 def _has_weights(module: nn.Module) -> bool:
     """Returns whether a module has parameters that are not those of a layer of neurons or of neurons."""
-    if isinstance(module, NeuronLayer | Neuron):
+    if isinstance(module, SpikingLayer | Neuron):
         return False
     own = any(True for _ in module.parameters(recurse=False))
     return own or any(_has_weights(child) for child in module.children())
@@ -74,7 +73,7 @@ def _rows(name: str, module: nn.Module) -> Iterator[list[_Named]]:
     row = list(_row(name, module))
     yield row
     for part_name, part in row:
-        if not isinstance(part, NeuronLayer | Neuron):
+        if not isinstance(part, SpikingLayer | Neuron):
             for child_name, child in part.named_children():
                 yield from _rows(f"{part_name}.{child_name}".lstrip("."), child)
 

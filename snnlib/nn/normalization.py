@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.nn.srm import SRMLayer
 from snnlib.nn.stored_weight import standardization_of
 from snnlib.nn.weight_standardization import WeightStandardization
@@ -32,7 +32,7 @@ def standardize_weights_(
     ['bias', 'gain']
     """
     for layer in net.modules():
-        if isinstance(layer, NeuronLayer) and standardization_of(layer) is None:
+        if isinstance(layer, SpikingLayer) and standardization_of(layer) is None:
             weight = layer.weight
             step = WeightStandardization(
                 weight.shape[0],
@@ -74,7 +74,7 @@ def fold_standardization_(net: nn.Module) -> nn.Module:
     True
     """
     for name, layer in net.named_modules():
-        if not isinstance(layer, NeuronLayer) or not nn.utils.parametrize.is_parametrized(layer, "weight"):
+        if not isinstance(layer, SpikingLayer) or not nn.utils.parametrize.is_parametrized(layer, "weight"):
             continue
         steps = list(cast(nn.ModuleDict, layer.parametrizations)["weight"].children())
         if not any(isinstance(step, WeightStandardization) for step in steps):

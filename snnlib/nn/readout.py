@@ -14,7 +14,7 @@ from snnlib.functional.potential import srm_potential_stream
 from snnlib.neurons import Output
 from snnlib.neurons.srm import check_steps, response_std
 from snnlib.nn.gain import WeightWithGain
-from snnlib.nn.neuron_layer import EXPECTED_INPUT_RATE
+from snnlib.nn.spiking_layer import EXPECTED_INPUT_RATE
 from snnlib.nn.state_by_keyword import state_by_keyword
 from snnlib.nn.stream import Stream
 from snnlib.sequences.lengths import run_with_lengths

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import copy
-from typing import cast
+from typing import TypedDict, Unpack, cast
 
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import LAYER_HINTS, KnownOptions, check_count
+from snnlib.checks import LAYER_HINTS, KnownOptions, check_count, shows
 from snnlib.neurons import Neuron, Output
 from snnlib.nn.delays import Delays
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.recurrent_layer import RecurrentLayer, warn_of_high_surrogate
 
 __all__ = ["SpikingRNN"]
+
+
+class _Options(TypedDict, total=False):
+    delays: Delays | None
+    recurrent_delays: Delays | None
+    batch_first: bool
+    device: torch.device | str | None
+    dtype: torch.dtype | None
 
 
 class SpikingRNN(KnownOptions, nn.Module):
@@ -71,6 +79,7 @@ class SpikingRNN(KnownOptions, nn.Module):
 
     option_hints = LAYER_HINTS
 
+    @shows(_Options, RecurrentLayer.__init__)
     def __init__(
         self,
         input_size: int,
@@ -79,35 +88,24 @@ class SpikingRNN(KnownOptions, nn.Module):
         neuron: Neuron | None = None,
         *,
         dropout: float = 0.0,
-        delays: Delays | None = None,
-        recurrent_delays: Delays | None = None,
-        batch_first: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[_Options],
     ) -> None:
         super().__init__()
         check_count("num_layers", num_layers)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: expected a probability in [0, 1), got {dropout}")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.batch_first, self.dropout = batch_first, dropout
-        # The first layer's are built with it; the others need them as they were.
-        unbuilt = copy.deepcopy((delays, recurrent_delays))
+        self.batch_first, self.dropout = options.get("batch_first", False), dropout
+        # Delays are built with the first layer; the others need them as they were.
+        copies = [(neuron, options), *(copy.deepcopy((neuron, options)) for _ in range(1, num_layers))]
         self.layers = nn.ModuleList(
-            RecurrentLayer(
-                hidden_size if i else input_size,
-                hidden_size,
-                copy.deepcopy(neuron) if i else neuron,
-                delays=copy.deepcopy(unbuilt[0]) if i else delays,
-                recurrent_delays=copy.deepcopy(unbuilt[1]) if i else recurrent_delays,
-                batch_first=batch_first,
-                device=device,
-                dtype=dtype,
-            )
-            for i in range(num_layers)
+            RecurrentLayer(hidden_size if i else input_size, hidden_size, neuron=own, **given)
+            for i, (own, given) in enumerate(copies)
         )
         warn_of_high_surrogate(self.layers[0].neuron)  # type: ignore[arg-type]
-        self.between = SpikeDropout(dropout, batch_first) if dropout and num_layers > 1 else nn.Identity()
+        self.between = (
+            SpikeDropout(dropout, self.batch_first) if dropout and num_layers > 1 else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Spikes of the last layer, from the initial state."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
-import torch
-
-from snnlib.checks import as_sizes
+from snnlib.checks import as_sizes, shows
 from snnlib.functional.operators import Convolution
-from snnlib.neurons import Neuron
 from snnlib.nn.recurrent_layer import Recurrent, default_neuron, warn_of_high_surrogate
 from snnlib.nn.spiking import SpikingConv
+from snnlib.nn.spiking_layer import PlainOptions, SpikingLayer
 
 __all__ = ["SpikingConvRNN1d", "SpikingConvRNN2d", "SpikingConvRNN3d"]
 
 
 class _SpikingConvRNN(Recurrent, SpikingConv):
+    @shows(PlainOptions, SpikingLayer.__init__)
     def __init__(
         self,
         in_channels: int,
@@ -27,24 +27,12 @@ class _SpikingConvRNN(Recurrent, SpikingConv):
         groups: int = 1,
         *,
         recurrent_kernel_size: int | Sequence[int] = 3,
-        neuron: Neuron | None = None,
-        batch_first: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[PlainOptions],
     ) -> None:
-        super().__init__(
-            in_channels,
-            hidden_channels,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            groups,
-            neuron=default_neuron() if neuron is None else neuron,
-            batch_first=batch_first,
-            device=device,
-            dtype=dtype,
-        )
+        if options.get("neuron") is None:
+            options["neuron"] = default_neuron()
+        shape = in_channels, hidden_channels, kernel_size, stride, padding, dilation, groups
+        super().__init__(*shape, **options)
         size = as_sizes("recurrent_kernel_size", recurrent_kernel_size, self.dims, minimum=1)
         self.recurrent_kernel_size = size
         self.add_recurrence(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import check_count, check_floating, check_lengths, check_rank, warn_caller
+from snnlib.checks import check_count, check_floating, check_lengths, check_rank, shows, warn_caller
 from snnlib.functional.delayed import delayed_currents
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.functional.recurrent import spiking_recurrent
@@ -16,8 +17,7 @@ from snnlib.functional.spiking import layer_currents, pooled
 from snnlib.neurons import CubaLIF, Neuron, Output
 from snnlib.neurons.surrogate import Surrogate, Triangle
 from snnlib.nn.delays import Delays, check_sequence
-from snnlib.nn.neuron_layer import draw_weight
-from snnlib.nn.spiking import SpikingLayer
+from snnlib.nn.spiking_layer import LayerOptions, SpikingLayer, draw_weight
 from snnlib.sequences.history import last_steps
 from snnlib.sequences.input_time import spike_time_gradient
 from snnlib.sequences.lengths import run_with_lengths, without_padding
@@ -174,30 +174,21 @@ class RecurrentLayer(Recurrent):
     still; they are built as for a weight `[H, H]`.
     """
 
+    @shows(LayerOptions, SpikingLayer.__init__)
     def __init__(
         self,
         input_size: int,
         hidden_size: int,
-        neuron: Neuron | None = None,
         *,
-        delays: Delays | None = None,
         recurrent_delays: Delays | None = None,
-        batch_first: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[LayerOptions],
     ) -> None:
         check_count("input_size", input_size)
         check_count("hidden_size", hidden_size)
         self.input_size, self.hidden_size = input_size, hidden_size
-        super().__init__(
-            FullyConnected(),
-            (hidden_size, input_size),
-            default_neuron() if neuron is None else neuron,
-            delays=delays,
-            batch_first=batch_first,
-            device=device,
-            dtype=dtype,
-        )
+        if options.get("neuron") is None:
+            options["neuron"] = default_neuron()
+        super().__init__(FullyConnected(), (hidden_size, input_size), **options)
         self.add_recurrence((hidden_size, hidden_size))
         if recurrent_delays is not None and not isinstance(recurrent_delays, Delays):
             raise TypeError(

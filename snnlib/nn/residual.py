@@ -7,7 +7,7 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from snnlib.functional.residual import spike_add
-from snnlib.nn.srm import LayerOptions, SRMConv2d
+from snnlib.nn.srm import SRMConv2d, SRMOptions
 
 __all__ = ["SpikingBlock"]
 
@@ -37,7 +37,7 @@ class SpikingBlock(nn.Module):
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int, stride: int = 1, **options: Unpack[LayerOptions]
+        self, in_channels: int, out_channels: int, stride: int = 1, **options: Unpack[SRMOptions]
     ) -> None:
         super().__init__()
         self.conv1 = SRMConv2d(in_channels, out_channels, 3, stride, 1, **options)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, Unpack, get_type_hints
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from snnlib.checks import SRM_HINTS, check_threshold
+from snnlib.checks import SRM_HINTS, check_threshold, shows
 from snnlib.functional.srm import NeuronOptions
 from snnlib.neurons import SRM
 from snnlib.neurons.srm import response_std
@@ -19,9 +18,9 @@ from snnlib.nn.spiking import (
     SpikingConv1d,
     SpikingConv2d,
     SpikingConv3d,
-    SpikingLayer,
     SpikingLinear,
 )
+from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.nn.state_by_keyword import state_by_keyword
 from snnlib.nn.stream import Stream
 
@@ -112,7 +111,7 @@ class SRMLayer(SpikingLayer):
         return super().extra_repr().removesuffix(last) + text + last
 
 
-class LayerOptions(NeuronOptions, total=False):
+class SRMOptions(NeuronOptions, total=False):
     """Keyword arguments of every SRM layer's constructor."""
 
     delays: Delays | None
@@ -120,20 +119,7 @@ class LayerOptions(NeuronOptions, total=False):
     dtype: torch.dtype | None
 
 
-Init = TypeVar("Init", bound=Callable[..., None])
-
-
-def _with_options(init: Init) -> Init:
-    """Shows the constants of the neurons in the signature of a constructor that takes them as `LayerOptions`."""
-    own = [part for part in inspect.signature(init).parameters.values() if part.kind is not part.VAR_KEYWORD]
-    for name, kind in get_type_hints(LayerOptions).items():
-        default = SRM.fields[name].default if name in SRM.fields else None
-        own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind))
-    init.__signature__ = inspect.Signature(own, return_annotation=None)  # type: ignore[attr-defined]
-    return init
-
-
-def _split(options: LayerOptions, channels: int) -> dict[str, Any]:
+def _split(options: SRMOptions, channels: int) -> dict[str, Any]:
     """The options of a spiking layer with these channels: the neuron in the place of its constants."""
     given: dict[str, Any] = {**options}
     neuron = SRM(**{name: given.pop(name) for name in _CONSTANTS if name in given})
@@ -144,7 +130,7 @@ def _split(options: LayerOptions, channels: int) -> dict[str, Any]:
 class SRMConv(SRMLayer, SpikingConv):
     """Convolution and SRM neurons over `dims` axes; see `SRMConv2d`."""
 
-    @_with_options
+    @shows(SRMOptions, SRM.__init__, SpikingLayer.__init__)
     def __init__(
         self,
         in_channels: int,
@@ -154,7 +140,7 @@ class SRMConv(SRMLayer, SpikingConv):
         padding: int | str | Sequence[int] = 0,
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
-        **options: Unpack[LayerOptions],
+        **options: Unpack[SRMOptions],
     ) -> None:
         shape = in_channels, out_channels, kernel_size, stride, padding, dilation, groups
         super().__init__(*shape, **_split(options, out_channels))
@@ -225,6 +211,6 @@ class SRMLinear(SRMLayer, SpikingLinear):
     torch.Size([20, 3, 10])
     """
 
-    @_with_options
-    def __init__(self, in_features: int, out_features: int, **options: Unpack[LayerOptions]) -> None:
+    @shows(SRMOptions, SRM.__init__, SpikingLayer.__init__)
+    def __init__(self, in_features: int, out_features: int, **options: Unpack[SRMOptions]) -> None:
         super().__init__(in_features, out_features, **_split(options, out_features))

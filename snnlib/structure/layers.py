@@ -9,9 +9,8 @@ from typing import Any
 from torch import nn
 
 from snnlib.neurons import SRM, Neuron
-from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
-from snnlib.nn.spiking import SpikingLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 
 
 def outer_modules(net: nn.Module) -> dict[str, nn.Module]:
@@ -19,7 +18,7 @@ def outer_modules(net: nn.Module) -> dict[str, nn.Module]:
     inside = {
         part
         for layer in net.modules()
-        if isinstance(layer, NeuronLayer)
+        if isinstance(layer, SpikingLayer)
         for part in layer.modules()
         if part is not layer
     }
@@ -31,7 +30,7 @@ def spiking_modules(net: nn.Module) -> dict[str, nn.Module]:
     return {
         name: module
         for name, module in outer_modules(net).items()
-        if isinstance(module, NeuronLayer | Neuron) and not gives_potentials(module)
+        if isinstance(module, SpikingLayer | Neuron) and not gives_potentials(module)
     }
 
 
@@ -50,7 +49,7 @@ def neuron_of(module: nn.Module) -> Neuron | None:
 def has_srm_kernels(module: nn.Module) -> bool:
     """Returns whether a layer's neurons are those that the event-driven kernels of SRM layers compute."""
     neuron = neuron_of(module)
-    apart = not isinstance(module, NeuronLayer) or module.neurons_apart
+    apart = not isinstance(module, SpikingLayer) or module.neurons_apart
     return isinstance(neuron, SRM) and neuron.reset_states == "all" and apart
 
 

@@ -16,7 +16,7 @@ from snnlib.learning.preparing.checks import torch_modules_checked
 from snnlib.learning.preparing.report import LayerPreparation
 from snnlib.neurons.base import Params, State
 from snnlib.nn import PerStep
-from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 
 
 class Leaky(neurons.Neuron):
@@ -91,8 +91,8 @@ def _check(make: Callable[[], tuple[nn.Module, Tensor]]) -> tuple[LayerPreparati
     return hidden, drawn, _first(net).effective_weight.detach()
 
 
-def _first(net: nn.Module) -> NeuronLayer:
-    return next(layer for layer in net.modules() if isinstance(layer, NeuronLayer))
+def _first(net: nn.Module) -> SpikingLayer:
+    return next(layer for layer in net.modules() if isinstance(layer, SpikingLayer))
 
 
 @pytest.mark.parametrize("kind", ONE_CHANNEL)
@@ -264,7 +264,7 @@ def test_few_passes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, count, raising=False)
 
     for module in net.modules():
-        if isinstance(module, NeuronLayer):
+        if isinstance(module, SpikingLayer):
             counted(module, "fire")
         elif isinstance(module, neurons.Neuron):
             counted(module, "forward")

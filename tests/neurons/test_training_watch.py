@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import snnlib
 from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 from snnlib.neurons.training_watch import TrainingWatch
-from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 
 
 class _Net(nn.Module):
@@ -186,7 +186,7 @@ NETS: dict[str, Callable[[], nn.Module]] = {
 
 
 def _first_layer(net: nn.Module) -> tuple[str, nn.Module]:
-    return next((name, layer) for name, layer in net.named_modules() if isinstance(layer, NeuronLayer))
+    return next((name, layer) for name, layer in net.named_modules() if isinstance(layer, SpikingLayer))
 
 
 @pytest.mark.parametrize("kind", NETS)
@@ -258,7 +258,7 @@ def test_a_gradient_that_becomes_zero_is_named() -> None:
         assert _train(net, 120) == []
         said = _train(net, 180, loss=lambda net: _losses(net, "silent neurons"))
         assert len(said) == 1, said
-        name = [name for name, layer in net.named_modules() if isinstance(layer, NeuronLayer)][-1]
+        name = [name for name, layer in net.named_modules() if isinstance(layer, SpikingLayer)][-1]
         assert said[0].startswith(
             f"{name}: the gradient of the weight was exactly 0 in training batches 201 to 300 (every 10th was looked "
             "at), as the loss asks nothing of neurons that fire; lower the learning rate"
@@ -315,7 +315,7 @@ def test_values_are_read_once_in_a_hundred_batches(monkeypatch: pytest.MonkeyPat
     """Each reading makes a GPU's host wait; gains are read on a CPU alone."""
     net, reads = _net(), []
     _train(net, 100)
-    gains = [module.gain for module in net.modules() if isinstance(module, NeuronLayer)]
+    gains = [module.gain for module in net.modules() if isinstance(module, SpikingLayer)]
 
     def read(self: Tensor, name: str, original: Callable[[Tensor], object]) -> object:
         if not any(self is gain for gain in gains):

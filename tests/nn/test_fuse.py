@@ -13,7 +13,7 @@ import snnlib
 from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 from snnlib.nn.fused_block import PooledLayer
 from snnlib.nn.fusion import blocks_by_part
-from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 
 
 def _net() -> nn.Sequential:
@@ -182,7 +182,7 @@ def test_blocks_stay_fused_in_chunks(make: Any, monkeypatch: pytest.MonkeyPatch)
     stream = snnlib.Stream(net)
     assert_bits(torch.cat([stream(chunk) for chunk in x.split([5, 1, 6])]), expected[0])
     assert len(calls) == 3 * blocks
-    assert list(stream.states) == [name for name, m in net.named_modules() if isinstance(m, NeuronLayer)]
+    assert list(stream.states) == [name for name, m in net.named_modules() if isinstance(m, SpikingLayer)]
 
     x.requires_grad_()
     out = snnlib.checkpoint_time(net, x, steps=5)

@@ -12,7 +12,7 @@ from snnlib.functional import srm_trace
 from snnlib.neurons import ALIF, BRF
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.nn.recurrent_layer import Recurrent
-from snnlib.nn.spiking import SpikingLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.nn.srm import SRMLayer
 
 

@@ -27,7 +27,7 @@ from snnlib.nn import (
     run_ragged,
     supervised_spikes,
 )
-from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class SpikingClassifier(pl.LightningModule):
 
     def target_rates(self) -> dict[str, float]:
         """Firing rate that each layer of weights and neurons is calibrated to before training."""
-        names = [name for name, module in self.net.named_modules() if isinstance(module, NeuronLayer)]
+        names = [name for name, module in self.net.named_modules() if isinstance(module, SpikingLayer)]
         rates = dict.fromkeys(names, self.config.target_rate)
         # The output layer has a rate of its own, if it fires at all.
         if not LOSSES[self.config.loss].of_potentials:

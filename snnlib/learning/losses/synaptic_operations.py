@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.inspect.products import nonzero_counts
 from snnlib.neurons.at_least import at_least
-from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
 from snnlib.nn.recurrent_layer import Recurrent
+from snnlib.nn.spiking_layer import SpikingLayer
 
 _Convolutions = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -108,7 +108,7 @@ class SynapticOperationsLoss:
 
     def _count(self, layer: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
         x = _first(inputs, options)
-        sequence = isinstance(layer, NeuronLayer | SRMReadout)
+        sequence = isinstance(layer, SpikingLayer | SRMReadout)
         frames = x.flatten(0, 1) if sequence else x
         if isinstance(layer, nn.Linear):
             frames = x.reshape(-1, x.shape[-1])
@@ -160,7 +160,7 @@ class _Effective(torch.autograd.Function):
 
 
 def _is_connection(module: nn.Module) -> bool:
-    return isinstance(module, (NeuronLayer, SRMReadout, nn.Linear, *_Convolutions))
+    return isinstance(module, (SpikingLayer, SRMReadout, nn.Linear, *_Convolutions))
 
 
 def _first(inputs: tuple[Any, ...], options: dict[str, Any]) -> Tensor:
@@ -169,8 +169,8 @@ def _first(inputs: tuple[Any, ...], options: dict[str, Any]) -> Tensor:
 
 def _fan_out(layer: Any, weight: Tensor, frames: Tensor, nonzero: bool) -> Tensor:
     """Weights that each input of a frame meets, in float64: nonzero ones, or all."""
-    if isinstance(layer, NeuronLayer | SRMReadout):
-        operator = layer.operator if isinstance(layer, NeuronLayer) else FullyConnected()
+    if isinstance(layer, SpikingLayer | SRMReadout):
+        operator = layer.operator if isinstance(layer, SpikingLayer) else FullyConnected()
         return _adjoint_of_ones(operator, weight, frames, nonzero)
     weight, frame = _counted(weight, nonzero), _frame(frames)
     if isinstance(layer, nn.Linear):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.learning.preparing.rate_search import RateSearch, assign_effective_weight
-from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 
 __all__ = ["calibrate_firing_rate_"]
 
@@ -57,7 +57,7 @@ def calibrate_firing_rate_(
     >>> all(abs(rate - 0.05) < 0.01 for rate in rates.values())
     True
     """
-    layers = {name: module for name, module in net.named_modules() if isinstance(module, NeuronLayer)}
+    layers = {name: module for name, module in net.named_modules() if isinstance(module, SpikingLayer)}
     targets = dict(target) if isinstance(target, Mapping) else dict.fromkeys(layers, target)
     if not 0 < spread < float("inf"):
         raise ValueError(f"spread: expected a finite number > 0, got {spread}")
@@ -68,7 +68,7 @@ def calibrate_firing_rate_(
             raise ValueError(f"target: expected a rate in (0, 1), got {value}")
     rates: dict[str, float] = {}
 
-    def calibrate(name: str, layer: NeuronLayer, events: Tensor) -> None:
+    def calibrate(name: str, layer: SpikingLayer, events: Tensor) -> None:
         if name in rates or name not in targets:
             return
         # A net that is a layer has no name in itself.

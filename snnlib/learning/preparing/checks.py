@@ -14,7 +14,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.pooling import _AvgPoolNd, _MaxPoolNd
 
 from snnlib.checks import warn_caller
-from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 
 # Counts of events in a step come to some ten; pixels of 8 bits to 255.
 _LARGEST_COUNT = 100
@@ -51,12 +51,12 @@ def warn_of_input(net: nn.Module, x: Tensor) -> None:
         warn_caller(
             f"x: expected spikes or amplitudes of about 1, got values up to {largest:g}; divide pixels by 255"
         )
-    firsts = {layer.batch_first for layer in net.modules() if isinstance(layer, NeuronLayer)}
+    firsts = {layer.batch_first for layer in net.modules() if isinstance(layer, SpikingLayer)}
     if len(firsts) < 2:
         _warn_of_order(x, int(firsts.pop()) if firsts else 0)
     users: dict[int, list[str]] = {}
     for name, layer in net.named_modules():
-        if isinstance(layer, NeuronLayer) and isinstance(getattr(layer, "neuron", None), nn.Module):
+        if isinstance(layer, SpikingLayer) and isinstance(getattr(layer, "neuron", None), nn.Module):
             users.setdefault(id(layer.neuron), []).append(name or "net")
     for names in users.values():
         if len(names) > 1:

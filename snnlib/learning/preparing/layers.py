@@ -27,9 +27,9 @@ from snnlib.learning.preparing.targets import (
     much_better,
 )
 from snnlib.nn.gain import WeightWithGain
-from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.readout import SRMReadout
 from snnlib.nn.recurrent_layer import Recurrent
+from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.nn.stored_weight import learned_weight
 from snnlib.sequences.spike_count import channel_rates
 
@@ -80,14 +80,14 @@ class Prepare:
         self._done = True
         x: Tensor = inputs[0].detach()
         with torch.no_grad():
-            if isinstance(layer, NeuronLayer):
+            if isinstance(layer, SpikingLayer):
                 self._layer(layer, x)
             else:
                 assert isinstance(layer, SRMReadout)
                 self._readout(layer, x)
         self._course.is_set(self._name)
 
-    def _layer(self, layer: NeuronLayer, x: Tensor) -> None:
+    def _layer(self, layer: SpikingLayer, x: Tensor) -> None:
         if not bool((x != 0).any()):
             raise ValueError(
                 f"{self._name}: expected input with spikes, got zeros: nothing before it fires for this batch"
@@ -119,7 +119,7 @@ class Prepare:
     def _may_change(self, layer: WeightWithGain) -> bool:
         return learned_weight(layer).requires_grad and not self._course.settled
 
-    def _rate_as_drawn(self, layer: NeuronLayer, x: Tensor, weight: Tensor) -> float | None:
+    def _rate_as_drawn(self, layer: SpikingLayer, x: Tensor, weight: Tensor) -> float | None:
         """Rate of a recurrent layer that can stay as it is: no rate is asked of it, and it has one to learn from."""
         if self._target is not None or not isinstance(layer, Recurrent):
             return None
@@ -132,7 +132,7 @@ class Prepare:
         self._course.as_drawn.add(self._name)
         return rate
 
-    def _weight(self, layer: NeuronLayer, x: Tensor, weight: Tensor, target: float) -> Tensor:
+    def _weight(self, layer: SpikingLayer, x: Tensor, weight: Tensor, target: float) -> Tensor:
         """The effective weight with which the channels fire as wanted."""
         if weight[0].numel() == 1:
             # A shift, or a factor for each, would make channels with one weight copies of each other.
@@ -200,7 +200,7 @@ def is_grey(x: Tensor) -> bool:
     return float(no_counts.float().mean()) > _GREY
 
 
-def is_copied(layer: NeuronLayer) -> bool:
+def is_copied(layer: SpikingLayer) -> bool:
     """Returns whether all channels have equal weights and see the same input, so that they would learn the same."""
     weight = layer.effective_weight.detach()
     apart = isinstance(layer, Recurrent) or getattr(layer.operator, "groups", 1) > 1
@@ -216,7 +216,7 @@ def _size(weight: Tensor) -> float:
 
 
 def _search(
-    layer: NeuronLayer, x: Tensor, weight: Tensor, spread: float | None, name: str
+    layer: SpikingLayer, x: Tensor, weight: Tensor, spread: float | None, name: str
 ) -> RateSearch | ScaleSearch:
     signed = bool((x < 0).any())
     if signed or known_potential(layer) is None:

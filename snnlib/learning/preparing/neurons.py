@@ -24,7 +24,7 @@ from snnlib.learning.preparing.targets import (
 )
 from snnlib.neurons import Neuron
 from snnlib.neurons.surrogate import Surrogate
-from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 
 # Of the shift beyond the largest current, in thresholds: it makes a neuron fire at every step.
 _SURE = 16.0
@@ -40,7 +40,7 @@ Parts = tuple[Tensor | None, Tensor | None]
 def standalone_neurons(net: nn.Module) -> dict[str, Neuron]:
     """Neurons that are not part of a spiking layer, by name."""
     inside = {
-        id(part) for layer in net.modules() if isinstance(layer, NeuronLayer) for part in layer.modules()
+        id(part) for layer in net.modules() if isinstance(layer, SpikingLayer) for part in layer.modules()
     }
     return {
         name: module

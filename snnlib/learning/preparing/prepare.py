@@ -26,10 +26,10 @@ from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.fusion import unfused
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.gradient_kinds import gradient_findings
-from snnlib.nn.neuron_layer import NeuronLayer
 from snnlib.nn.normalization import standardize_weights_
 from snnlib.nn.readout import SRMReadout
 from snnlib.nn.recurrent_layer import Recurrent
+from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.nn.stored_weight import learned_weight, standardization_of
 
 # RMS of the potential without spikes, in thresholds, before the shift that sets the rate.
@@ -147,7 +147,7 @@ def prepare_(
     """
     check_input(x)
     warn_of_input(net, x)
-    layers = {name: module for name, module in net.named_modules() if isinstance(module, NeuronLayer)}
+    layers = {name: module for name, module in net.named_modules() if isinstance(module, SpikingLayer)}
     neurons = standalone_neurons(net)
     spiking: dict[str, StoredConstants] = {**layers, **neurons}
     if not spiking:
@@ -156,7 +156,7 @@ def prepare_(
     watched: dict[str, StoredConstants] = {
         name or "net": module
         for name, module in net.named_modules()
-        if isinstance(module, NeuronLayer | SRMReadout) or name in neurons
+        if isinstance(module, SpikingLayer | SRMReadout) or name in neurons
     }
     options = (target_rate, gain, standardize)
     settled = _is_settled(net, x, options, watched, again)
@@ -235,7 +235,7 @@ def _reason(grey: bool, standardize: bool | None, kept: bool) -> str:
     return "the input holds spikes or counts of events"
 
 
-def _standardize(layers: Mapping[str, NeuronLayer]) -> dict[str, NeuronLayer]:
+def _standardize(layers: Mapping[str, SpikingLayer]) -> dict[str, SpikingLayer]:
     """Standardise the layers that nothing but their own spikes teaches, and return them by name."""
     chosen = {}
     for name, layer in layers.items():
@@ -272,7 +272,7 @@ def _result(name: str, module: nn.Module, course: Course) -> LayerPreparation:
     """Returns what the last pass says of a layer."""
     values = course.measured[name]
     gain = float(module.gain.mean()) if isinstance(module, WeightWithGain) else 1.0
-    copies = isinstance(module, NeuronLayer) and is_copied(module)
+    copies = isinstance(module, SpikingLayer) and is_copied(module)
     if not values.dim():
         return LayerPreparation(
             name,
@@ -320,7 +320,7 @@ def _sign(watched: Mapping[str, StoredConstants], mark: int) -> None:
     """Leave the mark in all modules, and their names, by which they warn."""
     for name, module in watched.items():
         module.prepared = mark
-        if isinstance(module, NeuronLayer | Neuron):
+        if isinstance(module, SpikingLayer | Neuron):
             module.training_watch.name = name
 
 
@@ -359,7 +359,7 @@ def _as_before(net: nn.Module) -> Iterator[None]:
     modes = {module: module.training for module in net.modules()}
     plain = []
     for module in modes:
-        if isinstance(module, NeuronLayer):
+        if isinstance(module, SpikingLayer):
             module.training_watch.stop()
             if not nn.utils.parametrize.is_parametrized(module, "weight"):
                 plain.append(module)
@@ -388,7 +388,7 @@ def _as_before(net: nn.Module) -> Iterator[None]:
                     tensor.copy_(value)
             for module, mode in modes.items():
                 module.training = mode
-                if isinstance(module, NeuronLayer):
+                if isinstance(module, SpikingLayer):
                     # Training has not begun.
                     module.training_watch = module.training_watch.anew()
 

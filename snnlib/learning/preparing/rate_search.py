@@ -13,7 +13,7 @@ from snnlib.learning.preparing.place_search import Currents, PlaceSearch, per_ch
 from snnlib.learning.preparing.targets import REACHABLE_SHARE
 from snnlib.neurons import Neuron
 from snnlib.nn.gain import WeightWithGain
-from snnlib.nn.neuron_layer import NeuronLayer
+from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.sequences.spike_count import channel_rates
 
 # Of a factor for all channels, in those that give the potential the size of the threshold; and how often their range is
@@ -21,13 +21,13 @@ from snnlib.sequences.spike_count import channel_rates
 _COMMON_SCALES, _HALVINGS = (1e-2, 1e2), 18
 
 
-def known_potential(layer: NeuronLayer | Neuron) -> Callable[[Tensor], Tensor] | None:
+def known_potential(layer: SpikingLayer | Neuron) -> Callable[[Tensor], Tensor] | None:
     """`free_potential` of a layer or of neurons alone; None for models whose potential is not known."""
     neuron = getattr(layer, "neuron", layer)
     return None if isinstance(neuron, Neuron) and not neuron._knows_potential else layer.free_potential
 
 
-def size_of_potential(current: Tensor, layer: NeuronLayer) -> float:
+def size_of_potential(current: Tensor, layer: SpikingLayer) -> float:
     """RMS of the potential in thresholds, without spikes, where there is one at all; of currents if it is not known."""
     free = known_potential(layer)
     values = current / layer.mean_threshold() if free is None else free(current)
@@ -51,7 +51,7 @@ class RateSearch:
     """
 
     def __init__(
-        self, layer: NeuronLayer, events: Tensor, weight: Tensor, spread: float | None, name: str
+        self, layer: SpikingLayer, events: Tensor, weight: Tensor, spread: float | None, name: str
     ) -> None:
         current = layer.input_current(events, weight)
         if current.numel() == 0:
@@ -106,7 +106,7 @@ class ScaleSearch:
     """
 
     def __init__(
-        self, layer: NeuronLayer, x: Tensor, weight: Tensor, name: str, *, turned: bool = False
+        self, layer: SpikingLayer, x: Tensor, weight: Tensor, name: str, *, turned: bool = False
     ) -> None:
         if turned:
             negative = weight.flatten(1).sum(1) < 0
@@ -138,7 +138,7 @@ class ScaleSearch:
         return self._weight * per_channel(log_scale.exp(), self._weight, 0), rates
 
 
-def common_scale(layer: NeuronLayer, events: Tensor, weight: Tensor, target: float, name: str) -> float:
+def common_scale(layer: SpikingLayer, events: Tensor, weight: Tensor, target: float, name: str) -> float:
     """The factor of a weight with which the layer fires at a rate in the mean of its channels, by halving.
 
     Where that rate is not reached, half of the highest one is taken for it. The factor is negative where no weight is

@@ -1,0 +1,323 @@
+"""The base of layers with neurons behind a weight, whatever the neuron: what tools for nets rely on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypedDict
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.checks import LAYER_HINTS, KnownOptions, check_flag, check_untransformed, warn_caller
+from snnlib.functional.delayed import delayed_currents, delayed_layer
+from snnlib.functional.operators import LinearOperator
+from snnlib.functional.spiking import layer_currents, spiking_layer
+from snnlib.neurons import LIF, Neuron, Output
+from snnlib.neurons.training_watch import TrainingWatch, cannot_watch
+from snnlib.nn.delays import Delays, check_sequence
+from snnlib.nn.gain import WeightWithGain
+from snnlib.nn.stored_weight import learned_weight, standardization_of
+from snnlib.sequences.history import joined, last_steps
+from snnlib.sequences.lengths import run_with_lengths
+from snnlib.sequences.spike_count import channel_rates
+
+__all__ = ["SpikingLayer"]
+
+# Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
+EXPECTED_INPUT_RATE = 0.05
+# A multiple of the threshold over the response to white noise, beyond which no weight need go.
+_SURE = 4.0
+# Steps after which the response of a neuron that forgets has died down.
+_RESPONSE_STEPS = 256
+# Constants and options of neurons, none of which is an attribute of a layer.
+_OF_NEURONS = frozenset(
+    ("tau", "tau_m", "tau_s", "tau_grad", "grad_clamp", "beta", "alpha", "v_threshold", "reset", "surrogate")
+)
+
+
+class PlainOptions(TypedDict, total=False):
+    """Keyword arguments of the constructors of spiking layers without delays."""
+
+    neuron: Neuron | None
+    batch_first: bool
+    device: torch.device | str | None
+    dtype: torch.dtype | None
+
+
+class LayerOptions(PlainOptions, total=False):
+    """Keyword arguments of the constructors of other spiking layers."""
+
+    delays: Delays | None
+
+
+class SpikingLayer(KnownOptions, WeightWithGain):
+    """The base of spiking layers: `neuron(operator(x, effective_weight))`, with a state for chunks.
+
+    The layer keeps no state between calls: `layer(x)` maps a whole sequence, `layer.run(x, state)` a part of one.
+    """
+
+    option_hints = LAYER_HINTS
+    # Whether it has been looked at what stands before a layer whose input gets the gradient by time, see `observe`.
+    input_known: bool = False
+    # Whether neurons act on each other only through the layer's output.
+    neurons_apart: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        operator: LinearOperator,
+        weight_shape: Sequence[int],
+        neuron: Neuron | None = None,
+        *,
+        delays: Delays | None = None,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_flag("batch_first", batch_first)
+        if delays is not None and not isinstance(delays, Delays):
+            raise TypeError(f"delays: expected an instance of snnlib.Delays, got {delays!r}")
+        if neuron is not None and not isinstance(neuron, Neuron):
+            raise TypeError(f"neuron: expected an instance of snnlib.neurons.Neuron, got {neuron!r}")
+        self.operator = operator
+        self.neuron = LIF() if neuron is None else neuron
+        self.batch_first = batch_first
+        self.neuron.to(device)
+        self.weight = nn.Parameter(torch.empty(*weight_shape, device=device, dtype=dtype))
+        self.register_gain()
+        self.training_watch = TrainingWatch()
+        self.reset_parameters()
+        self.delays = delays
+        if delays is not None:
+            delays.build(self.input_channels(), self.weight)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse constants of the neurons, which would be a new attribute without any effect."""
+        if name in _OF_NEURONS and not hasattr(self, name):
+            raise AttributeError(
+                f"{name}: expected an attribute of {type(self).__name__}, got a constant of its neurons, which get "
+                "theirs when the layer is made"
+            )
+        super().__setattr__(name, value)
+
+    @property
+    def batch_first(self) -> bool:
+        """Returns whether sequences are `[N, T, ...]`, an option of the neurons."""
+        return self.neuron.batch_first
+
+    @batch_first.setter
+    def batch_first(self, batch_first: bool) -> None:
+        self.neuron.batch_first = batch_first
+
+    def input_channels(self) -> int:
+        """Channels of the input, in its dimension 2."""
+        return self.weight.shape[1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Spikes of a sequence from the initial state."""
+        check_untransformed(type(self).__name__, batches=True)
+        return self.pooled(x, (1, 1))
+
+    def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:
+        """`forward` and average pooling over windows without overlap, as one op."""
+        weight = self.effective_weight
+        if self.delays is not None:
+            check_sequence("delays", self.delays, x.shape[int(self.batch_first)] if x.dim() > 1 else 0)
+        value = self._run(x, weight, None, window, return_state=False).value
+        self.observe(x, weight, value)
+        return value
+
+    def run(
+        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
+    ) -> Output:
+        """`forward` from a given state and with the state after the last step, through which gradients flow.
+
+        With `lengths` `[N]`, the number of steps of each sample, later spikes are 0 and the state is that after each
+        sample's own last step; as many chunks are run as there are different lengths.
+        """
+        if lengths is not None:
+            return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
+        return self.run_pooled(x, state, (1, 1))
+
+    def run_pooled(self, x: Tensor, state: tuple[Tensor, ...] | None, window: tuple[int, int]) -> Output:
+        """`pooled` from a given state and with the state after the last step."""
+        return self._run(x, self.effective_weight, state, window, return_state=True)
+
+    def _run(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        state: tuple[Tensor, ...] | None,
+        window: tuple[int, int],
+        return_state: bool,
+    ) -> Output:
+        layer = weight, self.operator, self.neuron
+        if self.delays is None:
+            return spiking_layer(x, *layer, state=state, return_state=return_state, pool=window)
+        own, events, before = self._with_history(x, state)
+        value, after = delayed_layer(
+            events,
+            *layer,
+            self.delays(),
+            before=before,
+            rounded=not self.training,
+            state=own,
+            return_state=return_state,
+            pool=window,
+        )
+        if return_state:
+            after = (*after, last_steps(events, self.delays.history, int(self.batch_first)))
+        return Output(value, after)
+
+    def _with_history(
+        self, x: Tensor, state: tuple[Tensor, ...] | None
+    ) -> tuple[tuple[Tensor, ...] | None, Tensor, int]:
+        """The neurons' state, the input with the steps before it, whose events still arrive, and how many these are."""
+        assert self.delays is not None
+        if state is None:
+            return None, x, 0
+        if not isinstance(state, tuple) or len(state) < 2:
+            got = f"{len(state)} parts" if isinstance(state, tuple) else type(state).__name__
+            raise TypeError(
+                f"state: expected the tuple (neuron states, input steps) that run returned, got {got}"
+            )
+        before = self.delays.history
+        return state[:-1], joined(x, state[-1], before, int(self.batch_first)), before
+
+    def input_current(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Input current `[T, N, C, ...]` for a spike tensor, with a weight that is given."""
+        if self.delays is None:
+            return layer_currents(x, weight, self.operator, int(self.batch_first))
+        return delayed_currents(
+            x,
+            weight,
+            self.operator,
+            self.delays(),
+            rounded=not self.training or self.neuron.gradient == "event",
+            time_dim=int(self.batch_first),
+        )
+
+    def unit_weight_current(self, x: Tensor) -> Tensor:
+        """`input_current` of weights that are all 1, the same in every channel of a group but for delays."""
+        if self.delays is not None:
+            return self.input_current(x, torch.ones_like(self.weight))
+        weight = self.effective_weight.detach()
+        groups = getattr(self.operator, "groups", 1)
+        one = self.input_current(x, torch.ones_like(weight[:groups]))
+        return (
+            one.repeat_interleave(len(weight) // groups, 2)
+            if groups > 1
+            else one.expand(*one.shape[:2], len(weight), *one.shape[3:])
+        )
+
+    def observe(self, x: Tensor, weight: Tensor, spikes: Tensor) -> None:
+        """Watch a forward pass; with homeostasis also move the weight's bias, once its backward pass is through."""
+        self._say_what_input_is(x)
+        self.training_watch.watch(self, x, weight, spikes)
+        if "parametrizations" not in self._modules or not (self.training and weight.requires_grad):
+            return
+        step = standardization_of(self)
+        if step is None or self.training_watch.stopped or cannot_watch(x) or not spikes.numel():
+            return
+        if step.gain is not None and step.gain.requires_grad:
+            self.training_watch.watch_standardization(self, learned_weight(self), step.gain)
+        bias = step.bias if step.rate is not None else None
+        if bias is None or not bias.requires_grad:
+            return
+        with torch.no_grad():
+            change = step.homeostatic_step(channel_rates(spikes.detach()))
+        handles: list[Any] = []
+
+        def on_gradient(_gradient: Tensor) -> None:
+            handles.pop().remove()
+            # Not before: a checkpoint computes the weight a second time for the backward pass.
+            bias.data.add_(change)
+
+        handles.append(weight.register_hook(on_gradient))  # type: ignore[no-untyped-call]
+
+    def _say_what_input_is(self, x: Tensor) -> None:
+        """Warn once where an input is taken for spikes that nobody knows."""
+        chosen = not self.neuron.exact_times or self.neuron.input_gradient is not None
+        if chosen or self.input_known or not self.training or torch.compiler.is_compiling():
+            return
+        if x.requires_grad and torch.is_grad_enabled():
+            self.input_known = True
+            warn_caller(
+                "input_gradient: None takes the input of a layer for events, which get the gradient by their time: "
+                'choose "dense" behind a module with weights or neurons with a surrogate gradient, else "time", or '
+                "let snnlib.prepare_, fuse_ or SpikeDoctor(net) see what stands before "
+                f"{self.training_watch.name or repr(self)}"
+            )
+
+    def reset_parameters(self) -> None:
+        """Draw the weight so that a spike tensor at 5 % input rate gives a potential of about the threshold.
+
+        Uniform with mean 0 and `std = threshold / (sqrt(fan_in * rate) * response_std)`. Real data differ:
+        `snnlib.prepare_` sets every layer's rate.
+        """
+        if self.weight.is_meta:
+            return
+        fan_in = math.prod(self.weight.shape[1:])
+        gain = math.sqrt(max(fan_in, 1) * EXPECTED_INPUT_RATE) * self.response_std()
+        bound = math.sqrt(3) * self.mean_threshold() / gain
+        draw_weight(self.weight, bound)
+        nn.init.ones_(self.gain)
+
+    @property
+    def learns_when_silent(self) -> bool:
+        """Returns whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
+        return self.neuron.learns_when_silent
+
+    def fire(self, current: Tensor) -> Tensor:
+        """Spikes of the neurons alone for an input current `[T, N, C, ...]`."""
+        return self.neuron(current)  # type: ignore[no-any-return]
+
+    def free_potential(self, current: Tensor) -> Tensor:
+        """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
+        return self.neuron.free_potential(current)
+
+    def firing_weight(self) -> float:
+        """A weight with which a single event makes a neuron fire, about: the threshold over the first response."""
+        return self.mean_threshold() / self.response_std() * _SURE
+
+    def mean_threshold(self) -> float:
+        """Mean firing threshold of the channels."""
+        return self.neuron.mean_threshold()
+
+    def response_std(self) -> float:
+        """Standard deviation of the free membrane potential for white input current of variance 1; 1 where unknown.
+
+        The root of the summed squares of the membrane's response to one unit of current.
+        """
+        with torch.no_grad():
+            dynamics = self.neuron._own_dynamics()
+            if dynamics is None or dynamics.quadratic:
+                return 1.0
+            rows = [[float(torch.as_tensor(value).mean()) for value in row] for row in dynamics.a]
+            state = [float(torch.as_tensor(value).mean()) for value in dynamics.b]
+        total = 0.0
+        for _ in range(_RESPONSE_STEPS):
+            total += state[0] ** 2
+            state = [sum(a * y for a, y in zip(row, state, strict=True)) for row in rows]
+        return math.sqrt(total) or 1.0
+
+    def extra_repr(self) -> str:
+        """Options that differ from the defaults."""
+        return ", batch_first=True" if self.batch_first else ""
+
+
+def draw_weight(weight: Tensor, bound: float) -> None:
+    """Draw uniformly from -`bound` to `bound`, in place.
+
+    Raises:
+        ValueError: a bound that the weight's dtype does not hold.
+    """
+    # A uniform distribution's range has to fit as well.
+    most = torch.finfo(weight.dtype).max / 2
+    if not bound <= most:
+        raise ValueError(
+            f"neuron: expected one that weights of {weight.dtype} up to {most:.2g} make fire, got a threshold and time "
+            f"constants that need weights up to {bound:.2g}"
+        )
+    nn.init.uniform_(weight, -bound, bound)
