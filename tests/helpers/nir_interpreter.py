@@ -1,4 +1,4 @@
-"""An interpreter of NIR graphs in plain numpy, step by step: slow, and obviously what it should be."""
+"""An interpreter of NIR graphs, step by step in float64: slow, and obviously what it should be."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 
 from snnlib.exchange.nir.reading import NEURONS, cell_of, delay_steps, kind_of, sinabs_cell
 from snnlib.exchange.nir.structure import padding_of, pair, structure_of
@@ -31,7 +33,7 @@ def interpret(
             units[name] = linear_map(node)
     before = {source: np.zeros((x.shape[1], *structure.shapes[source])) for source, _ in structure.back}
     found: dict[str, list[Array]] = {name: [] for name in units}
-    for row in x:
+    for row in x.astype(np.float64):
         now: dict[str, Array] = {}
         for name, unit in units.items():
             read = [
@@ -94,9 +96,10 @@ def linear_map(node: Any) -> Unit:
     if kind in ("Conv1d", "Conv2d"):
         return lambda x: convolved(x, node)
     kernel, stride, padding = (pair(getattr(node, key), 2) for key in ("kernel_size", "stride", "padding"))
-    divisor = float(np.prod(kernel)) if kind == "AvgPool2d" else 1.0
-    margins = [(size, size) for size in padding]
-    return lambda x: windows(x, kernel, stride, margins, (1, 1)).sum((-2, -1)) / divisor
+    divisor = 1 if kind == "SumPool2d" else None
+    return lambda x: F.avg_pool2d(
+        torch.from_numpy(x), kernel, stride, padding, divisor_override=divisor
+    ).numpy()
 
 
 def flattened(x: Array, first: int, last: int) -> Array:
@@ -106,41 +109,12 @@ def flattened(x: Array, first: int, last: int) -> Array:
     return x.reshape(*x.shape[:start], -1, *x.shape[end + 1 :])
 
 
-def windows(
-    x: Array,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    margins: list[tuple[int, int]],
-    dilation: tuple[int, ...],
-) -> Array:
-    """All windows of the last axes: `[..., windows of each axis, kernel of each axis]`."""
-    axes = len(kernel)
-    x = np.pad(x, [(0, 0)] * (x.ndim - axes) + margins)
-    extents = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
-    view = np.lib.stride_tricks.sliding_window_view(x, extents, axis=tuple(range(-axes, 0)))
-    cut: list[Any] = [slice(None, None, s) for s in stride] + [slice(None, None, d) for d in dilation]
-    found: Array = view[(..., *cut)]
-    return found
-
-
 def convolved(x: Array, node: Any) -> Array:
     """A convolution node on values `[N, C, ...]`."""
-    weight = array(node.weight)
-    axes, groups = weight.ndim - 2, int(node.groups)
-    dilation, padding = pair(node.dilation, axes), padding_of(node, axes)
-    if padding == "same":
-        # The odd zero of an even extent goes to the end.
-        totals = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
-        margins = [(total // 2, total - total // 2) for total in totals]
-    else:
-        margins = [(int(size), int(size)) for size in padding]
-    view = windows(x, weight.shape[2:], pair(node.stride, axes), margins, dilation)
-    # [N, groups, C / groups, windows..., kernel...] with [groups, O / groups, C / groups, kernel...]
-    view = view.reshape(len(x), groups, -1, *view.shape[2:])
-    by_group = weight.reshape(groups, -1, *weight.shape[1:])
-    space, taps = "xyz"[:axes], "abc"[:axes]
-    out = np.einsum(f"ngc{space}{taps},goc{taps}->ngo{space}", view, by_group, optimize=True)
-    added: Array = out.reshape(len(x), weight.shape[0], *out.shape[3:]) + array(node.bias).reshape(
-        -1, *[1] * axes
-    )
-    return added
+    weight, bias = (torch.from_numpy(array(value)) for value in (node.weight, node.bias))
+    axes = weight.dim() - 2
+    stride, dilation = pair(node.stride, axes), pair(node.dilation, axes)
+    convolve = F.conv1d if axes == 1 else F.conv2d
+    options = (stride, padding_of(node, axes), dilation, int(node.groups))
+    found: Array = convolve(torch.from_numpy(x), weight, bias, *options).numpy()
+    return found

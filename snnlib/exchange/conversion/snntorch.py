@@ -13,15 +13,13 @@ from snnlib.neurons import IF, LIF, Alpha, CubaLIF, Neuron
 from snnlib.neurons.surrogate_match import match
 from snnlib.structure.unsupported import Unsupported
 
-# What calls return beside spikes, by class.
-STATES = {
-    "Leaky": ("v",),
-    "RLeaky": ("v",),
-    "Lapicque": ("v",),
-    "Synaptic": ("i", "v"),
-    "RSynaptic": ("i", "v"),
-    "Alpha": ("e", "i", "v"),
-}
+# What calls return beside spikes, by class; recurrent ones have an R before their names.
+_STATES = {"Leaky": ("v",), "Lapicque": ("v",), "Synaptic": ("i", "v"), "Alpha": ("e", "i", "v")}
+
+
+def states_of(module: Any) -> tuple[str, ...]:
+    """Returns what a call of a module returns beside spikes."""
+    return _STATES.get(type(module).__name__.removeprefix("R"), ())
 
 
 def neuron(module: Any) -> Neuron | RecurrentNeurons:
@@ -30,17 +28,11 @@ def neuron(module: Any) -> Neuron | RecurrentNeurons:
     Raises:
         Unsupported: an option or a class that has no counterpart; the message says which.
     """
-    kind = type(module).__name__
-    builders = {
-        "Leaky": _leaky,
-        "RLeaky": _leaky,
-        "Lapicque": _lapicque,
-        "Synaptic": _synaptic,
-        "RSynaptic": _synaptic,
-        "Alpha": _alpha,
-    }
+    name = type(module).__name__
+    kind = name.removeprefix("R")
+    builders = {"Leaky": _leaky, "Lapicque": _lapicque, "Synaptic": _synaptic, "Alpha": _alpha}
     if kind not in builders:
-        raise Unsupported(f"snnTorch's {kind} has no counterpart")
+        raise Unsupported(f"snnTorch's {name} has no counterpart")
     for option in ("inhibition", "state_quant"):
         if getattr(module, option, False):
             raise Unsupported(f"{option} has no counterpart")
@@ -49,7 +41,7 @@ def neuron(module: Any) -> Neuron | RecurrentNeurons:
     if bool((torch.as_tensor(getattr(module, "graded_spikes_factor", 1.0)) != 1).any()):
         raise Unsupported("graded_spikes_factor has no counterpart")
     made: Any = builders[kind](module)
-    if not kind.startswith("R"):
+    if kind == name:
         return made  # type: ignore[no-any-return]
     if made.reset == "zero":
         # It takes the reset off after the recurrent current has been added.

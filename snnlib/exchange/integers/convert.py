@@ -24,6 +24,12 @@ _ROOM = 0.9
 # Bits below the point while ranges are measured.
 _MEASURED = 6
 
+# What a layer in integers has as its stage has it.
+_SAME = (
+    *("name", "resets_all", "stride", "padding", "dilation", "pool", "input", "neurons", "axes"),
+    *("delay", "weight_delay", "recurrent_delay"),
+)
+
 Decay = Literal["multiplier", "shift"]
 
 
@@ -123,7 +129,6 @@ def _layer(
     unit = weight_scale(both, weight_bits, rule if stage.cell.spikes else "layer")
     leaks = [_leak(value, decay) for value in decay_numbers(stage.cell)]
     return IntegerLayer(
-        name=stage.name,
         weight=rounded(weight, unit, weight_bits).to(torch.int8),
         scale=unit * stage.unit,
         bias=None if stage.bias is None else (stage.bias / unit).round().to(torch.int32),
@@ -136,19 +141,9 @@ def _layer(
         leak_s=None if stage.cell.decay_s is None else leaks[1],
         fraction=_MEASURED,
         state_bits=32,
-        resets_all=stage.resets_all,
         subtracts=stage.cell.spikes and stage.cell.reset_value is None,
-        stride=stage.stride,
-        padding=stage.padding,
-        dilation=stage.dilation,
-        pool=stage.pool,
-        input=stage.input,
-        neurons=stage.neurons,
         weight_bits=weight_bits,
-        delay=stage.delay,
-        weight_delay=stage.weight_delay,
-        recurrent_delay=stage.recurrent_delay,
-        axes=stage.axes,
+        **{field: getattr(stage, field) for field in _SAME},
     )
 
 
