@@ -88,8 +88,21 @@ def _model(cell: Cell, surrogate: SurrogateLike | None, dialect: str | None) -> 
     if not cell.spikes:
         return _integrator(cell, decay_input)
     assert cell.threshold is not None
+    options: dict[str, Any] = {
+        "threshold": _tensor(cell.threshold),
+        "compare": ">" if cell.strict else ">=",
+        "surrogate": surrogate,
+    }
+    endless = bool(np.all(cell.decay == 1))
     if cell.reset_value is None:
-        return _subtracting(cell, surrogate, dialect)
+        # Without a synapse and a rest, as sinabs has neurons whose spikes take the threshold off.
+        assert cell.decay_s is None and not np.any(cell.offset)
+        floor = None if cell.floor is None else float(cell.floor)
+        options |= {"reset": "subtract", "max_spikes": cell.max_spikes, "floor": floor, "dialect": dialect}
+        if endless:
+            return IF(**options)
+        options |= {"decay_input": False, "discretisation": "exponential"}
+        return LIF(_tensor(-1 / np.log(cell.decay)), **options)
     leaks = bool(np.all(cell.decay < 1))
     rest = cell.offset / (1 - cell.decay) if leaks else cell.offset
     plain = (
@@ -100,42 +113,17 @@ def _model(cell: Cell, surrogate: SurrogateLike | None, dialect: str | None) -> 
     )
     if not plain:
         return GraphNeuron(cell, surrogate)
+    options["reset_value"] = _one(cell.reset_value)
     at_rest: dict[str, Any] = {"rest": _one(rest), "start_value": _one(cell.start)}
-    options: dict[str, Any] = {
-        "threshold": _tensor(cell.threshold),
-        "reset_value": _one(cell.reset_value),
-        "compare": ">" if cell.strict else ">=",
-        "surrogate": surrogate,
-    }
     if cell.decay_s is not None:
         tau_m, tau_s = _tau(cell.decay), _tau(cell.decay_s)
         return CubaLIF(tau_m, tau_s, decay_input=decay_input, decay_current=False, **at_rest, **options)
-    if bool(np.all(cell.decay == 1)):
-        return IF(**options)
-    return LIF(_tau(cell.decay), decay_input=decay_input, **at_rest, **options)
+    return IF(**options) if endless else LIF(_tau(cell.decay), decay_input=decay_input, **at_rest, **options)
 
 
 def _one(value: Array) -> float:
     """The number that all entries are."""
     return float(value.flat[0])
-
-
-def _subtracting(cell: Cell, surrogate: SurrogateLike | None, dialect: str | None) -> Neuron:
-    """Neurons without a synapse and a rest whose spikes take the threshold off, as sinabs has them."""
-    assert cell.threshold is not None and cell.decay_s is None and not np.any(cell.offset)
-    options: dict[str, Any] = {
-        "threshold": _tensor(cell.threshold),
-        "reset": "subtract",
-        "compare": ">" if cell.strict else ">=",
-        "max_spikes": cell.max_spikes,
-        "floor": None if cell.floor is None else float(cell.floor),
-        "surrogate": surrogate,
-        "dialect": dialect,
-    }
-    if bool(np.all(cell.decay == 1)):
-        return IF(**options)
-    tau = _tensor(-1 / np.log(cell.decay))
-    return LIF(tau, decay_input=False, discretisation="exponential", **options)
 
 
 def _integrator(cell: Cell, decay_input: bool) -> Neuron:
