@@ -32,8 +32,7 @@ target_compile_options(snnlib_cuda PRIVATE -fmad=false --threads=0 -Xcompiler=-W
 target_compile_definitions(snnlib_cuda PRIVATE SNNLIB_ISA=cuda)
 
 # Plain C++ beside them, compiled without nvcc. cuDNN is looked up when the program runs.
-target_sources(_C PRIVATE cuda/kernels.cpp cuda/info.cpp cpp/bindings/cuda.cpp cpp/bindings/currents.cpp
-                          cpp/bindings/srm_pool.cpp
+target_sources(_C PRIVATE cuda/kernels.cpp cuda/info.cpp cpp/bindings/cuda.cpp
                           cuda/cudnn_api.cpp cuda/cudnn_conv.cpp cpp/bindings/cudnn.cpp)
 target_include_directories(_C PRIVATE cuda ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
 target_compile_definitions(_C PRIVATE SNNLIB_HAS_CUDA=1)

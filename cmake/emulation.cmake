@@ -16,8 +16,8 @@ target_compile_options(snnlib_emulated PRIVATE -x c++ -O1)
 target_compile_definitions(snnlib_emulated PRIVATE SNNLIB_EMULATION SNNLIB_ISA=cuda)
 target_link_libraries(snnlib_emulated PRIVATE snnlib_flags)
 
-pybind11_add_module(_C_emulated NO_EXTRAS cuda/emulation/module.cpp cuda/kernels.cpp ${SNNLIB_BINDINGS}
-                    cpp/bindings/currents.cpp cpp/bindings/srm_pool.cpp)
+pybind11_add_module(_C_emulated NO_EXTRAS cuda/emulation/module.cpp cuda/kernels.cpp
+                    cpp/bindings/kernels.cpp)
 target_compile_options(_C_emulated PRIVATE -O1)
 set_target_properties(_C_emulated PROPERTIES UNITY_BUILD ON)
 target_include_directories(_C_emulated PRIVATE cuda)

@@ -248,15 +248,17 @@ void backward_as(const SrmPoolBackwardArgs& a) {
                [&](auto shape) { run_backward<T, decltype(shape)::kLanes, decltype(shape)::kLast, false>(a); });
 }
 
-}  // namespace
-
-void srm_pool_forward(const SrmPoolForwardArgs& a) {
+void forward(const SrmPoolForwardArgs& a) {
   by_dtype(a.srm.dtype, a, forward_as<float>, forward_as<double>, forward_as<__nv_bfloat16>, forward_as<__half>);
 }
 
-void srm_pool_backward(const SrmPoolBackwardArgs& a) {
+void backward(const SrmPoolBackwardArgs& a) {
   by_dtype(a.srm.dtype, a, backward_as<float>, backward_as<double>, backward_as<__nv_bfloat16>, backward_as<__half>);
 }
+
+}  // namespace
+
+extern const SrmPoolKernels srm_pool_kernels = {forward, backward};
 
 }  // namespace cuda
 }  // namespace snnlib

@@ -6,7 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from snnlib import distributed, functional, guesses, losses, neurons, nn, readout, surrogate
-from snnlib.backends.choice import use_convolution
+from snnlib.backends.algorithm import use_convolution
 from snnlib.backends.cpu_memory import keep_freed_memory
 from snnlib.backends.native import use_path
 from snnlib.learning.health import SpikeDoctor

@@ -1,12 +1,13 @@
-// What the binding files share: tensors arrive as raw addresses with sizes checked by snnlib/ops, so that the module
-// needs no torch header and works with any torch.
+// What the binding files share: kernels are called by keyword, one for each field of the struct that they take.
+// Tensors, checked by snnlib/ops, lend their addresses, so that the module needs no torch header and works with any
+// torch.
 #pragma once
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <array>
-#include <cstdint>
+#include <string>
+#include <type_traits>
 
 #include "snnlib/core/isa.h"
 #include "snnlib/neurons/linear.h"
@@ -19,30 +20,86 @@ using Address = uintptr_t;
 
 inline void* pointer(Address address) { return reinterpret_cast<void*>(address); }
 
-// (e_m, e_s, e_g, r_s, grad_clamp) of SRM neurons, as snnlib/ops/scan_srm.py has them.
-using Constants = std::array<double, 5>;
-inline SrmConstants to_constants(const Constants& c) { return {c[0], c[1], c[2], c[3], c[4]}; }
-
-// Options of neurons of the linear family: `Dynamics.flags` of snnlib/neurons/dynamics.py.
-using Flags = std::array<int, 9>;
-
-inline LinearFlags to_flags(const Flags& f) {
-  return {SurrogateKind(f[0]), f[1] != 0, f[2] != 0, f[3] != 0, f[4] != 0, f[5] != 0, f[6] != 0, f[7] != 0, f[8] != 0};
+// Where a tensor begins, an address as it is, null for None.
+inline void* address_of(pybind11::handle value) {
+  if (value.is_none()) return nullptr;
+  return pointer((PyLong_Check(value.ptr()) ? value : value.attr("data_ptr")()).cast<Address>());
 }
+
+// The arguments of a call by name; every field of a struct wants one, and no other may be there.
+class Arguments {
+ public:
+  explicit Arguments(const pybind11::dict& values) : values_(values) {}
+
+  template <class T>
+  Arguments& operator()(const char* name, T& field) {
+    const pybind11::handle value = PyDict_GetItemString(values_.ptr(), name);
+    if (!value) throw pybind11::type_error(std::string(name) + ": expected as an argument of the kernel, got none");
+    read(value, field);
+    ++taken_;
+    return *this;
+  }
+
+  template <class T>
+  static T filled(const pybind11::dict& values) {
+    T out = T();
+    Arguments arguments(values);
+    fill(arguments, out);
+    if (arguments.taken_ != values.size()) {
+      throw pybind11::type_error("expected " + std::to_string(arguments.taken_) + " arguments of the kernel, got " +
+                                 pybind11::str(pybind11::list(values)).cast<std::string>());
+    }
+    return out;
+  }
+
+ private:
+  // Structs are dicts, filled by the function `fill` that stands beside their bindings.
+  template <class T>
+  static void read(pybind11::handle value, T& field) {
+    if constexpr (std::is_pointer_v<T>) {
+      field = static_cast<T>(address_of(value));
+    } else if constexpr (std::is_enum_v<T>) {
+      field = T(value.cast<int>());
+    } else if constexpr (std::is_arithmetic_v<T> || std::is_base_of_v<pybind11::object, T>) {
+      field = value.cast<T>();
+    } else if constexpr (std::is_array_v<T>) {
+      for (size_t i = 0; i < std::extent_v<T>; ++i) read(value[pybind11::int_(i)], field[i]);
+    } else {
+      field = filled<T>(value.cast<pybind11::dict>());
+    }
+  }
+
+  const pybind11::dict& values_;
+  size_t taken_ = 0;
+};
 
 // Gives the kernels of a call: those of the instruction set in use, or CUDA's.
 using KernelTable = const Kernels& (*)();
 
-void bind_srm(pybind11::module_& module, KernelTable table);
-void bind_scan(pybind11::module_& module, KernelTable table);
-void bind_scan_pool(pybind11::module_& module, KernelTable table);
-void bind_recurrent(pybind11::module_& module, KernelTable table);
-void bind_pool(pybind11::module_& module, KernelTable table);
-void bind_max_pool(pybind11::module_& module, KernelTable table);
-void bind_delay(pybind11::module_& module, KernelTable table);
-void bind_layer(pybind11::module_& module);
-void bind_nonzero(pybind11::module_& module, KernelTable table);
-void bind_batch_norm(pybind11::module_& module, KernelTable table);
+// Binds a kernel under a name, where the table has it. It runs without the interpreter's lock.
+template <class Family, class Result, class Args>
+void bind_kernel(pybind11::module_& module, KernelTable table, const char* name, const Family* Kernels::* family,
+                 Result (*Family::*kernel)(const Args&)) {
+  if (!(table().*family)) return;
+  module.def(name, [=](const pybind11::kwargs& values) {
+    const Args args = Arguments::filled<Args>(values);
+    const pybind11::gil_scoped_release unlocked;
+    return ((table().*family)->*kernel)(args);
+  });
+}
+
+inline void fill(Arguments& a, LinearFlags& f) {
+  a("kind", f.surrogate)("strict", f.strict)("detach_reset", f.detach_reset)("detach_jump", f.detach_jump);
+  a("reset_next", f.reset_next)("membrane", f.membrane)("through_time", f.through_time);
+  a("rectified", f.rectified)("quadratic", f.quadratic);
+}
+
+inline void fill(Arguments& a, SrmConstants& c) {
+  a("e_m", c.e_m)("e_s", c.e_s)("e_g", c.e_g)("r_s", c.r_s)("clamp", c.grad_clamp);
+}
+
+// The kernels that tensors of any device may have, as far as the table has them.
+void bind_kernels(pybind11::module_& module, KernelTable table);
 void bind_cuda(pybind11::module_& module);
 void bind_cudnn(pybind11::module_& module);
 

@@ -4,20 +4,10 @@
 
 namespace snnlib {
 
-void bind_currents(pybind11::module_& module);
-void bind_srm_pool(pybind11::module_& module);
-
 // The functions of the module again, for tensors of the current CUDA device and with a stream for the last argument.
 void bind_cuda(pybind11::module_& module) {
   pybind11::module_ cuda = module.def_submodule("cuda", "Kernels for CUDA tensors.");
-  bind_srm(cuda, &cuda_kernels);
-  bind_pool(cuda, &cuda_kernels);
-  bind_scan(cuda, &cuda_kernels);
-  bind_recurrent(cuda, &cuda_kernels);
-  bind_delay(cuda, &cuda_kernels);
-  bind_currents(cuda);
-  bind_scan_pool(cuda, &cuda_kernels);
-  bind_srm_pool(cuda);
+  bind_kernels(cuda, &cuda_kernels);
   cuda.attr("scan_takes_half") = true;
   cuda.attr("scan_pools_any_layout") = true;
   cuda.attr("most_recurrent_neurons") = most_recurrent_neurons();

@@ -9,59 +9,18 @@
 #include "snnlib/core/threads.h"
 
 namespace snnlib {
-namespace {
-
-class Reader {
- public:
-  explicit Reader(const pybind11::dict& values) : values_(values) {}
-  int32_t number(const char* name) const { return values_[name].cast<int32_t>(); }
-  template <class T>
-  const T* tensor(const char* name) const {
-    return static_cast<const T*>(pointer(values_[name].cast<Address>()));
-  }
-
- private:
-  const pybind11::dict& values_;
-};
-
-snn_layer to_layer(const pybind11::dict& values) {
-  const Reader read(values);
-  snn_layer layer = {};
-  layer.in_height = read.number("in_height");
-  layer.in_width = read.number("in_width");
-  layer.in_channels = read.number("in_channels");
-  layer.height = read.number("height");
-  layer.width = read.number("width");
-  layer.channels = read.number("channels");
-  layer.kernel_height = read.number("kernel_height");
-  layer.kernel_width = read.number("kernel_width");
-  layer.stride_y = read.number("stride_y");
-  layer.stride_x = read.number("stride_x");
-  layer.padding_y = read.number("padding_y");
-  layer.padding_x = read.number("padding_x");
-  layer.dilation_y = read.number("dilation_y");
-  layer.dilation_x = read.number("dilation_x");
-  layer.pool_y = read.number("pool_y");
-  layer.pool_x = read.number("pool_x");
-  layer.leak_m = read.number("leak_m");
-  layer.leak_s = read.number("leak_s");
-  layer.fraction = read.number("fraction");
-  layer.has_synapse = read.number("has_synapse");
-  layer.resets_all = read.number("resets_all");
-  layer.keep = read.number("keep");
-  layer.is_wide = read.number("is_wide");
-  layer.packed = read.number("packed");
-  layer.weight = read.tensor<uint8_t>("weight");
-  layer.recurrent = read.tensor<uint8_t>("recurrent");
-  layer.delay = read.tensor<uint8_t>("delay");
-  layer.weight_delay = read.tensor<uint8_t>("weight_delay");
-  layer.recurrent_delay = read.tensor<uint8_t>("recurrent_delay");
-  layer.period = read.number("period");
-  layer.bias = read.tensor<int32_t>("bias");
-  layer.above = read.tensor<void>("above");
-  layer.offset = read.tensor<void>("offset");
-  return layer;
+void fill(Arguments& a, snn_layer& l) {
+  a("in_height", l.in_height)("in_width", l.in_width)("in_channels", l.in_channels)("height", l.height);
+  a("width", l.width)("channels", l.channels)("kernel_height", l.kernel_height)("kernel_width", l.kernel_width);
+  a("stride_y", l.stride_y)("stride_x", l.stride_x)("padding_y", l.padding_y)("padding_x", l.padding_x);
+  a("dilation_y", l.dilation_y)("dilation_x", l.dilation_x)("pool_y", l.pool_y)("pool_x", l.pool_x);
+  a("leak_m", l.leak_m)("leak_s", l.leak_s)("fraction", l.fraction)("has_synapse", l.has_synapse);
+  a("resets_all", l.resets_all)("keep", l.keep)("is_wide", l.is_wide)("packed", l.packed)("weight", l.weight);
+  a("recurrent", l.recurrent)("delay", l.delay)("weight_delay", l.weight_delay);
+  a("recurrent_delay", l.recurrent_delay)("period", l.period)("bias", l.bias)("above", l.above)("offset", l.offset);
 }
+
+namespace {
 
 int64_t neurons(const snn_layer& layer) { return int64_t(layer.height) * layer.width * layer.channels; }
 
@@ -147,27 +106,38 @@ class Net {
   snn_scratch scratch_;
 };
 
-}  // namespace
+// Frames [samples][steps][y][x][channel]; the result is that of the last layer.
+struct IntegerNetArgs {
+  pybind11::list layers;
+  int64_t steps, samples;
+  const uint8_t* frames;
+  int32_t* result;
+  int executor;
+};
 
-void bind_integer_net(pybind11::module_& module) {
-  namespace py = pybind11;
-  // frames: [samples][steps][y][x][channel]; result: [samples][steps][y][x][channel] of the last layer.
-  module.def("integer_net", [](const std::vector<py::dict>& described, int64_t steps, int64_t samples, Address frames,
-                               Address result, int threads) {
-    std::vector<snn_layer> layers;
-    for (const py::dict& values : described) layers.push_back(to_layer(values));
-    const int64_t in = int64_t(layers[0].in_height) * layers[0].in_width * layers[0].in_channels;
-    const int64_t out = neurons(layers.back());
-    const py::gil_scoped_release unlocked;
-    parallel_for(samples, threads, [&](int64_t sample) {
-      Net net(layers);
-      net.clear();
-      for (int64_t t = 0; t < steps; ++t) {
-        net.step(static_cast<const uint8_t*>(pointer(frames)) + (sample * steps + t) * in,
-                 static_cast<int32_t*>(pointer(result)) + (sample * steps + t) * out);
-      }
-    });
+void fill(Arguments& a, IntegerNetArgs& n) {
+  a("layers", n.layers)("steps", n.steps)("samples", n.samples)("frames", n.frames)("result", n.result);
+  a("executor", n.executor);
+}
+
+void run(const pybind11::kwargs& values) {
+  const IntegerNetArgs args = Arguments::filled<IntegerNetArgs>(values);
+  std::vector<snn_layer> layers;
+  for (const auto& layer : args.layers) layers.push_back(Arguments::filled<snn_layer>(layer.cast<pybind11::dict>()));
+  const int64_t in = int64_t(layers[0].in_height) * layers[0].in_width * layers[0].in_channels;
+  const int64_t out = neurons(layers.back());
+  const pybind11::gil_scoped_release unlocked;
+  parallel_for(args.samples, args.executor, [&](int64_t sample) {
+    Net net(layers);
+    net.clear();
+    for (int64_t t = sample * args.steps; t < (sample + 1) * args.steps; ++t) {
+      net.step(args.frames + t * in, args.result + t * out);
+    }
   });
 }
+
+}  // namespace
+
+void bind_integer_net(pybind11::module_& module) { module.def("integer_net", &run); }
 
 }  // namespace snnlib

@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <tuple>
 #include <vector>
 
 #include "bindings.h"
@@ -12,35 +11,52 @@
 #include "snnlib/core/threads.h"
 
 namespace snnlib {
+
+void fill(Arguments& a, ConvShape& s) {
+  a("steps", s.steps)("batch", s.batch)("in_channels", s.in_channels)("in_height", s.in_height);
+  a("in_width", s.in_width)("channels", s.channels)("height", s.height)("width", s.width);
+  a("kernel_h", s.kernel_h)("kernel_w", s.kernel_w)("stride_h", s.stride_h)("stride_w", s.stride_w);
+  a("padding_h", s.padding_h)("padding_w", s.padding_w);
+}
+void fill(Arguments& a, Bands& b) { a("rows", b.rows)("count", b.count); }
+void fill(Arguments& a, FrameOrder& f) { a("step_stride", f.step_stride)("batch_stride", f.batch_stride); }
+void fill(Arguments& a, PoolWindow& p) { a("h", p.h)("w", p.w); }
+void fill(Arguments& a, Elements& e) { a("data", e.data)("dtype", e.dtype); }
+void fill(Arguments& a, InputSequence& x) {
+  a("elements", x.elements)("step", x.step)("batch", x.batch)("channel", x.channel)("height", x.height);
+  a("width", x.width);
+}
+void fill(Arguments& a, LinearNeuron& n) { a("rows", n.rows)("period", n.period)("flags", n.flags); }
+
+void fill(Arguments& a, LayerArgs& l) {
+  a("shape", l.shape)("bands", l.bands)("frames", l.frames)("pool", l.pool)("neuron", l.neuron)("executor", l.threads);
+  if (l.neuron == LayerNeuron::kSrm) a("constants", l.constants);
+  if (l.neuron == LayerNeuron::kLinear) a("linear", l.linear);
+}
+void fill(Arguments& a, LayerForwardArgs& f) {
+  fill(a, static_cast<LayerArgs&>(f));
+  a("input", f.input)("weight", f.weight)("scatter", f.scatter)("current", f.current)("state_in", f.state_in);
+  a("state_out", f.state_out)("output", f.output)("bits", f.bits)("fan_out", f.fan_out);
+  if (f.neuron == LayerNeuron::kSrm) a("threshold", f.threshold)("threshold_period", f.threshold_period);
+}
+void fill(Arguments& a, LayerRecord& r) {
+  fill(a, static_cast<LayerArgs&>(r));
+  a("bits", r.bits)("slope", r.slope)("gain", r.gain)("task_starts", r.task_starts)("output", r.output);
+  a("grad_output", r.grad_output)("grad_state", r.grad_state);
+}
+void fill(Arguments& a, LayerBackwardArgs& b) {
+  fill(a, static_cast<LayerRecord&>(b));
+  a("input", b.input)("by_inputs", b.by_inputs)("grad_weight_blocks", b.grad_weight_blocks);
+  a("grad_weight", b.grad_weight)("block_floats", b.block_floats)("tasks_per_block", b.tasks_per_block);
+  a("grad_input", b.grad_input)("input_frames", b.input_frames)("weight", b.weight)("scatter", b.scatter);
+  a("input_grad_scale", b.input_grad_scale)("grad_start", b.grad_start);
+}
+void fill(Arguments& a, LayerSignalsArgs& s) {
+  fill(a, static_cast<LayerRecord&>(s));
+  a("a", s.a)("b", s.b)("grad_start", s.grad_start);
+}
+
 namespace {
-
-// As snnlib/backends/geometry.py has them: (steps, batch, in channels, height, width, out channels, height, width,
-// kernel, stride and padding by height and width), (rows, count), (address, dtype code), (strides of t, n, c, h, w),
-// (t, n) or a pooling window (h, w).
-using Shape = std::array<int64_t, 14>;
-using BandList = std::array<int64_t, 2>;
-using Stored = std::tuple<Address, int>;
-using Input = std::tuple<Stored, std::array<int64_t, 5>>;
-using Pair = std::array<int64_t, 2>;
-// (LayerNeuron, address of the coefficients, their period, flags); the last three for neurons of one state.
-using Neuron = std::tuple<int, Address, int64_t, Flags>;
-
-ConvShape to_shape(const Shape& s) {
-  return {s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], s[12], s[13]};
-}
-Bands to_bands(const BandList& b) { return {b[0], b[1]}; }
-Elements to_elements(const Stored& s) { return {pointer(std::get<0>(s)), DType(std::get<1>(s))}; }
-InputTrain to_input(const Input& x) {
-  const auto& [elements, s] = x;
-  return {to_elements(elements), s[0], s[1], s[2], s[3], s[4]};
-}
-FrameOrder to_frames(const Pair& f) { return {f[0], f[1]}; }
-PoolWindow to_pool(const Pair& p) { return {p[0], p[1]}; }
-LayerNeuron to_kind(const Neuron& n) { return LayerNeuron(std::get<0>(n)); }
-LinearNeuron to_linear(const Neuron& n) {
-  return {static_cast<const float*>(pointer(std::get<1>(n))), std::get<2>(n), to_flags(std::get<3>(n))};
-}
-float* floats(Address address) { return static_cast<float*>(pointer(address)); }
 
 // Slopes and gains of a forward pass until a tensor of the right size takes them, or what it counted instead.
 class SpikeRecord {
@@ -70,16 +86,17 @@ class SpikeRecord {
     return total;
   }
   // Fills slope[count], gain[count] (0: there is none) and starts[tasks + 1].
-  void move_to(Address slope, Address gain, Address starts, int threads) {
-    int64_t* start = static_cast<int64_t*>(pointer(starts));
+  void move_to(pybind11::handle slopes, pybind11::handle gains, pybind11::handle starts, int threads) {
+    float *slope = static_cast<float*>(address_of(slopes)), *gain = static_cast<float*>(address_of(gains));
+    int64_t* start = static_cast<int64_t*>(address_of(starts));
+    const pybind11::gil_scoped_release unlocked;
     start[0] = 0;
     for (size_t i = 0; i < tasks_.size(); ++i) start[i + 1] = start[i] + tasks_[i].count;
     parallel_for(int64_t(tasks_.size()), threads, [&](int64_t i) {
       TaskSpikes& task = tasks_[size_t(i)];
       if (task.count) {
-        std::memcpy(floats(slope) + start[i], task.slope_gain, size_t(task.count) * sizeof(float));
-        if (gain)
-          std::memcpy(floats(gain) + start[i], task.slope_gain + task.count, size_t(task.count) * sizeof(float));
+        std::memcpy(slope + start[i], task.slope_gain, size_t(task.count) * sizeof(float));
+        if (gain) std::memcpy(gain + start[i], task.slope_gain + task.count, size_t(task.count) * sizeof(float));
       }
       std::free(task.slope_gain);
       task.slope_gain = nullptr;
@@ -91,85 +108,28 @@ class SpikeRecord {
   std::vector<Tally> tallies_;
 };
 
-std::unique_ptr<SpikeRecord> forward(const Shape& shape, const BandList& bands, const Constants& constants,
-                                     const Input& input, Address weight, bool scatter, Address current,
-                                     const Pair& frames, const Pair& pool, Address threshold, int64_t threshold_period,
-                                     Address state_in, Address state_out, const Stored& output, Address bits,
-                                     const Neuron& neuron, Address fan_out, int threads) {
-  auto record = std::make_unique<SpikeRecord>(shape[1] * bands[1], bits, fan_out && !bits);
-  kernels().layer->forward({to_shape(shape),
-                            to_bands(bands),
-                            to_constants(constants),
-                            to_input(input),
-                            floats(weight),
-                            scatter,
-                            floats(current),
-                            to_frames(frames),
-                            to_pool(pool),
-                            floats(threshold),
-                            threshold_period,
-                            floats(state_in),
-                            floats(state_out),
-                            to_elements(output),
-                            static_cast<uint16_t*>(pointer(bits)),
-                            record->tasks(),
-                            threads,
-                            to_kind(neuron),
-                            to_linear(neuron),
-                            static_cast<const int32_t*>(pointer(fan_out)),
-                            record->tallies()});
+std::unique_ptr<SpikeRecord> forward(const pybind11::kwargs& values) {
+  LayerForwardArgs args = Arguments::filled<LayerForwardArgs>(values);
+  const pybind11::gil_scoped_release unlocked;
+  auto record =
+      std::make_unique<SpikeRecord>(args.shape.batch * args.bands.count, args.bits, args.fan_out && !args.bits);
+  args.tasks = record->tasks();
+  args.tallies = record->tallies();
+  kernels().layer->forward(args);
   return record;
-}
-
-// As the Python side hands it over, in the order of the struct.
-using Record = std::tuple<Shape, BandList, Constants, Pair, Address, Address, Address, Address, Pair, Stored, Stored,
-                          Neuron, Address>;
-
-LayerRecord to_record(const Record& record) {
-  const auto& [shape, bands, constants, frames, bits, slope, gain, starts, pool, output, grad_output, neuron,
-               grad_state] = record;
-  return {to_shape(shape),
-          to_bands(bands),
-          to_constants(constants),
-          to_frames(frames),
-          static_cast<const uint16_t*>(pointer(bits)),
-          floats(slope),
-          floats(gain),
-          static_cast<const int64_t*>(pointer(starts)),
-          to_pool(pool),
-          to_elements(output),
-          to_elements(grad_output),
-          to_kind(neuron),
-          to_linear(neuron),
-          floats(grad_state)};
-}
-
-void backward(const Record& record, const Input& input, int64_t by_inputs, Address grad_weight_blocks,
-              Address grad_weight, int64_t block_floats, int64_t tasks_per_block, const Stored& grad_input,
-              const Pair& input_frames, Address weight, bool scatter, double input_grad_scale, Address grad_start,
-              int threads) {
-  kernels().layer->backward({to_record(record), to_input(input), by_inputs, floats(grad_weight_blocks),
-                             floats(grad_weight), block_floats, tasks_per_block, to_elements(grad_input),
-                             to_frames(input_frames), floats(weight), scatter, float(input_grad_scale),
-                             floats(grad_start), threads});
-}
-
-void signals(const Record& record, Address a, Address b, Address grad_start, int threads) {
-  kernels().layer->signals({to_record(record), floats(a), floats(b), floats(grad_start), threads});
 }
 
 }  // namespace
 
 void bind_layer(pybind11::module_& module) {
   namespace py = pybind11;
-  const auto unlocked = py::call_guard<py::gil_scoped_release>();
   py::class_<SpikeRecord>(module, "SpikeRecord")
       .def_property_readonly("count", &SpikeRecord::count)
       .def_property_readonly("tally", &SpikeRecord::tally)
-      .def("move_to", &SpikeRecord::move_to, unlocked);
-  module.def("srm_conv_forward", &forward, unlocked);
-  module.def("srm_conv_backward", &backward, unlocked);
-  module.def("srm_conv_signals", &signals, unlocked);
+      .def("move_to", &SpikeRecord::move_to);
+  module.def("layer_forward", &forward);
+  bind_kernel(module, &kernels, "layer_backward", &Kernels::layer, &LayerKernels::backward);
+  bind_kernel(module, &kernels, "layer_signals", &Kernels::layer, &LayerKernels::signals);
 }
 
 }  // namespace snnlib

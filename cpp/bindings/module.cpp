@@ -1,12 +1,12 @@
+#include <iterator>
+
 #include "bindings.h"
 #include "snnlib/core/isa.h"
 #include "snnlib/event_files.h"
 
 namespace snnlib {
 
-void bind_taps(pybind11::module_& module);
-void bind_winograd(pybind11::module_& module);
-void bind_delayed_linear(pybind11::module_& module);
+void bind_layer(pybind11::module_& module);
 void bind_pack(pybind11::module_& module);
 void bind_integer_net(pybind11::module_& module);
 void bind_cpu_memory(pybind11::module_& module);
@@ -51,27 +51,21 @@ PYBIND11_MODULE(_C, module) {
 #else
   module.attr("openmp") = false;
 #endif
+  pybind11::dict surrogates;
+  for (size_t kind = 0; kind < std::size(snnlib::kSurrogateNames); ++kind)
+    surrogates[snnlib::kSurrogateNames[kind]] = snnlib::is_compact(snnlib::SurrogateKind(kind));
+  // Whether each is zero away from the threshold, in the order of their kinds.
+  module.attr("surrogates") = surrogates;
   module.def("isa", [] { return std::string(snnlib::kernels().isa); });
   module.def("available_isas", &snnlib::available_isas);
   module.def("select_isa", &snnlib::select_isa);
-  snnlib::bind_srm(module, &snnlib::kernels);
-  snnlib::bind_scan(module, &snnlib::kernels);
-  snnlib::bind_scan_pool(module, &snnlib::kernels);
-  snnlib::bind_recurrent(module, &snnlib::kernels);
+  snnlib::bind_kernels(module, &snnlib::kernels);
   // The same with delays, which the kernels of the CPU alone know.
   for (const char* pass : {"recurrent_forward", "recurrent_backward"})
     module.attr((std::string("delayed_") + pass).c_str()) = module.attr(pass);
-  snnlib::bind_taps(module);
-  snnlib::bind_winograd(module);
-  snnlib::bind_delay(module, &snnlib::kernels);
-  snnlib::bind_delayed_linear(module);
+  snnlib::bind_layer(module);
   snnlib::bind_pack(module);
   snnlib::bind_integer_net(module);
-  snnlib::bind_pool(module, &snnlib::kernels);
-  snnlib::bind_max_pool(module, &snnlib::kernels);
-  snnlib::bind_layer(module);
-  snnlib::bind_nonzero(module, &snnlib::kernels);
-  snnlib::bind_batch_norm(module, &snnlib::kernels);
   snnlib::bind_decoders(module);
   snnlib::bind_cpu_memory(module);
 #ifdef SNNLIB_HAS_CUDA

@@ -53,12 +53,11 @@ std::unique_ptr<PackedBlocks> pack(Address words, int64_t count, int threads) {
   return blocks;
 }
 
-void unpack(Address packed, Address starts, Address words, int64_t count, int threads) {
-  kernels().pack->unpack({static_cast<const uint8_t*>(pointer(packed)), static_cast<const int64_t*>(pointer(starts)),
-                          static_cast<uint8_t*>(pointer(words)), count, threads});
-}
-
 }  // namespace
+
+void fill(Arguments& a, UnpackArgs& u) {
+  a("packed", u.packed)("starts", u.starts)("words", u.words)("count", u.count)("executor", u.threads);
+}
 
 void bind_pack(pybind11::module_& module) {
   namespace py = pybind11;
@@ -68,7 +67,7 @@ void bind_pack(pybind11::module_& module) {
       .def_property_readonly("bytes", &PackedBlocks::bytes)
       .def("move_to", &PackedBlocks::move_to, unlocked);
   module.def("pack_words", &pack, unlocked);
-  module.def("unpack_words", &unpack, unlocked);
+  bind_kernel(module, &kernels, "unpack_words", &Kernels::pack, &PackKernels::unpack);
 }
 
 }  // namespace snnlib

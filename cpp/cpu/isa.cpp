@@ -5,62 +5,40 @@
 
 namespace snnlib {
 
-#define SNNLIB_DECLARE(isa)                                 \
-  namespace isa {                                           \
-  extern const SrmKernels srm_kernels;                      \
-  extern const PoolKernels pool_kernels;                    \
-  extern const LayerKernels layer_kernels;                  \
-  extern const ScanKernels scan_kernels;                    \
-  extern const ScanPoolKernels scan_pool_kernels;           \
-  extern const BatchNormKernels batch_norm_kernels;         \
-  extern const RecurrentKernels recurrent_kernels;          \
-  extern const DelayKernels delay_kernels;                  \
-  extern const DelayedLinearKernels delayed_linear_kernels; \
-  extern const NonzeroKernels nonzero_kernels;              \
-  extern const PackKernels pack_kernels;                    \
-  extern const MaxPoolKernels max_pool_kernels;             \
-  extern const TapKernels tap_kernels;                      \
-  extern const WinogradKernels winograd_kernels;            \
+#define SNNLIB_EXTERN(name, Table) extern const Table name##_kernels;
+#define SNNLIB_SET(name, Table) table.name = &name##_kernels;
+#define SNNLIB_INSTRUCTION_SET(isa) \
+  namespace isa {                   \
+  SNNLIB_FAMILIES(SNNLIB_EXTERN)    \
+  Kernels all_kernels() {           \
+    Kernels table{#isa};            \
+    SNNLIB_FAMILIES(SNNLIB_SET)     \
+    return table;                   \
+  }                                 \
   }
-#define SNNLIB_KERNELS(isa)      \
-  {#isa,                         \
-   &isa::srm_kernels,            \
-   &isa::pool_kernels,           \
-   &isa::layer_kernels,          \
-   &isa::scan_kernels,           \
-   &isa::scan_pool_kernels,      \
-   &isa::batch_norm_kernels,     \
-   &isa::recurrent_kernels,      \
-   &isa::delay_kernels,          \
-   &isa::delayed_linear_kernels, \
-   &isa::nonzero_kernels,        \
-   &isa::pack_kernels,           \
-   &isa::max_pool_kernels,       \
-   &isa::tap_kernels,            \
-   &isa::winograd_kernels}
-SNNLIB_DECLARE(portable)
+SNNLIB_INSTRUCTION_SET(portable)
 #ifdef SNNLIB_HAS_avx2
-SNNLIB_DECLARE(avx2)
+SNNLIB_INSTRUCTION_SET(avx2)
 #endif
 #ifdef SNNLIB_HAS_avx512
-SNNLIB_DECLARE(avx512)
+SNNLIB_INSTRUCTION_SET(avx512)
 #endif
 
 namespace {
 
 std::vector<Kernels> supported() {
-  std::vector<Kernels> list = {SNNLIB_KERNELS(portable)};
+  std::vector<Kernels> list = {portable::all_kernels()};
   // AVX2 and AVX-512 stand for the x86-64-v3 and -v4 levels that the compiler was given.
 #if defined(SNNLIB_HAS_avx2) || defined(SNNLIB_HAS_avx512)
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
 #endif
 #ifdef SNNLIB_HAS_avx2
-  if (v3) list.push_back(SNNLIB_KERNELS(avx2));
+  if (v3) list.push_back(avx2::all_kernels());
 #endif
 #ifdef SNNLIB_HAS_avx512
   if (v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    list.push_back(SNNLIB_KERNELS(avx512));
+    list.push_back(avx512::all_kernels());
   }
 #endif
   return list;

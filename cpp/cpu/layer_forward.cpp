@@ -1,5 +1,5 @@
-// Forward of convolution and SRM neurons: a task walks one band of one sample through all time steps. Per step it lists
-// the events of the rows that the band sees, and computes row by row the currents, which stay in the L1 cache, and the
+// Forward of convolution and neurons: a task walks one band of one sample through all time steps. Per step it lists the
+// events of the rows that the band sees, and computes row by row the currents, which stay in the L1 cache, and the
 // neurons.
 #include <cstdlib>
 
@@ -7,8 +7,7 @@
 #include "snnlib/core/threads.h"
 #include "snnlib/events/conv.h"
 #include "snnlib/layer/layer.h"
-#include "snnlib/layer/linear_rows.h"
-#include "snnlib/layer/srm_rows.h"
+#include "snnlib/layer/rows.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

@@ -13,7 +13,7 @@ namespace {
 
 // Where every neuron has coefficients of its own, which take 13 to 37 numbers each.
 constexpr int64_t kOwnBlockNeurons = 256;
-// Groups of steps as in sequence_lines.h; neurons of several states are bound by arithmetic, so they take step by step.
+// Groups of steps as in loop/lines.h; neurons of several states are bound by arithmetic, so they take step by step.
 template <int K, class F>
 void for_each_group(int64_t steps, const F& f) {
   if constexpr (K == 1) return for_each_step_group(steps, f);
@@ -26,7 +26,7 @@ void for_each_group_reversed(int64_t steps, const F& f) {
   for (int64_t t = steps; K > 1 && t > 0;) f(std::integral_constant<int, 1>(), --t);
 }
 
-// Lines as in sequence_lines.h. Neurons of several states call f at one place only: its large body is not inlined at
+// Lines as in loop/lines.h. Neurons of several states call f at one place only: its large body is not inlined at
 // two, and a call for each vector of neurons takes up to half as much time again.
 template <class T, int K, class F>
 void for_each_line_of(int64_t count, const F& f) {

@@ -2,22 +2,10 @@
 #include "../launch.h"
 #include "snnlib/cuda.h"
 
-namespace snnlib {
-void bind_currents(pybind11::module_& module);
-void bind_srm_pool(pybind11::module_& module);
-}  // namespace snnlib
-
 PYBIND11_MODULE(_C_emulated, module) {
   namespace py = pybind11;
   module.doc() = "The CUDA kernels as loops on the CPU; imported by tests only.";
-  snnlib::bind_srm(module, &snnlib::cuda_kernels);
-  snnlib::bind_pool(module, &snnlib::cuda_kernels);
-  snnlib::bind_scan(module, &snnlib::cuda_kernels);
-  snnlib::bind_recurrent(module, &snnlib::cuda_kernels);
-  snnlib::bind_delay(module, &snnlib::cuda_kernels);
-  snnlib::bind_currents(module);
-  snnlib::bind_scan_pool(module, &snnlib::cuda_kernels);
-  snnlib::bind_srm_pool(module);
+  snnlib::bind_kernels(module, &snnlib::cuda_kernels);
   module.attr("scan_takes_half") = true;
   module.attr("scan_pools_any_layout") = true;
   module.attr("most_recurrent_neurons") = snnlib::most_recurrent_neurons();

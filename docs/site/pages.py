@@ -50,7 +50,7 @@ REFERENCE = {
     "models": ("Models", ["snnlib.models", "snnlib.app.training.load"]),
     "backends": (
         "Backends and algorithms",
-        ["snnlib.backends.native", "snnlib.backends.cpu_memory", "snnlib.backends.choice"],
+        ["snnlib.backends.native", "snnlib.backends.cpu_memory", "snnlib.backends.algorithm"],
     ),
     "exchange": ("Nets of other libraries", ["snnlib.exchange"]),
     "testing": ("Testing", ["snnlib.testing"]),

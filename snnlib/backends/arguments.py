@@ -12,19 +12,9 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
+from snnlib.backends.surrogate import KINDS
 
 SRM_STATES = ("u", "s", "g")
-# Shapes of surrogates, in the order of `SurrogateKind` in cpp/include/snnlib/neurons/surrogate.h.
-KINDS = (
-    "triangle",
-    "rectangle",
-    "atan",
-    "fast_sigmoid",
-    "sigmoid",
-    "exponential",
-    "gaussian",
-    "multi_gaussian",
-)
 
 
 class Flags(NamedTuple):
@@ -129,6 +119,16 @@ class NeuronArgs:
     def clamp(self) -> float:
         """Bound of the time per potential of the spike response model."""
         return self.taus[-1]
+
+    @property
+    def srm_constants(self) -> dict[str, float]:
+        """`SrmConstants` of cpp/include/snnlib/neurons/srm.h."""
+        return {**self.decay._asdict(), "clamp": self.clamp}
+
+    @property
+    def linear_flags(self) -> dict[str, int]:
+        """`LinearFlags` of cpp/include/snnlib/neurons/linear.h."""
+        return self.options._asdict()
 
     def of_samples(self, samples: slice) -> NeuronArgs:
         """Returns these neurons with the state of some samples alone."""

@@ -1,4 +1,4 @@
-"""Sizes of a convolution under SRM neurons, and what follows from them alone."""
+"""Sizes of a convolution under neurons, and what follows from them alone."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Geometry(NamedTuple):
     taps: int
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """`Shape` of cpp/bindings/layer.cpp."""
-        return self[:14]
+    def shape(self) -> dict[str, int]:
+        """`ConvShape` of cpp/include/snnlib/layer/layer.h."""
+        return dict(zip(self._fields[:14], self[:14], strict=True))
 
     @property
     def unsupported(self) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from snnlib.backends.process_choice import Choice
+from snnlib.backends.process_setting import ProcessSetting
 from snnlib.checks import KERNEL_DTYPES, warn_caller
 
 Path = Literal["auto", "native", "reference"]
@@ -53,7 +53,7 @@ def _checked(path: str, source: str) -> Path:
 _usable_gpus: set[int] = set()
 
 # An empty variable counts as unset, as in shells.
-_path = Choice(_checked(os.environ.get("SNNLIB_PATH") or "auto", "environment variable SNNLIB_PATH"))
+_path = ProcessSetting(_checked(os.environ.get("SNNLIB_PATH") or "auto", "environment variable SNNLIB_PATH"))
 _warned = False
 
 if _module is not None and os.environ.get("SNNLIB_ISA"):
@@ -142,8 +142,9 @@ def fuses_multiply_add() -> bool:
 def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., Any] | None:
     """The compiled function `name` for the device of `tensor` if this call takes the native path, else None.
 
-    It runs on torch's number of CPU threads, or on torch's current stream of the tensor's GPU. `others` are the call's
-    further tensors by the names of their arguments: one on another device is a ValueError on any path.
+    It takes the fields of its struct in cpp/include/snnlib by keyword, tensors as such and None for no tensor, and runs
+    on torch's number of CPU threads, or on torch's current stream of the tensor's GPU. `others` are the call's further
+    tensors by the names of their arguments: one on another device is a ValueError on any path.
     """
     for argument, other in others.items():
         if other is not None and other.device != tensor.device:
@@ -201,7 +202,9 @@ def pack_words(words: Tensor) -> Any:
 def unpack_words(packed: int, starts: int, words: int, count: int) -> None:
     """The words again, from and to these addresses, whatever the path is by now."""
     assert _module is not None
-    _module.unpack_words(packed, starts, words, count, torch.get_num_threads())
+    _module.unpack_words(
+        packed=packed, starts=starts, words=words, count=count, executor=torch.get_num_threads()
+    )
 
 
 def _warn_once(problem: str) -> None:
@@ -215,15 +218,15 @@ def _warn_once(problem: str) -> None:
 
 
 def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: function(*arguments, torch.get_num_threads())
+    return lambda **arguments: function(**arguments, executor=torch.get_num_threads())
 
 
 def _on_cuda(function: Callable[..., None], device: torch.device) -> Callable[..., None]:
-    def run(*arguments: object) -> None:
+    def run(**arguments: object) -> None:
         with torch.cuda.device(device):
             # The module's copy of the runtime may know nothing of torch's choice in a thread that it has not met.
             _kernels["cuda"].use_device(device.index)
-            function(*arguments, torch.cuda.current_stream(device).cuda_stream)
+            function(**arguments, executor=torch.cuda.current_stream(device).cuda_stream)
 
     return run
 
@@ -231,6 +234,11 @@ def _on_cuda(function: Callable[..., None], device: torch.device) -> Callable[..
 def asked_path() -> Path:
     """The path that the environment or `use_path` asks for."""
     return _path.value
+
+
+def surrogates() -> dict[str, bool]:
+    """Shapes of surrogate gradients in the order of their numbers, and whether each is zero away from the threshold."""
+    return {} if _module is None else dict(_module.surrogates)
 
 
 def cudnn() -> ModuleType | None:
@@ -295,8 +303,3 @@ def _cuda_info() -> str:
 def _version(number: int) -> str:
     """CUDA's 13020 is 13.2."""
     return f"{number // 1000}.{number % 1000 // 10}"
-
-
-def address(tensor: Tensor | None) -> int:
-    """Address of the first element; 0 stands for "not given" in the native calls."""
-    return 0 if tensor is None else tensor.data_ptr()

@@ -113,7 +113,7 @@ def as_event_driven(operator: LinearOperator, x: Tensor, weight: Tensor) -> Sequ
         return f"the event-driven kernels know convolutions only, not a {type(operator).__name__}"
     if x.dtype == torch.float64:
         return "the event-driven kernels compute in float32; float64 is for gradient checks"
-    if not native.has_kernel("srm_conv_forward", x):
+    if not native.has_kernel("layer_forward", x):
         return "the event-driven kernels are for the native path of a CPU"
     return operator.unfolded(x, weight)
 

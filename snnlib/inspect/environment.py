@@ -82,7 +82,7 @@ def processor_name() -> str:
 # What users call them, and the kernel that stands for each family.
 _FAMILIES = {
     "SRM neurons": "srm_forward",
-    "SRM layers, event-driven": "srm_conv_forward",
+    "SRM layers, event-driven": "layer_forward",
     "other neurons": "scan_forward",
     "recurrent layers": "recurrent_forward",
     "spike pooling": "pool_forward",

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import ops
-from snnlib.backends import choice, choice_backward, native
-from snnlib.backends.choice import Decision
-from snnlib.backends.choice_backward import BackwardAlgorithms
+from snnlib.backends import algorithm, algorithm_backward, native
+from snnlib.backends.algorithm import Decision
+from snnlib.backends.algorithm_backward import BackwardAlgorithms
 from snnlib.backends.geometry import Geometry, geometry
 from snnlib.functional.event_driven import as_event_driven
 from snnlib.functional.operators import SequenceConvolution
@@ -105,10 +105,10 @@ def _of_layer(layer: SpikingLayer, x: Tensor) -> Dispatch:
         recurrence = _recurrence(layer, spikes) if isinstance(layer, Recurrent) else ""
         conv = as_event_driven(layer.operator, x, weight)
         if isinstance(conv, str):
-            forward = Decision("dense", choice.density(x), math.nan, math.nan, conv)
+            forward = Decision("dense", algorithm.density(x), math.nan, math.nan, conv)
             return Dispatch(forward, rate, BackwardAlgorithms("dense", "dense"), 1.0, recurrence)
         g = geometry(*conv[:3], time_dim=int(layer.batch_first))
-        forward = choice.decide(conv.x, g, streaming=False)
+        forward = algorithm.decide(conv.x, g, streaming=False)
         neuron = layer.neuron if isinstance(layer, SpikingLayer) else SRM()
         return Dispatch(forward, rate, *_backward(conv, g, neuron, rate, int(layer.batch_first)), recurrence)
 
@@ -150,11 +150,11 @@ def _backward(
 ) -> tuple[BackwardAlgorithms, float]:
     """Algorithms of the gradients, and the share of steps that they visit."""
     if isinstance(neuron, SRM) and neuron.reset_states == "all":
-        return choice_backward.decide(conv.x, g, round(rate * g.neuron_steps)), rate
+        return algorithm_backward.decide(conv.x, g, round(rate * g.neuron_steps)), rate
     dynamics = neuron.dynamics(neuron.constants())
     in_kernel = dynamics is not None and dynamics.runs_in_layer and dynamics.one_field
     if not in_kernel or any(parameter.requires_grad for parameter in neuron.parameters()):
-        return BackwardAlgorithms(choice_backward.decide_for_signal(conv.x, g), "dense"), 1.0
+        return BackwardAlgorithms(algorithm_backward.decide_for_signal(conv.x, g), "dense"), 1.0
     assert dynamics is not None
     coefficients = dynamics.pack(torch.float32, conv.x.device)
     steps = {"time_dim": time_dim, "return_state": False, "keep": True, "exact": True}
@@ -162,4 +162,4 @@ def _backward(
         conv.x, conv.weight, coefficients, None, *conv.options, (1, 1), dynamics.flags, (), **steps
     )
     share = entries.shape[1] / max(g.neuron_steps, 1)
-    return choice_backward.decide_for_entries(conv.x, g, entries.shape[1]), share
+    return algorithm_backward.decide_for_entries(conv.x, g, entries.shape[1]), share

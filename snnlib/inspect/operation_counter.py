@@ -146,7 +146,7 @@ def _counts_spikes(block: Block) -> bool:
     """Returns whether the kernel that a block runs in is sure to count."""
     neurons, weight = block.neurons, block.weighted.weight
     assert isinstance(weight, Tensor)
-    if weight.dtype == torch.float64 or not native.has_kernel("srm_conv_forward", weight):
+    if weight.dtype == torch.float64 or not native.has_kernel("layer_forward", weight):
         return False
     if isinstance(neurons, SpikingLayer) and neurons.delays is not None:
         return False

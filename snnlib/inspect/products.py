@@ -99,8 +99,8 @@ def _row_counts(rows: Tensor) -> tuple[Tensor, bool]:
         return _plain_counts(rows)
     parts = max(1, min(torch.get_num_threads(), frames // _FRAMES))
     counts = torch.empty(parts, cells, dtype=torch.int64)
-    code, addresses = native.DTYPE_CODES[rows.dtype], (rows.data_ptr(), counts.data_ptr())
-    unit = bool(kernel(code, frames, cells, rows.stride(0), parts, *addresses))
+    sizes = {"frames": frames, "cells": cells, "frame_stride": rows.stride(0), "parts": parts}
+    unit = bool(kernel(dtype=native.DTYPE_CODES[rows.dtype], **sizes, elements=rows, counts=counts))
     return counts.sum(0).double(), unit
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 import torch
 from torch import Tensor
 
-from snnlib.backends.arguments import KINDS
+from snnlib.backends.surrogate import KINDS
 from snnlib.checks import check_flag, check_number
 from snnlib.neurons.at_least import at_least
 from snnlib.neurons.base import Params, Reset, State

@@ -24,7 +24,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from snnlib.backends.reference.surrogate import SHAPES, exp_minus
+from snnlib.backends.surrogate import SHAPES, exp_minus
 from snnlib.checks import check_number
 
 # Half width of compact surrogates in thresholds: 6 to 15 % of neuron-steps active.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from snnlib.backends import choice
+from snnlib.backends import algorithm
 from snnlib.nn.fused_block import is_watched
 from snnlib.nn.linear_map import LinearMap, currents_of, first_linear_map, runs_on_events
 from snnlib.nn.per_step import PerStep
@@ -23,7 +23,7 @@ class EventDrivenMap(PerStep):
         """The modules' output with the first two dimensions of `x`."""
         linear = first_linear_map(self)
         # A GPU adds events in the CPU's order where that is asked for.
-        by_events = x.device.type == "cpu" or choice.chosen() == "events"
+        by_events = x.device.type == "cpu" or algorithm.chosen() == "events"
         if linear is None or not by_events or is_watched(self.children()) or not runs_on_events(linear, x):
             return super().forward(x)
         return self.run_from(1, currents_of(linear, x))

@@ -24,8 +24,8 @@ def forward(x: Tensor, windows: Windows) -> Tensor:
     run = native.kernel("pool_forward", x)
     if run is None:
         return out.copy_(reference.pool.avg_pool_forward(x, windows))
-    options = windows.count_include_pad, windows.divisor or 0
-    run(*geometry(x, out, windows), *options, x.data_ptr(), out.data_ptr())
+    options = {"count_include_pad": windows.count_include_pad, "divisor_override": windows.divisor or 0}
+    run(**geometry(x, out, windows), **options, input=x, output=out)
     return out
 
 
@@ -40,7 +40,7 @@ def backward(grad_output: Tensor, x: Tensor, windows: Windows) -> Tensor:
         return grad_input.copy_(reference.pool.avg_pool_backward(grad_output, x, windows))
     if grad_output.stride() != pooled.stride() or grad_output.dtype != x.dtype:
         grad_output = pooled.copy_(grad_output)
-    run(*geometry(x, pooled, windows), x.data_ptr(), grad_output.data_ptr(), grad_input.data_ptr())
+    run(**geometry(x, pooled, windows), input=x, grad_output=grad_output, grad_input=grad_input)
     return grad_input
 
 

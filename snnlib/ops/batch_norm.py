@@ -27,7 +27,7 @@ def moments(x: Tensor) -> Tensor:
     if run is None or rows is None:
         return reference.batch_norm.moments(x)
     out = torch.empty(2, rows[1], dtype=torch.float64)
-    run(*rows, x.data_ptr(), out[0].data_ptr(), out[1].data_ptr())
+    run(rows=rows[0], channels=rows[1], values=x, mean=out[0], variance=out[1])
     return out
 
 
@@ -42,6 +42,6 @@ def backward_(grad: Tensor, x: Tensor, moments: Tensor, epsilon: float) -> Tenso
     if run is None or rows is None:
         return reference.batch_norm.backward_(grad, x, moments, epsilon)
     sums = torch.empty(2, rows[1], dtype=torch.float64)
-    mean, variance = moments
-    run(*rows, x.data_ptr(), mean.data_ptr(), variance.data_ptr(), epsilon, grad.data_ptr(), sums.data_ptr())
+    statistics = {"mean": moments[0], "variance": moments[1], "epsilon": epsilon}
+    run(rows=rows[0], channels=rows[1], values=x, **statistics, grad=grad, sums=sums)
     return sums

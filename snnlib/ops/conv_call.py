@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from snnlib.backends import native
-from snnlib.backends.arguments import Flags, LayerArgs, NeuronArgs
+from snnlib.backends.arguments import LayerArgs, NeuronArgs
 from snnlib.backends.geometry import block_channels, scatters, scatters_back
 from snnlib.ops import conv_layout, counting, torch_conv
 
-# `Neuron` of cpp/bindings/layer.cpp: its kind, address and columns of its coefficients, and flags.
-NeuronOfKernel = tuple[int, int, int, Sequence[int]]
-# Neurons of the spike response model, whose constants go apart, and none.
-_SRM = (0, 0, 1, (0,) * len(Flags._fields))
-_NONE = (2, 0, 1, (0,) * len(Flags._fields))
+# `LayerNeuron` of cpp/include/snnlib/layer/layer.h.
+_SRM, _LINEAR, _NONE = range(3)
 # Partial weight gradients: enough for many cores to share the work, as long as they fit.
 _MOST_BLOCKS, _BLOCK_BYTES, _LEAST_BLOCKS = 32, 16 << 20, 4
 
 
-def kernel_neuron(neuron: NeuronArgs | None, constants: Tensor | None) -> NeuronOfKernel:
-    """Returns how kernels see neurons with these constants, contiguous and in float32; no neurons give currents."""
+def layer_arguments(call: LayerArgs, neuron: NeuronArgs | None, constants: Tensor | None) -> dict[str, Any]:
+    """`LayerArgs` of cpp/include/snnlib/layer/layer.h; no neurons give currents.
+
+    The constants are contiguous and of float32.
+    """
+    g = call.geometry
+    arguments: dict[str, Any] = {
+        "shape": g.shape,
+        "bands": dict(zip(("rows", "count"), g.bands(call.pool[0]), strict=True)),
+        "frames": conv_layout.frame_order(g, call.time_dim),
+        "pool": dict(zip(("h", "w"), call.pool, strict=True)),
+    }
     if neuron is None or constants is None:
-        return _NONE
-    return _SRM if neuron.is_srm else (1, constants.data_ptr(), constants.shape[1], tuple(neuron.flags))
+        return {**arguments, "neuron": _NONE}
+    if neuron.is_srm:
+        return {**arguments, "neuron": _SRM, "constants": neuron.srm_constants}
+    linear = {"rows": constants, "period": constants.shape[1], "flags": neuron.linear_flags}
+    return {**arguments, "neuron": _LINEAR, "linear": linear}
 
 
 def forward(
@@ -46,33 +55,22 @@ def forward(
     `states` are those before the first and after the last step.
     """
     numbers = None if neuron is None else neuron.constants.to(torch.float32).contiguous()
-    threshold, decay = None, (0.0,) * 5
-    if neuron is not None and neuron.is_srm:
-        assert numbers is not None
-        threshold, decay = numbers.reshape(-1), (*neuron.decay, neuron.clamp)
-    x, g, options = call.x, call.geometry, call.options
-    scatter = scatters(g)
-    rows = conv_layout.kernel_rows(call.weight, options.dilation, scatter) if by_events else None
-    currents = None if by_events else torch_conv.currents(x, call.weight, options)
+    arguments = layer_arguments(call, neuron, numbers)
+    if neuron is not None and numbers is not None and neuron.is_srm:
+        arguments |= {"threshold": numbers, "threshold_period": max(numbers.numel(), 1)}
+    scatter = scatters(call.geometry)
     counts = counting.active() if bits is None else None
     record = kernel(
-        g.shape,
-        g.bands(call.pool[0]),
-        decay,
-        conv_layout.strided_input(x, call.time_dim),
-        native.address(rows),
-        scatter,
-        native.address(currents),
-        conv_layout.frame_order(g, call.time_dim),
-        call.pool,
-        native.address(threshold),
-        1 if threshold is None else max(threshold.numel(), 1),
-        native.address(states[0]),
-        native.address(states[1]),
-        conv_layout.stored(out),
-        native.address(bits),
-        kernel_neuron(neuron, numbers),
-        0 if counts is None else counts.fan_out.data_ptr(),
+        **arguments,
+        input=conv_layout.input_sequence(call.x, call.time_dim),
+        weight=conv_layout.kernel_rows(call.weight, call.options.dilation, scatter) if by_events else None,
+        scatter=scatter,
+        current=None if by_events else torch_conv.currents(call.x, call.weight, call.options),
+        state_in=states[0],
+        state_out=states[1],
+        output=conv_layout.elements(out),
+        bits=bits,
+        fan_out=None if counts is None else counts.fan_out,
     )
     if counts is not None:
         counts.take(record.tally, by_events)
@@ -85,8 +83,8 @@ class GradientCall(NamedTuple):
     layer: LayerArgs
     input_grad_scale: float
     tasks: int
-    # `Record` of cpp/bindings/layer.cpp.
-    record: tuple[Any, ...]
+    # `LayerRecord` of cpp/include/snnlib/layer/layer.h.
+    record: dict[str, Any]
 
     def empty_signal(self) -> Tensor:
         """Memory for a dense signal, one number per neuron and step."""
@@ -98,8 +96,8 @@ class GradientCall(NamedTuple):
 
         Neurons with a surrogate have a alone.
         """
-        kernel = conv_layout.kernel("srm_conv_signals", self.layer.x)
-        kernel(self.record, native.address(a), native.address(b), native.address(start))  # type: ignore[misc]
+        kernel = conv_layout.kernel("layer_signals", self.layer.x)
+        kernel(**self.record, a=a, b=b, grad_start=start)  # type: ignore[misc]
 
     def by_events(
         self, of_weight: bool, of_input: bool, by_inputs: bool, start: Tensor | None
@@ -126,27 +124,25 @@ class GradientCall(NamedTuple):
         if of_weight:
             blocks = math.ceil(self.tasks / tasks_per_block)
             partial = weight.new_empty(blocks + 1, *shape, dtype=torch.float32)
+        scatter, rows = scatters_back(g), None
         if of_input:
             grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:])
-        scatter = scatters_back(g)
-        rows = None
-        if of_input:
             rows = conv_layout.kernel_rows(weight.flip(3).transpose(0, 1), dilation, scatter)
-        kernel = conv_layout.kernel("srm_conv_backward", x)
+        kernel = conv_layout.kernel("layer_backward", x)
         kernel(  # type: ignore[misc]
-            self.record,
-            conv_layout.strided_input(x, self.layer.time_dim),
-            block_channels(g) if by_inputs else 0,
-            partial.data_ptr() if of_weight else 0,
-            partial[-1].data_ptr() if of_weight else 0,
-            size,
-            tasks_per_block,
-            conv_layout.stored(grad_x if of_input else None),
-            conv_layout.frame_order(g, self.layer.time_dim),
-            native.address(rows),
-            scatter,
-            self.input_grad_scale,
-            native.address(start),
+            **self.record,
+            input=conv_layout.input_sequence(x, self.layer.time_dim),
+            by_inputs=block_channels(g) if by_inputs else 0,
+            grad_weight_blocks=partial if of_weight else None,
+            grad_weight=partial[-1] if of_weight else None,
+            block_floats=size,
+            tasks_per_block=tasks_per_block,
+            grad_input=conv_layout.elements(grad_x if of_input else None),
+            input_frames=conv_layout.frame_order(g, self.layer.time_dim),
+            weight=rows,
+            scatter=scatter,
+            input_grad_scale=self.input_grad_scale,
+            grad_start=start,
         )
         if of_weight:
             return conv_layout.from_gradient_rows(partial[-1], g, dilation, by_inputs), grad_x

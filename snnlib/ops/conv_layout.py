@@ -98,20 +98,22 @@ def bits_shape(x: Tensor, g: Geometry) -> tuple[int, ...]:
     return (*x.shape[:2], g.height, -(-g.row // GROUP))
 
 
-def stored(tensor: Tensor | None) -> tuple[int, int]:
-    """(address, dtype code)"""
-    return (0, 0) if tensor is None else (tensor.data_ptr(), native.DTYPE_CODES[tensor.dtype])
+def elements(tensor: Tensor | None) -> dict[str, Any]:
+    """`Elements` of cpp/include/snnlib/core/dtype.h."""
+    return {"data": tensor, "dtype": 0 if tensor is None else native.DTYPE_CODES[tensor.dtype]}
 
 
-def strided_input(x: Tensor, time_dim: int) -> tuple[tuple[int, int], tuple[int, ...]]:
-    """Returns what is stored, and the strides (t, n, c, h, w)."""
+def input_sequence(x: Tensor, time_dim: int) -> dict[str, Any]:
+    """`InputSequence` of cpp/include/snnlib/layer/layer.h."""
     strides = x.stride()
-    return stored(x), (strides[time_dim], strides[1 - time_dim], strides[2], *strides[-2:])
+    named = {"step": strides[time_dim], "batch": strides[1 - time_dim], "channel": strides[2]}
+    return {**named, "height": strides[-2], "width": strides[-1], "elements": elements(x)}
 
 
-def frame_order(g: Geometry, time_dim: int) -> tuple[int, int]:
-    """Distance in frames of neighbouring steps and samples in an output of the input's time layout."""
-    return (g.batch, 1) if time_dim == 0 else (1, g.steps)
+def frame_order(g: Geometry, time_dim: int) -> dict[str, int]:
+    """`FrameOrder` of cpp/include/snnlib/layer/layer.h, of an output of the input's time layout."""
+    step, batch = (g.batch, 1) if time_dim == 0 else (1, g.steps)
+    return {"step_stride": step, "batch_stride": batch}
 
 
 def _padded(floats: int) -> int:

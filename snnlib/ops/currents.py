@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import choice, choice_backward, native, reference
+from snnlib.backends import algorithm, algorithm_backward, native, reference
 from snnlib.backends.arguments import LayerArgs
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 from snnlib.backends.native import state_dtype
@@ -24,43 +24,36 @@ from snnlib.ops import conv_call, conv_layout, delayed_linear, torch_conv
 def weight_gradient(signal: Tensor, call: LayerArgs) -> Tensor:
     """dL/dW of a dense float32 signal in the layout of `empty_sequence`: by input events or densely."""
     g = call.geometry
-    algorithm = choice_backward.decide_for_signal(call.x, g)
-    if algorithm == "taps":
+    way = algorithm_backward.decide_for_signal(call.x, g)
+    if way == "taps":
         return _weight_gradient_by_taps(signal, call)
-    if algorithm == "dense":
+    if way == "dense":
         return torch_conv.weight_gradient(signal, call.x, call.weight, call.options)
-    bands = g.bands(1)
-    record = (
-        g.shape,
-        bands,
-        (0.0,) * 5,
-        conv_layout.frame_order(g, call.time_dim),
-        0,
-        0,
-        0,
-        0,
-        (1, 1),
-        conv_layout.stored(None),
-        conv_layout.stored(signal),
-        conv_call.kernel_neuron(None, None),
-        0,
-    )
-    return conv_call.GradientCall(call, 1.0, g.batch * bands[1], record).by_events(True, False, True, None)[0]
+    record = {
+        **conv_call.layer_arguments(call, None, None),
+        **dict.fromkeys(("bits", "slope", "gain", "task_starts", "grad_state")),
+        "output": conv_layout.elements(None),
+        "grad_output": conv_layout.elements(signal),
+    }
+    gradient = conv_call.GradientCall(call, 1.0, g.batch * g.bands(1)[1], record)
+    return gradient.by_events(True, False, True, None)[0]
 
 
 def in_order(x: Tensor, g: Geometry) -> bool:
     """Returns whether a GPU adds events as the CPU's event-driven kernels do, as `use_convolution("events")` asks."""
-    asked = choice.chosen() == "events" and not g.unsupported and x.dtype != torch.float64
+    asked = algorithm.chosen() == "events" and not g.unsupported and x.dtype != torch.float64
     return asked and native.has_kernel("event_currents", x)
 
 
-def _sizes(g: Geometry) -> tuple[int, ...]:
-    return g.in_channels, g.in_height, g.in_width, g.channels, g.height, g.width
-
-
-def _taps(call: LayerArgs) -> tuple[int, ...]:
-    options = call.options
-    return (*call.weight.shape[2:], *options.stride, *options.padding, *options.dilation)
+def _tap_shape(call: LayerArgs) -> dict[str, int]:
+    """`TapShape` of cpp/include/snnlib/events/taps.h."""
+    g, names = call.geometry, ("in_channels", "in_height", "in_width", "channels", "height", "width")
+    stride, padding, dilation, _ = call.options
+    pairs = {"kernel": call.weight.shape[2:], "stride": stride, "padding": padding, "dilation": dilation}
+    by_axis = {
+        f"{name}_{axis}": size for name, pair in pairs.items() for axis, size in zip("hw", pair, strict=True)
+    }
+    return {"frames": g.steps * g.batch, **{name: getattr(g, name) for name in names}, **by_axis}
 
 
 def _currents_in_order(call: LayerArgs, out: Tensor) -> Tensor:
@@ -69,9 +62,15 @@ def _currents_in_order(call: LayerArgs, out: Tensor) -> Tensor:
     assert kernel is not None
     # Neighbouring threads have neighbouring output channels.
     rows = weight.permute(2, 3, 1, 0).to(torch.float32).contiguous()
-    sizes = x.shape[:2], _sizes(call.geometry), _taps(call)
-    addresses = x.data_ptr(), x.stride(), rows.data_ptr(), out.data_ptr()
-    kernel(*conv_layout.stored(x)[1:], *sizes, *addresses)
+    kernel(
+        shape=_tap_shape(call),
+        dtype=native.DTYPE_CODES[x.dtype],
+        batch=x.shape[1],
+        input=x,
+        strides=x.stride(),
+        weight=rows,
+        output=out,
+    )
     return out
 
 
@@ -80,10 +79,10 @@ def _channels_last(sequence: Tensor) -> Tensor:
 
 
 def _currents_by_taps(call: LayerArgs, out: Tensor) -> Tensor:
-    g, events, rows = call.geometry, _channels_last(call.x), conv_layout.tap_rows(call.weight)
+    rows = conv_layout.tap_rows(call.weight)
     kernel = conv_layout.kernel("tap_currents", call.x)
-    sizes = (g.steps * g.batch, *_sizes(g), *_taps(call))
-    kernel(sizes, events.data_ptr(), rows.data_ptr(), rows.shape[-1], out.data_ptr())  # type: ignore[misc]
+    events, piece = _channels_last(call.x), rows.shape[-1]
+    kernel(shape=_tap_shape(call), input=events, weight=rows, piece=piece, current=out)  # type: ignore[misc]
     return out
 
 
@@ -91,8 +90,7 @@ def _weight_gradient_by_taps(signal: Tensor, call: LayerArgs) -> Tensor:
     g, events, signals = call.geometry, _channels_last(call.x), _channels_last(signal)
     rows = signals.new_empty(*call.weight.shape[2:], g.in_channels, g.channels)
     kernel = conv_layout.kernel("tap_weights", call.x)
-    sizes = (g.steps * g.batch, *_sizes(g), *_taps(call))
-    kernel(sizes, events.data_ptr(), signals.data_ptr(), rows.data_ptr())  # type: ignore[misc]
+    kernel(shape=_tap_shape(call), input=events, signal=signals, grad_weight=rows)  # type: ignore[misc]
     return conv_layout.from_tap_rows(rows)
 
 
@@ -122,9 +120,9 @@ def currents_forward(
 
 def _forward(call: LayerArgs) -> Tensor:
     x, weight, options, g = call.x, call.weight, call.options, call.geometry
-    kernel = conv_layout.kernel("srm_conv_forward", x, weight=weight)
+    kernel = conv_layout.kernel("layer_forward", x, weight=weight)
     ordered = in_order(x, g)
-    if kernel and not ordered and choice.path(x, g, streaming=False, neurons=False) == "dense":
+    if kernel and not ordered and algorithm.path(x, g, streaming=False, neurons=False) == "dense":
         currents = torch_conv.currents(x, weight, options).view(*x.shape[:2], g.channels, *g.space)
         return conv_layout.laid_out(currents, state_dtype(x))
     out = conv_layout.empty_sequence(x, g.channels, g.space, state_dtype(x))
@@ -132,7 +130,7 @@ def _forward(call: LayerArgs) -> Tensor:
         return _currents_in_order(call, out)
     if kernel is None:
         return out.copy_(reference.srm_conv.convolve(x, weight, options))
-    if choice.by_taps(g) and out.dtype == torch.float32:
+    if algorithm.by_taps(g) and out.dtype == torch.float32:
         return _currents_by_taps(call, out)
     conv_call.forward(call, None, kernel, out)
     return out
@@ -177,7 +175,7 @@ def _backward(signal: Tensor, call: LayerArgs, need_input: bool, need_weight: bo
     x, weight, g = call.x, call.weight, call.geometry
     checks.check_gradient("signal", signal, (*x.shape[:2], g.channels, *g.space), "the currents' shape", x)
     grad_weight, grad_x = weight.new_empty(0), x.new_empty(0)
-    if in_order(x, g) or conv_layout.kernel("srm_conv_backward", x, signal=signal) is None:
+    if in_order(x, g) or conv_layout.kernel("layer_backward", x, signal=signal) is None:
         gradients = reference.srm_conv.convolution_backward(signal, x, weight, call.options)
         if need_weight:
             grad_weight = gradients[0].to(weight.dtype).contiguous()

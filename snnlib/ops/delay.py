@@ -39,20 +39,24 @@ def _dense(x: Tensor) -> Tensor:
     return x if last else x.contiguous()
 
 
-def _sizes(x: Tensor, time_dim: int) -> tuple[int, ...]:
-    """Steps, batch, channels and cells of a dense sequence, and its strides in this order."""
+def _sequence(x: Tensor, delays: Tensor, time_dim: int) -> dict[str, Any]:
+    """A dense sequence and its whole delays, in `DelayShiftArgs` of cpp/include/snnlib/delay/delay.h."""
     space = x.shape[3:].numel()
     channel, cell = (1, x.shape[2]) if x.dim() > 3 and x.stride(2) == 1 else (space, 1)
     outer = (x.shape[2] * space * x.shape[1], x.shape[2] * space)
-    return (
-        x.shape[time_dim],
-        x.shape[1 - time_dim],
-        x.shape[2],
-        space,
-        *(outer[::-1] if time_dim else outer),
-        channel,
-        cell,
-    )
+    return {
+        "dtype": native.DTYPE_CODES[x.dtype],
+        "steps": x.shape[time_dim],
+        "batch": x.shape[1 - time_dim],
+        "channels": x.shape[2],
+        "space": space,
+        "step_stride": outer[time_dim],
+        "batch_stride": outer[1 - time_dim],
+        "channel_stride": channel,
+        "space_stride": cell,
+        "x": x,
+        "delays": delays,
+    }
 
 
 def time_first(x: Tensor, time_dim: int) -> Tensor:
@@ -65,7 +69,7 @@ def whole_steps(whole: Tensor, x: Tensor, time_dim: int) -> Tensor:
 
 
 def shifted(x: Tensor, delay: Tensor, rounded: bool, time_dim: int, earlier: bool) -> Tensor:
-    """The sequence later by the delays, or the adjoint of that, by which a signal comes earlier."""
+    """Shifts a sequence by the delays, or a gradient back (`earlier`, the adjoint)."""
     kernel = native.kernel("delay_shift", x, delay=delay)
     if kernel is None:
         wide = time_first(x, time_dim).to(state_dtype(x))
@@ -76,16 +80,7 @@ def shifted(x: Tensor, delay: Tensor, rounded: bool, time_dim: int, earlier: boo
     dense = _dense(x)
     out = cpu_memory.empty_like(dense)
     first, second, delays = (1 - rest).contiguous(), rest.contiguous(), whole_steps(whole, x, time_dim)
-    kernel(
-        _sizes(dense, time_dim),
-        native.DTYPE_CODES[dense.dtype],
-        dense.data_ptr(),
-        delays.data_ptr(),
-        first.data_ptr(),
-        second.data_ptr(),
-        out.data_ptr(),
-        earlier,
-    )
+    kernel(**_sequence(dense, delays, time_dim), first=first, second=second, out=out, earlier=earlier)
     return out.to(x.dtype)
 
 
@@ -124,10 +119,8 @@ def delay_backward(
         dense = _dense(x)
         signal = torch.empty_like(dense).copy_(grad)
         whole = whole_steps(split(delay.to(dense.dtype), rounded)[0], x, time_dim)
-        sizes = _sizes(dense, time_dim)
-        sums = torch.empty(sizes[1], 3, sizes[2], dtype=torch.float64, device=x.device)
-        code = native.DTYPE_CODES[dense.dtype]
-        kernel(sizes, code, dense.data_ptr(), whole.data_ptr(), signal.data_ptr(), sums.data_ptr())
+        sums = torch.empty(x.shape[1 - time_dim], 3, x.shape[2], dtype=torch.float64, device=x.device)
+        kernel(**_sequence(dense, whole, time_dim), grad=signal, sums=sums)
         grad_delay = slope(list(sums.sum(0)), whole, rounded).to(delay.dtype)
     return grad_x, grad_delay
 

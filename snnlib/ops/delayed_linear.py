@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import choice, cpu_memory, native, reference
+from snnlib.backends import algorithm, cpu_memory, native, reference
 from snnlib.backends.geometry import GROUP
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.delay import slope, split
@@ -29,121 +29,6 @@ _DENSE, _SMALL = 0.25, 1 << 20
 _TILE = 8 * GROUP
 
 
-def _by_products(x: Tensor, delay: Tensor) -> bool:
-    """Returns whether delays per channel go by dense products of delayed sequences."""
-    if delay.dim() > 1 or choice.chosen() == "events":
-        return False
-    return choice.chosen() == "dense" or (x.numel() > _SMALL and choice.density(x) > _DENSE)
-
-
-def _sums_by_products(x: Tensor, grad: Tensor, whole: Tensor, time_dim: int) -> list[Tensor]:
-    """The sums of `_Linear.sums`, all of them, for delays per channel."""
-    signal = grad.to(whole.dtype).flatten(0, 1)
-    events = x.to(whole.dtype)
-    # Nobody reads the sum before the arrival of an event without delay.
-    steps = (whole - 1).clamp(min=0), whole, whole + 1
-    return [shifted(events, by, True, time_dim, earlier=False).flatten(0, 1).t() @ signal for by in steps]
-
-
-def _sizes(
-    x: Tensor, outputs: int, longest: int, per_channel: bool, rounded: bool, time_dim: int
-) -> tuple[int, ...]:
-    """Sizes and options of a call, as the kernels take them."""
-    batch, steps = x.shape[1 - time_dim], x.shape[time_dim]
-    rows = (1, steps) if time_dim else (batch, 1)
-    return steps, batch, x.shape[2], outputs, *rows, longest, per_channel, not rounded
-
-
-class _Channels:
-    """Arguments that the kernels of delays per channel share; keeps the tensors behind the addresses alive."""
-
-    def __init__(self, x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> None:
-        dtype = state_dtype(x)
-        self.x = x.to(dtype).contiguous()
-        self.rounded = rounded
-        whole, self.rest = split(delay.to(dtype), rounded)
-        self.delays = whole_steps(whole, x, time_dim)
-        longest = int(self.delays.max()) if self.delays.numel() else 0
-        self.weight = weight.t().to(dtype).contiguous()
-        self.sizes = _sizes(x, len(weight), longest, True, rounded, time_dim)
-        self.code = native.DTYPE_CODES[dtype]
-
-    def currents(self, kernel: Any, out: Tensor) -> None:
-        padding = -self.weight.shape[1] % GROUP
-        # Rows behind the last one, so that no tile ends beyond the tensor.
-        behind = math.ceil(_TILE / max(self.weight.shape[1] + padding, 1))
-        rows = F.pad(self.weight, (0, padding, 0, behind))
-        taps = torch.stack((1 - self.rest, self.rest), -1)
-        kernel(
-            self.sizes,
-            self.code,
-            self.x.data_ptr(),
-            self.delays.data_ptr(),
-            taps.data_ptr(),
-            rows.data_ptr(),
-            rows.shape[1],
-            out.data_ptr(),
-        )
-
-    def sums(self, kernel: Any, grad: Tensor, need_delay: bool) -> list[Tensor]:
-        """Sums `[I, O]` of `x[t] grad[t + k + i]` for i = -1, 0, 1; one that is not needed is that of i = 0."""
-        signal = grad.to(self.x.dtype).contiguous()
-        first = -1 if self.rounded and need_delay else 0
-        count = 3 if self.rounded and need_delay else 1 if self.rounded else 2
-        out = signal.new_empty(count, *self.weight.shape)
-        kernel(
-            self.sizes,
-            self.code,
-            self.x.data_ptr(),
-            self.delays.data_ptr(),
-            signal.data_ptr(),
-            out.data_ptr(),
-            first,
-            count,
-        )
-        now = -first
-        before, after = max(now - 1, 0), min(now + 1, count - 1)
-        return [out[before], out[now], out[after]]
-
-
-class _Connections:
-    """Arguments that the kernels of delays per connection share; keeps the tensors behind the addresses alive."""
-
-    def __init__(self, x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> None:
-        dtype = state_dtype(x)
-        self.x, self.weight, self.delay = (part.to(dtype).contiguous() for part in (x, weight, delay))
-        latest = split(self.delay.max(), rounded)[0] if self.delay.numel() else 0
-        # Events that are later by more never arrive, and see nothing of a signal.
-        longest = min(int(latest), x.shape[time_dim] + 1)
-        self.sizes = _sizes(x, len(weight), longest, False, rounded, time_dim)
-        self.code = native.DTYPE_CODES[dtype]
-
-    def currents(self, kernel: Any, out: Tensor) -> None:
-        addresses = [part.data_ptr() for part in (self.x, self.weight, self.delay, out)]
-        kernel(self.sizes, self.code, *addresses)
-
-    def gradients(
-        self, kernel: Any, grad: Tensor, need_weight: bool, need_delay: bool
-    ) -> tuple[Tensor, Tensor]:
-        """dL/dweight and dL/ddelay, of the kernels' dtype; one that is not needed has no elements."""
-        signal = grad.to(self.x.dtype).contiguous()
-        by_weight, by_delay = (
-            torch.empty_like(self.weight) if need else self.weight.new_empty(0)
-            for need in (need_weight, need_delay)
-        )
-        inputs = [part.data_ptr() for part in (self.x, self.weight, self.delay, signal)]
-        outputs = (by_weight.data_ptr() if need_weight else 0, by_delay.data_ptr() if need_delay else 0)
-        kernel(self.sizes, self.code, *inputs, *outputs)
-        return by_weight, by_delay
-
-    def input_gradient(self, kernel: Any, grad: Tensor) -> Tensor:
-        """dL/dx, of the kernels' dtype."""
-        signal, out = grad.to(self.x.dtype).contiguous(), cpu_memory.empty_like(self.x)
-        addresses = [part.data_ptr() for part in (self.weight, self.delay, signal, out)]
-        kernel(self.sizes, self.code, *addresses)
-        return out
-
-
 class Delayed(NamedTuple):
     """Events x `[T, N, I]`, weights `[O, I]`, and delays `[I]` or `[O, I]`, rounded to whole steps or not."""
 
@@ -154,13 +39,102 @@ class Delayed(NamedTuple):
     time_dim: int
 
 
+def _by_products(x: Tensor, delay: Tensor) -> bool:
+    """Returns whether delays per channel go by dense products of delayed sequences."""
+    if delay.dim() > 1 or algorithm.chosen() == "events":
+        return False
+    return algorithm.chosen() == "dense" or (x.numel() > _SMALL and algorithm.density(x) > _DENSE)
+
+
+def _sums_by_products(x: Tensor, grad: Tensor, whole: Tensor, time_dim: int) -> list[Tensor]:
+    """The sums of `_sums`, all of them, by dense products."""
+    signal = grad.to(whole.dtype).flatten(0, 1)
+    events = x.to(whole.dtype)
+    # Nobody reads the sum before the arrival of an event without delay.
+    steps = (whole - 1).clamp(min=0), whole, whole + 1
+    return [shifted(events, by, True, time_dim, earlier=False).flatten(0, 1).t() @ signal for by in steps]
+
+
+def _arguments(call: Delayed) -> dict[str, Any]:
+    """`DelayedLinearArgs` of cpp/include/snnlib/delay/linear.h."""
+    x, weight, delay, rounded, time_dim = call
+    batch, steps, dtype = x.shape[1 - time_dim], x.shape[time_dim], state_dtype(x)
+    by_connection = delay.dim() > 1
+    delay, weight = (part.to(dtype).contiguous() for part in (delay, weight))
+    if by_connection:
+        latest = split(delay.max(), rounded)[0] if delay.numel() else 0
+        # Events that are later by more never arrive, and see nothing of a signal.
+        longest, delays = min(int(latest), steps + 1), None
+    else:
+        delays = whole_steps(split(delay, rounded)[0], x, time_dim)
+        longest = int(delays.max()) if delays.numel() else 0
+    return {
+        "dtype": native.DTYPE_CODES[dtype],
+        "steps": steps,
+        "batch": batch,
+        "inputs": x.shape[2],
+        "outputs": len(weight),
+        "step_rows": 1 if time_dim else batch,
+        "batch_rows": steps if time_dim else 1,
+        "longest": longest,
+        "per_channel": not by_connection,
+        "two": not rounded,
+        "x": x.to(dtype).contiguous(),
+        "delay": delay if by_connection else None,
+        "delays": delays,
+        "taps": None,
+        "weight": weight if by_connection else None,
+        "weight_row": 0,
+    }
+
+
+def _by_channel(call: Delayed) -> dict[str, Tensor | int]:
+    """Taps and weights of currents with delays per channel."""
+    dtype = state_dtype(call.x)
+    rest = split(call.delay.to(dtype), call.rounded)[1]
+    rows = call.weight.t().to(dtype).contiguous()
+    padding = -rows.shape[1] % GROUP
+    # Rows behind the last one, so that no tile ends beyond the tensor.
+    behind = math.ceil(_TILE / max(rows.shape[1] + padding, 1))
+    rows = F.pad(rows, (0, padding, 0, behind))
+    return {"taps": torch.stack((1 - rest, rest), -1), "weight": rows, "weight_row": rows.shape[1]}
+
+
+def _sums(kernel: Any, grad: Tensor, call: Delayed, need_delay: bool) -> list[Tensor]:
+    """Sums `[I, O]` of `x[t] grad[t + k + i]` for i = -1, 0, 1; one that is not needed is that of i = 0."""
+    signal = grad.to(state_dtype(call.x)).contiguous()
+    first = -1 if call.rounded and need_delay else 0
+    count = 3 if call.rounded and need_delay else 1 if call.rounded else 2
+    out = signal.new_empty(count, *reversed(call.weight.shape))
+    kernel(**_arguments(call), grad=signal, sums=out, first=first, count=count)
+    now = -first
+    before, after = max(now - 1, 0), min(now + 1, count - 1)
+    return [out[before], out[now], out[after]]
+
+
+def _gradients(
+    kernel: Any, grad: Tensor, call: Delayed, need_weight: bool, need_delay: bool
+) -> tuple[Tensor, Tensor]:
+    """dL/dweight and dL/ddelay of delays per connection; one that is not needed has no elements."""
+    signal = grad.to(state_dtype(call.x)).contiguous()
+    by_weight, by_delay = (
+        signal.new_empty(call.weight.shape if need else 0) for need in (need_weight, need_delay)
+    )
+    kernel(
+        **_arguments(call),
+        grad=signal,
+        grad_weight=by_weight if need_weight else None,
+        grad_delay=by_delay if need_delay else None,
+    )
+    return by_weight.to(call.weight.dtype), by_delay.to(call.delay.dtype)
+
+
 def forward(call: Delayed) -> Tensor:
     """Returns currents `[T, N, O]`, which input i reaches after `delay[o, i]` steps."""
     _check(call)
     x, weight, delay, rounded, time_dim = call
     out = x.new_empty(*x.shape[:2], weight.shape[0])
-    name = "delayed_channels" if delay.dim() == 1 else "delayed_connections"
-    kernel = native.kernel(name, x, weight=weight, delay=delay)
+    kernel = native.kernel("delayed_currents", x, weight=weight, delay=delay)
     if kernel is None:
         wide = state_dtype(x)
         found = reference.delay.linear(
@@ -171,8 +145,10 @@ def forward(call: Delayed) -> Tensor:
         delayed = shifted(x.to(state_dtype(x)), delay, rounded, time_dim, earlier=False)
         return (delayed @ weight.t().to(delayed.dtype)).to(x.dtype)
     currents = cpu_memory.empty_like(out, state_dtype(x))
-    arguments = _Channels if delay.dim() == 1 else _Connections
-    arguments(x, weight, delay, rounded, time_dim).currents(kernel, currents)
+    arguments = _arguments(call)
+    if delay.dim() == 1:
+        arguments |= _by_channel(call)
+    kernel(**arguments, out=currents)
     return currents.to(x.dtype)
 
 
@@ -194,10 +170,12 @@ def _input_gradient(grad: Tensor, call: Delayed) -> Tensor:
     if delay.dim() == 1:
         field = grad.to(state_dtype(x)) @ weight.to(state_dtype(x))
         return shifted(field, delay, rounded, time_dim, earlier=True).to(x.dtype)
-    kernel = native.kernel("delayed_connections_input", x, grad=grad, weight=weight, delay=delay)
-    if kernel is not None:
-        return _Connections(x, weight, delay, rounded, time_dim).input_gradient(kernel, grad).to(x.dtype)
+    kernel = native.kernel("delayed_input", x, grad=grad, weight=weight, delay=delay)
     wide = state_dtype(x)
+    if kernel is not None:
+        grad_x = cpu_memory.empty_permuted(x.shape, range(x.dim()), x, wide)
+        kernel(**_arguments(call), grad=grad.to(wide).contiguous(), grad_x=grad_x)
+        return grad_x.to(x.dtype)
     found = reference.delay.linear_input_backward(
         time_first(grad, time_dim).to(wide), weight.to(wide), delay.to(wide), rounded
     )
@@ -217,13 +195,10 @@ def backward(
         grad_x = _input_gradient(grad, call)
     if not need_weight and not need_delay:
         return grad_x, grad_weight, grad_delay
-    name = "delayed_channels_sums" if delay.dim() == 1 else "delayed_connections_gradients"
+    name = "delayed_sums" if delay.dim() == 1 else "delayed_gradients"
     kernel = native.kernel(name, x, grad=grad, weight=weight, delay=delay)
     if kernel is not None and delay.dim() > 1:
-        found = _Connections(x, weight, delay, rounded, time_dim).gradients(
-            kernel, grad, need_weight, need_delay
-        )
-        return grad_x, found[0].to(weight.dtype), found[1].to(delay.dtype)
+        return grad_x, *_gradients(kernel, grad, call, need_weight, need_delay)
     wide = state_dtype(x)
     # As events meet them, `[I, O]` or `[I, 1]`.
     by_input = (delay[None] if delay.dim() == 1 else delay).t().to(wide).contiguous()
@@ -235,7 +210,7 @@ def backward(
     elif _by_products(x, delay):
         sums = _sums_by_products(x, grad, whole[:, 0].to(wide), time_dim)
     else:
-        sums = _Channels(x, weight, delay, rounded, time_dim).sums(kernel, grad, need_delay)
+        sums = _sums(kernel, grad, call, need_delay)
     if need_weight:
         by_weight = sums[1] if rounded else sums[1] + rest * (sums[2] - sums[1])
         grad_weight = by_weight.t().to(weight.dtype).contiguous()

@@ -1,13 +1,12 @@
 """The gradients of a convolution with neurons behind it, from the record of spikes or entries.
 
-Each gradient is driven by input events, by output spikes, or dense, by torch (`backends.choice_backward`).
-Kernels: cpp/cpu/layer_backward.cpp; equations: cpp/include/snnlib/layer/srm_rows.h
-and linear_rows.h; reference: snnlib/backends/reference/layer.py and srm_conv.py.
+Each gradient is driven by input events, by output spikes, or dense, by torch (`backends.algorithm_backward`).
+Kernels: cpp/cpu/layer_backward.cpp; equations: cpp/include/snnlib/layer/rows.h; reference:
+snnlib/backends/reference/layer.py and srm_conv.py.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,12 +14,12 @@ import torch
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import choice, choice_backward, native, reference
+from snnlib.backends import algorithm, algorithm_backward, reference
 from snnlib.backends.arguments import LayerArgs, NeuronArgs, row_names
 from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_layout, currents, torch_conv
-from snnlib.ops.conv_call import GradientCall, kernel_neuron
+from snnlib.ops.conv_call import GradientCall, layer_arguments
 from snnlib.ops.layer_forward import check, record_rows
 
 # Row of the coefficients that every current is multiplied by.
@@ -91,14 +90,13 @@ def layer_backward(
     g = call.geometry
     shape = conv_layout.output_shape(x, g, call.pool)
     checks.check_gradient("grad_output", grad_output, shape, "the output's shape", x)
-    bands = g.bands(call.pool[0])
-    tasks = g.batch * bands[1]
+    tasks = g.batch * g.bands(call.pool[0])[1]
     neuron.check_state(grad_state, (g.batch, g.channels, *g.space), x, "grad_state")
     checks.check_device("bits", bits, x)
     checks.check_record(*saved, conv_layout.bits_shape(x, g), tasks, values=record_rows(neuron))
     output = _checked_output(call, neuron, output)
     grad_start = conv_layout.empty_grad_state(x, g, neuron.states, needs.state)
-    kernel = conv_layout.kernel("srm_conv_backward", x, grad_output=grad_output, grad_state=grad_state)
+    kernel = conv_layout.kernel("layer_backward", x, grad_output=grad_output, grad_state=grad_state)
     if kernel is None:
         path = reference.srm_conv if neuron.is_srm else reference.layer
         found = path.backward(call, neuron, saved, grad_output, grad_state)
@@ -115,22 +113,16 @@ def layer_backward(
     bits, starts = bits.contiguous(), starts.contiguous()
     constants = constants.to(torch.float32).contiguous()
     after = None if grad_state is None else conv_layout.laid_out(grad_state, state_dtype(x))
-    # `Record` of cpp/bindings/layer.cpp.
-    stored = (
-        g.shape,
-        bands,
-        (*neuron.decay, math.inf) if neuron.is_srm else (0.0,) * 5,
-        conv_layout.frame_order(g, call.time_dim),
-        bits.data_ptr(),
-        record[0].data_ptr(),
-        record[-1].data_ptr(),
-        starts.data_ptr(),
-        call.pool,
-        conv_layout.stored(output),
-        conv_layout.stored(grad_output),
-        kernel_neuron(neuron, constants),
-        native.address(after),
-    )
+    stored = {
+        **layer_arguments(call, neuron, constants),
+        "bits": bits,
+        "slope": record[0],
+        "gain": record[-1],
+        "task_starts": starts,
+        "output": conv_layout.elements(output),
+        "grad_output": conv_layout.elements(grad_output),
+        "grad_state": after,
+    }
     # What an SRM neuron's signal b is multiplied by, or the signal a of the linear family.
     gain = input_grad_scale if neuron.is_srm else float(constants[_GAIN, 0])
     gradient = GradientCall(call, gain, tasks, stored)
@@ -179,13 +171,13 @@ def _(
 def _plan(call: LayerArgs, neuron: NeuronArgs, numbers: int, needs: Needs, from_state: bool) -> Plan:
     x, g = call.x, call.geometry
     if neuron.is_srm:
-        paths = choice_backward.decide(x, g, numbers, needs.weight, from_state)
+        paths = algorithm_backward.decide(x, g, numbers, needs.weight, from_state)
         dense_weight, dense_input = paths.weight == "dense", paths.input == "dense"
         return Plan(needs.weight and dense_weight, needs.input and dense_input, paths.weight == "inputs")
-    paths = choice_backward.decide_for_entries(x, g, numbers, needs.weight, from_state)
+    paths = algorithm_backward.decide_for_entries(x, g, numbers, needs.weight, from_state)
     dense_weight = needs.weight and paths.weight in ("taps", "dense")
     dense_input = needs.input and paths.input == "dense"
-    if (dense_weight or dense_input) and not choice.is_matrix(g):
+    if (dense_weight or dense_input) and not algorithm.is_matrix(g):
         dense_weight, dense_input = needs.weight, needs.input
     return Plan(dense_weight, dense_input, paths.weight == "inputs")
 

@@ -1,10 +1,10 @@
 """The op of a convolution with neurons behind it, driven by events and spikes.
 
 Sequences are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Currents come from
-events or, where rates are high and for convolutions without an event-driven kernel, from torch (`backends.choice`); the
-neurons are the same. What backward needs of neurons is a record: a bit per neuron and step, and numbers of every spike
-(SRM neurons: slope and gain) or of every entry, a step near the threshold (neurons of one state of the linear family:
-the distance from it). `layer_backward.py` has the gradients.
+events or, where rates are high and for convolutions without an event-driven kernel, from torch
+(`backends.algorithm`); the neurons are the same. What backward needs of neurons is a record: a bit per neuron and step,
+and numbers of every spike (SRM neurons: slope and gain) or of every entry, a step near the threshold (neurons of one
+state of the linear family: the distance from it). `layer_backward.py` has the gradients.
 Kernel: cpp/cpu/layer_forward.cpp; reference: snnlib/backends/reference/layer.py and srm_conv.py.
 """
 
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import choice, cpu_memory, reference
+from snnlib.backends import algorithm, cpu_memory, reference
 from snnlib.backends.arguments import LayerArgs, NeuronArgs, row_names
 from snnlib.backends.geometry import ConvOptions
 from snnlib.backends.native import state_dtype
@@ -56,7 +56,7 @@ def record_rows(neuron: NeuronArgs) -> int:
 def _empty_outputs(
     call: LayerArgs, neuron: NeuronArgs, return_state: bool, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns memory for all that the forward pass gives but the record's numbers."""
+    """Allocates outputs except the record values, whose length depends on the data."""
     x, g = call.x, call.geometry
     out = conv_layout.empty_output(x, g, call.pool)
     final = x.new_empty(0, dtype=state_dtype(x))
@@ -97,7 +97,7 @@ def layer_forward(
     g = call.geometry
     neuron.check_state(state, (g.batch, g.channels, *g.space), x)
     out, final, bits, starts = _empty_outputs(call, neuron, return_state, keep)
-    kernel = conv_layout.kernel("srm_conv_forward", x, weight=weight, **neuron.tensors())
+    kernel = conv_layout.kernel("layer_forward", x, weight=weight, **neuron.tensors())
     if kernel is None:
         room = (out, final if return_state else None, bits if keep else None, starts)
         record = _by_reference(call, neuron, room)
@@ -105,15 +105,13 @@ def layer_forward(
             record = F.pad(record, (0, g.neuron_steps - record.shape[1]))
         return out, final, bits, record, starts
     start = None if state is None else conv_layout.laid_out(state, state_dtype(x))
-    algorithm = choice.path(x, g, streaming=return_state or start is not None)
-    states = start, final if return_state else None
-    by_events, kept = algorithm == "events", bits if keep else None
+    by_events = algorithm.path(x, g, streaming=return_state or start is not None) == "events"
+    states, kept = (start, final if return_state else None), bits if keep else None
     found = conv_call.forward(call, neuron, kernel, out, by_events, states=states, bits=kept)
     count = (found.count if exact else g.neuron_steps) if keep else 0
     record = cpu_memory.empty_strided([record_rows(neuron), count], [count, 1], state_dtype(x))
     if keep:
-        second = record[1].data_ptr() if neuron.is_srm else 0
-        found.move_to(record[0].data_ptr(), second, starts.data_ptr(), torch.get_num_threads())
+        found.move_to(record[0], record[1] if neuron.is_srm else None, starts, torch.get_num_threads())
     return out, final, bits, record, starts
 
 

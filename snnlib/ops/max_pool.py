@@ -34,7 +34,7 @@ def forward(x: Tensor, windows: Windows) -> tuple[Tensor, Tensor]:
     if run is None:
         values, numbers = reference.max_pool.max_pool_forward(x, windows)
         return out.copy_(values), taps.copy_(numbers)
-    run(*geometry(x, out, windows), x.data_ptr(), out.data_ptr(), taps.data_ptr())
+    run(**geometry(x, out, windows), input=x, output=out, taps=taps)
     return out, taps
 
 
@@ -61,8 +61,8 @@ def backward(grad_output: Tensor, taps: Tensor, space: Sequence[int], windows: W
         return grad_input.copy_(reference.max_pool.max_pool_backward(grad_output, taps, space, windows))
     if grad_output.stride() != taps.stride():
         grad_output = torch.empty_like(taps, dtype=grad_output.dtype).copy_(grad_output)
-    arguments = geometry(grad_input, grad_output, windows)
-    run(*arguments, grad_output.data_ptr(), taps.data_ptr(), grad_input.data_ptr())
+    sizes = geometry(grad_input, grad_output, windows)
+    run(**sizes, grad_output=grad_output, taps=taps, grad_input=grad_input)
     return grad_input
 
 

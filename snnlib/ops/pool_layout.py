@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,11 +53,17 @@ def empty_pooled(x: Tensor, windows: Windows) -> Tensor:
     return empty_frames([*x.shape[:2], *windows.counts(x.shape[2:])], x, x.dtype)
 
 
-def geometry(x: Tensor, pooled: Tensor, windows: Windows) -> tuple[object, ...]:
-    """(dtype, outer, inner, three axes of (in, out, kernel, stride, padding)), of `[outer, *axes, inner]`."""
-    axes = list(
-        zip(x.shape[2:], pooled.shape[2:], windows.kernel, windows.stride, windows.padding, strict=True)
-    )
-    axes = [(1, 1, 1, 1, 0)] * (3 - len(axes)) + axes
+def geometry(x: Tensor, pooled: Tensor, windows: Windows) -> dict[str, Any]:
+    """`PoolArgs` of cpp/include/snnlib/pool/pool.h, of frames and windows `[outer, *axes, inner]`."""
+    missing = 3 - len(windows.kernel)
     outer, inner = (x.shape[0], x.shape[1]) if is_channels_last(x) else (x.shape[0] * x.shape[1], 1)
-    return (native.DTYPE_CODES[x.dtype], outer, inner, axes)
+    return {
+        "dtype": native.DTYPE_CODES[x.dtype],
+        "outer": outer,
+        "inner": inner,
+        "in": [1] * missing + list(x.shape[2:]),
+        "out": [1] * missing + list(pooled.shape[2:]),
+        "kernel": [1] * missing + list(windows.kernel),
+        "stride": [1] * missing + list(windows.stride),
+        "padding": [0] * missing + list(windows.padding),
+    }

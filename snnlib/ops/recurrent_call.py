@@ -16,6 +16,7 @@ from torch import Tensor
 from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.arguments import count_states
+from snnlib.backends.geometry import GROUP
 from snnlib.backends.native import state_dtype
 from snnlib.ops import delayed_linear
 from snnlib.ops.delay import time_first
@@ -23,50 +24,44 @@ from snnlib.ops.delayed_linear import Delayed
 from snnlib.ops.recurrent_args import RecurrentArgs
 from snnlib.ops.scan_linear import sum_neurons
 
-# What a row of weights is padded to: `kGroup` in cpp/include/snnlib/core/simd.h.
-_GROUP = 16
 
-
-class _Call:
-    """Arguments that both native calls share; keeps the tensors behind the addresses alive."""
-
-    def __init__(self, args: RecurrentArgs, lengths: Tensor | None) -> None:
-        current, neuron, time_dim = args.current, args.neuron, args.time_dim
-        self.dtype = dtype = state_dtype(current)
-        self.current = current.to(dtype).contiguous()
-        (batch, neurons), steps = args.step, current.shape[time_dim]
-        strides = (steps * neurons, neurons) if time_dim else (neurons, batch * neurons)
-        self.sizes = (batch, steps, neurons, *strides)
-        self.rows = neuron.constants.to(dtype).contiguous()
-        self.states, self.flags, self.lengths = count_states(len(neuron.constants)), neuron.options, lengths
-        self.row = -(-neurons // _GROUP) * _GROUP
-        # Address, longest, whether there are second taps.
-        self.delays = (0, 0, False)
-        state = neuron.state
-        if args.delay is None:
-            self.weight = current.new_zeros((neurons, self.row), dtype=dtype)
-            self.weight[:, :neurons] = args.weight.t()
-        else:
-            self.weight = args.weight.to(dtype).contiguous()
-            self.delay = args.delay.to(dtype).contiguous()
-            # Without a past the sequence's own spikes never arrive later than this.
-            longest = args.longest if args.past is not None else min(args.longest, steps)
-            self.delays = (self.delay.data_ptr(), longest, not args.rounded)
-            state = _with_past(args, longest)
-        self.state = None if state is None else state.to(dtype).contiguous()
-
-    def arguments(self) -> tuple[object, ...]:
-        tensors = (
-            self.rows.data_ptr(),
-            self.rows.shape[1],
-            self.current.data_ptr(),
-            native.address(self.state),
-            self.weight.data_ptr(),
-            self.row,
-            native.address(self.lengths),
-        )
-        flags = tuple(int(flag) for flag in self.flags)
-        return self.sizes, native.DTYPE_CODES[self.dtype], self.states, flags, tensors, self.delays
+def _arguments(args: RecurrentArgs, lengths: Tensor | None) -> dict[str, Any]:
+    """`RecurrentArgs` of cpp/include/snnlib/loop/recurrent.h."""
+    current, neuron, time_dim = args.current, args.neuron, args.time_dim
+    dtype = state_dtype(current)
+    (batch, neurons), steps = args.step, current.shape[time_dim]
+    rows = neuron.constants.to(dtype).contiguous()
+    row, state = -(-neurons // GROUP) * GROUP, neuron.state
+    delays: dict[str, Any] = {"delay": None, "longest": 0, "two": False}
+    if args.delay is None:
+        weight = current.new_zeros((neurons, row), dtype=dtype)
+        weight[:, :neurons] = args.weight.t()
+    else:
+        weight = args.weight.to(dtype).contiguous()
+        # Without a past the sequence's own spikes never arrive later than this.
+        longest = args.longest if args.past is not None else min(args.longest, steps)
+        delays = {"delay": args.delay.to(dtype).contiguous(), "longest": longest, "two": not args.rounded}
+        state = _with_past(args, longest)
+    return {
+        "view": {
+            "outer": batch,
+            "steps": steps,
+            "inner": neurons,
+            "outer_stride": steps * neurons if time_dim else neurons,
+            "step_stride": neurons if time_dim else batch * neurons,
+        },
+        "dtype": native.DTYPE_CODES[dtype],
+        "states": count_states(len(neuron.constants)),
+        "flags": neuron.linear_flags,
+        "coefficients": rows,
+        "period": rows.shape[1],
+        "current": current.to(dtype).contiguous(),
+        "state_in": None if state is None else state.to(dtype).contiguous(),
+        "weight": weight,
+        "row": row,
+        "delays": delays,
+        "lengths": lengths,
+    }
 
 
 def _with_past(args: RecurrentArgs, longest: int) -> Tensor | None:
@@ -101,9 +96,8 @@ def forward(args: RecurrentArgs, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
         if keep:
             total.copy_(time_first(sums, time_dim))
         return value.copy_(time_first(spikes, time_dim)), final.copy_(last), total
-    call = _Call(args, lengths)
-    spikes = value if value.dtype == call.dtype else cpu_memory.empty_like(value, call.dtype)
-    kernel(*call.arguments(), spikes.data_ptr(), final.data_ptr(), total.data_ptr() if keep else 0)
+    spikes = value if value.dtype == total.dtype else cpu_memory.empty_like(value, total.dtype)
+    kernel(**_arguments(args, lengths), value=spikes, state_out=final, total=total if keep else None)
     return spikes.to(current.dtype), final, total
 
 
@@ -127,9 +121,8 @@ def backward(
         grad.copy_(time_first(found[0], args.time_dim))
         grad_weight, rows, start, grad_past = found[1:]
     else:
-        call = _Call(args, lengths)
         grad_weight, rows, start, grad_past = _by_kernel(
-            kernel, call, args, value, grad_value, grad_state, grad, needs
+            kernel, _arguments(args, lengths), args, value, grad_value, grad_state, grad, needs
         )
     grad_delay = total.new_empty(0)
     if args.delay is not None:
@@ -168,7 +161,7 @@ def _by_reference(
 
 def _by_kernel(
     kernel: Callable[..., Any],
-    call: _Call,
+    arguments: dict[str, Any],
     args: RecurrentArgs,
     value: Tensor,
     grad_value: Tensor,
@@ -178,26 +171,23 @@ def _by_kernel(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Fills `grad` with dL/dcurrent; returns dL/dweight, dL/dcoefficients, dL/dstate and dL/dpast."""
     coefficients, (learn, need_weight, _) = args.neuron.constants, needs
-    spikes, signal = (tensor.to(call.dtype).contiguous() for tensor in (value, grad_value))
-    final = None if grad_state is None else grad_state.to(call.dtype).contiguous()
-    start = args.empty_state()
+    dtype, start = grad.dtype, args.empty_state()
     own = len(start)
-    if args.delay is not None and call.state is not None:
-        start = torch.empty_like(call.state)
+    if args.delay is not None and arguments["state_in"] is not None:
+        start = torch.empty_like(arguments["state_in"])
     by_neuron = start.new_empty((len(coefficients), *start.shape[1:]) if learn else 0)
-    by_source = torch.empty_like(call.weight) if need_weight and args.delay is None else None
-    # Kernels with delays have no use for it.
-    room = _room(call, learn) if args.delay is None else None
+    by_source = torch.empty_like(arguments["weight"]) if need_weight and args.delay is None else None
     kernel(
-        *call.arguments(),
-        spikes.data_ptr(),
-        signal.data_ptr(),
-        native.address(final),
-        grad.data_ptr(),
-        start.data_ptr(),
-        by_neuron.data_ptr() if learn else 0,
-        native.address(by_source),
-        native.address(room),
+        **arguments,
+        value=value.to(dtype).contiguous(),
+        grad_value=grad_value.to(dtype).contiguous(),
+        grad_state_out=None if grad_state is None else grad_state.to(dtype).contiguous(),
+        grad_current=grad,
+        grad_state_in=start,
+        grad_coefficients=by_neuron if learn else None,
+        grad_weight=by_source,
+        # Kernels with delays have no use for it.
+        kept=_room(args, grad, learn) if args.delay is None else None,
     )
     grad_weight, rows = args.weight.new_empty(0), coefficients.new_empty(0)
     if by_source is not None:
@@ -213,13 +203,13 @@ def _past_gradient(args: RecurrentArgs, grad_past: Tensor) -> Tensor:
     return args.empty_state().new_empty(0) if args.past is None else grad_past.clone()
 
 
-def _room(call: _Call, learn: bool) -> Tensor | None:
+def _room(args: RecurrentArgs, grad: Tensor, learn: bool) -> Tensor | None:
     """Returns memory in which backward by blocks keeps values of every step, but for one, in the gradient's place."""
-    if native.most_recurrent_neurons(call.current) is None:
+    if native.most_recurrent_neurons(grad) is None:
         return None
-    flags = call.flags
-    values = call.states + flags.reset_next + (learn or flags.quadratic) * call.states
-    return call.current.new_empty((values - 1) * call.current.numel())
+    states, options = count_states(len(args.neuron.constants)), args.neuron.options
+    values = states + options.reset_next + (learn or options.quadratic) * states
+    return grad.new_empty((values - 1) * grad.numel())
 
 
 def _as_delayed(args: RecurrentArgs, value: Tensor, grad: Tensor) -> tuple[Delayed, Tensor]:

@@ -6,13 +6,15 @@ Nothing but the current is kept for backward, which repeats the cheap forward re
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.arguments import NeuronArgs, count_states
 from snnlib.backends.native import state_dtype
-from snnlib.ops.sequence_layout import as_walkable, empty_state, neuron_order, view_of
+from snnlib.ops.sequence_layout import as_walkable, empty_state, laid_out_state, neuron_order, view_of
 
 
 def _per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
@@ -30,32 +32,23 @@ def _per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
     return coefficients.contiguous()
 
 
-class _Call:
-    """Arguments that both native calls share; keeps the tensors behind the addresses alive."""
-
-    def __init__(self, current: Tensor, neuron: NeuronArgs, time_dim: int, learn: bool = False) -> None:
-        self.states = count_states(len(neuron.constants))
-        # The arithmetic is in float32 anyhow: a kernel that does not convert itself gets a wider copy.
-        if self.states > 1 or learn or not native.scan_takes_half(current):
-            current = current.to(state_dtype(current))
-        self.current, self.view = current, view_of(current, time_dim)
-        self.rows = _per_neuron(neuron.constants, current)
-        self.flags = neuron.options
-        self.state = None
-        if neuron.state is not None:
-            self.state = empty_state(current, len(neuron.state), time_dim).copy_(neuron.state)
-
-    def arguments(self) -> tuple[object, ...]:
-        return (
-            self.view,
-            native.DTYPE_CODES[self.current.dtype],
-            self.states,
-            tuple(int(flag) for flag in self.flags),
-            self.rows.data_ptr(),
-            self.rows.shape[1],
-            self.current.data_ptr(),
-            native.address(self.state),
-        )
+def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int, learn: bool = False) -> dict[str, Any]:
+    """`ScanArgs` of cpp/include/snnlib/loop/scan.h."""
+    states = count_states(len(neuron.constants))
+    # The arithmetic is in float32 anyhow: a kernel that does not convert itself gets a wider copy.
+    if states > 1 or learn or not native.scan_takes_half(current):
+        current = current.to(state_dtype(current))
+    rows = _per_neuron(neuron.constants, current)
+    return {
+        "view": view_of(current, time_dim),
+        "dtype": native.DTYPE_CODES[current.dtype],
+        "states": states,
+        "flags": neuron.linear_flags,
+        "coefficients": rows,
+        "period": rows.shape[1],
+        "current": current,
+        "state_in": laid_out_state(neuron.state, current, time_dim),
+    }
 
 
 def forward(current: Tensor, neuron: NeuronArgs, time_dim: int) -> tuple[Tensor, Tensor]:
@@ -68,9 +61,9 @@ def forward(current: Tensor, neuron: NeuronArgs, time_dim: int) -> tuple[Tensor,
             current, neuron.constants, neuron.state, neuron.options, time_dim
         )
         return torch.empty_like(current).copy_(value), final.copy_(last)
-    call = _Call(current, neuron, time_dim)
-    value = cpu_memory.empty_like(call.current)
-    kernel(*call.arguments(), value.data_ptr(), final.data_ptr())
+    arguments = _arguments(current, neuron, time_dim)
+    value = cpu_memory.empty_like(arguments["current"])
+    kernel(**arguments, value=value, state_out=final)
     return value.to(current.dtype), final
 
 
@@ -95,23 +88,22 @@ def backward(
             sum_neurons(rows, coefficients) if learn else coefficients.new_empty(0),
             grad_start.copy_(start),
         )
-    call = _Call(current, neuron, time_dim, learn)
-    if grad_value.stride() != call.current.stride() or grad_value.dtype != call.current.dtype:
-        grad_value = cpu_memory.empty_like(call.current).copy_(grad_value)
-    final = None
-    if grad_state is not None:
-        final = empty_state(call.current, neuron.states, time_dim).copy_(grad_state)
-    grad = cpu_memory.empty_like(call.current)
-    rows = empty_state(call.current, len(coefficients), time_dim) if learn else coefficients.new_empty(0)
+    arguments = _arguments(current, neuron, time_dim, learn)
+    wide = arguments["current"]
+    if grad_value.stride() != wide.stride() or grad_value.dtype != wide.dtype:
+        grad_value = cpu_memory.empty_like(wide).copy_(grad_value)
+    grad = cpu_memory.empty_like(wide)
+    by_neuron = empty_state(wide, len(coefficients), time_dim) if learn else None
     kernel(
-        *call.arguments(),
-        grad_value.data_ptr(),
-        native.address(final),
-        grad.data_ptr(),
-        grad_start.data_ptr(),
-        rows.data_ptr() if learn else 0,
+        **arguments,
+        grad_value=grad_value,
+        grad_state_out=laid_out_state(grad_state, wide, time_dim),
+        grad_current=grad,
+        grad_state_in=grad_start,
+        grad_coefficients=by_neuron,
     )
-    return grad.to(current.dtype), sum_neurons(rows, coefficients) if learn else rows, grad_start
+    rows = coefficients.new_empty(0) if by_neuron is None else sum_neurons(by_neuron, coefficients)
+    return grad.to(current.dtype), rows, grad_start
 
 
 def sum_neurons(rows: Tensor, coefficients: Tensor) -> Tensor:

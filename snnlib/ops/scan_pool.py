@@ -18,7 +18,7 @@ from snnlib.backends import native
 from snnlib.backends.arguments import NeuronArgs, Windows, count_states
 from snnlib.backends.native import state_dtype
 from snnlib.ops import avg_pool, scan_linear, scan_srm
-from snnlib.ops.sequence_layout import dense_strides, empty_state, neuron_order, view_of
+from snnlib.ops.sequence_layout import dense_strides, empty_state, laid_out_state, neuron_order, view_of
 
 if TYPE_CHECKING:
     from snnlib.neurons.dynamics import Dynamics
@@ -125,28 +125,39 @@ def empty_value(current: Tensor, window: Window) -> Tensor:
     return torch.empty_strided(shape, strides, dtype=current.dtype, device=current.device)
 
 
-class _Call:
-    """Arguments that all native calls share; keeps the tensors behind the addresses alive."""
-
-    def __init__(self, current: Tensor, neuron: NeuronArgs, time_dim: int, window: Window) -> None:
-        self.current, self.neuron, self.window = aligned(current), neuron, window
-        self.view = view_of(current, time_dim)
-        self.constants = neuron.constants.to(state_dtype(current)).contiguous()
-        self.state = None
-        if neuron.state is not None:
-            self.state = empty_state(current, 1, time_dim).copy_(neuron.state)
-
-    def arguments(self) -> tuple[object, ...]:
-        neuron = self.neuron
-        # (channels, rows, columns, whether channels are last in memory)
-        planes = *self.current.shape[2:], int(neuron_order(self.current) == _CHANNELS_LAST)
-        dtype, current = native.DTYPE_CODES[self.current.dtype], self.current.data_ptr()
-        if neuron.is_srm:
-            decay, constants = (*neuron.decay, neuron.clamp), self.constants
-            return self.view, dtype, decay, current, constants.data_ptr(), constants.numel(), planes
-        flags = tuple(int(flag) for flag in neuron.options)
-        rows = self.constants.data_ptr(), self.constants.shape[1]
-        return self.view, dtype, flags, *rows, current, native.address(self.state), (*planes, *self.window)
+def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int, window: Window) -> dict[str, Any]:
+    """`ScanPool...Args` or `SrmPool...Args` of cpp/include/snnlib/loop/scan.h, of a pass from a state of zero."""
+    current, constants = aligned(current), neuron.constants.to(state_dtype(current)).contiguous()
+    channels, height, width = current.shape[2:]
+    arguments = {
+        "view": view_of(current, time_dim),
+        "dtype": native.DTYPE_CODES[current.dtype],
+        "current": current,
+        "planes": {
+            "channels": channels,
+            "height": height,
+            "width": width,
+            "channels_last": neuron_order(current) == _CHANNELS_LAST,
+            "window_rows": window[0],
+            "window_columns": window[1],
+        },
+        "state_in": laid_out_state(neuron.state, current, time_dim),
+    }
+    if neuron.is_srm:
+        period = constants.numel()
+        return {
+            **arguments,
+            "threshold": constants,
+            "threshold_period": period,
+            "constants": neuron.srm_constants,
+        }
+    rows = {
+        "coefficients": constants,
+        "period": constants.shape[1],
+        "flags": neuron.linear_flags,
+        "states": 1,
+    }
+    return {**arguments, **rows}
 
 
 def forward(current: Tensor, neuron: NeuronArgs, time_dim: int, window: Window) -> tuple[Tensor, Tensor]:
@@ -161,12 +172,13 @@ def forward(current: Tensor, neuron: NeuronArgs, time_dim: int, window: Window) 
             spikes, final = scan_linear.forward(current, neuron, time_dim)
         means = avg_pool.forward(spikes.flatten(0, 1), Windows.nonoverlapping(window))
         return value.copy_(means.view(value.shape)), final
-    call = _Call(current, neuron, time_dim, window)
+    arguments = _arguments(current, neuron, time_dim, window)
     if neuron.is_srm:
-        kernel(*call.arguments(), value.data_ptr())
+        nothing = dict.fromkeys(("state_out", "potential", "delta_u", "delta_ut"))
+        kernel(**arguments, spikes=value, **nothing)
         return value, current.new_empty(0, dtype=state_dtype(current))
     final = empty_state(current, 1, time_dim)
-    kernel(*call.arguments(), value.data_ptr(), final.data_ptr())
+    kernel(**arguments, value=value, state_out=final)
     return value, final
 
 
@@ -186,11 +198,15 @@ def linear_backward(
     if kernel is None:
         shares = avg_pool.shares(grad_value, current.shape, window)
         return scan_linear.backward(shares, grad_state, current, neuron, time_dim, learn)
-    call = _Call(current, neuron, time_dim, window)
-    grad_value = as_windows(grad_value, value)
-    final = None if grad_state is None else empty_state(current, 1, time_dim).copy_(grad_state)
     grad, start = torch.empty_like(current), empty_state(current, 1, time_dim)
-    kernel(*call.arguments(), grad_value.data_ptr(), native.address(final), grad.data_ptr(), start.data_ptr())
+    kernel(
+        **_arguments(current, neuron, time_dim, window),
+        grad_value=as_windows(grad_value, value),
+        grad_state_out=laid_out_state(grad_state, current, time_dim),
+        grad_current=grad,
+        grad_state_in=start,
+        grad_coefficients=None,
+    )
     return grad, neuron.constants.new_empty(0), start
 
 
@@ -212,13 +228,11 @@ def srm_backward(
             grad_means.flatten(0, 1), spikes.flatten(0, 1), Windows.nonoverlapping(window)
         )
         return scan_srm.backward(shared.view(current.shape), current, neuron, time_dim, needs)
-    call = _Call(current, neuron, time_dim, window)
-    grad_means = as_windows(grad_means, means)
     a, b = (torch.empty_like(current) if need else current.new_empty(0) for need in needs)
     kernel(
-        *call.arguments(),
-        grad_means.data_ptr(),
-        a.data_ptr() if needs[0] else 0,
-        b.data_ptr() if needs[1] else 0,
+        **_arguments(current, neuron, time_dim, window),
+        grad_spikes=as_windows(grad_means, means),
+        weight_signal=a if needs[0] else None,
+        input_signal=b if needs[1] else None,
     )
     return a, b

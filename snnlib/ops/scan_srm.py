@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,29 +16,25 @@ from torch import Tensor
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.native import state_dtype
-from snnlib.ops.sequence_layout import as_walkable, empty_state, neuron_order, view_of
+from snnlib.ops.sequence_layout import as_walkable, empty_state, laid_out_state, neuron_order, view_of
 
 
-class _Call:
-    """Arguments that all native calls share; keeps the tensors behind the addresses alive."""
-
-    def __init__(self, current: Tensor, neuron: NeuronArgs, time_dim: int) -> None:
-        self.view, self.dtype = view_of(current, time_dim), native.DTYPE_CODES[current.dtype]
-        self.constants = (*neuron.decay, neuron.clamp)
-        self.current = current
-        self.threshold = neuron.constants.to(state_dtype(current)).reshape(-1)
-        if neuron.constants.dim() > 0 and current.dim() > 2:
-            order = [dim - 2 for dim in neuron_order(current) or []]
-            spread = self.threshold.view(-1, *[1] * (current.dim() - 3)).expand(current.shape[2:])
-            self.threshold = spread.permute(order).reshape(-1)
-        self.threshold = self.threshold.contiguous()
-        self.state = None
-        if neuron.state is not None:
-            self.state = empty_state(current, neuron.states, time_dim).copy_(neuron.state)
-
-    def arguments(self) -> tuple[object, ...]:
-        threshold = (self.threshold.data_ptr(), max(self.threshold.numel(), 1))
-        return (self.view, self.dtype, self.constants, self.current.data_ptr(), *threshold)
+def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int) -> dict[str, Any]:
+    """`SrmArgs` of cpp/include/snnlib/loop/scan.h."""
+    threshold = neuron.constants.to(state_dtype(current)).reshape(-1)
+    if neuron.constants.dim() > 0 and current.dim() > 2:
+        order = [dim - 2 for dim in neuron_order(current) or []]
+        spread = threshold.view(-1, *[1] * (current.dim() - 3)).expand(current.shape[2:])
+        threshold = spread.permute(order).reshape(-1)
+    return {
+        "view": view_of(current, time_dim),
+        "dtype": native.DTYPE_CODES[current.dtype],
+        "constants": neuron.srm_constants,
+        "current": current,
+        "threshold": threshold.contiguous(),
+        "threshold_period": max(threshold.numel(), 1),
+        "state_in": laid_out_state(neuron.state, current, time_dim),
+    }
 
 
 def forward(current: Tensor, neuron: NeuronArgs, time_dim: int, return_state: bool) -> tuple[Tensor, Tensor]:
@@ -54,9 +51,9 @@ def forward(current: Tensor, neuron: NeuronArgs, time_dim: int, return_state: bo
         if return_state:
             final.copy_(last)
         return spikes, final
-    call = _Call(current, neuron, time_dim)
-    state_out = final.data_ptr() if return_state else 0
-    run(*call.arguments(), spikes.data_ptr(), native.address(call.state), state_out, 0, 0, 0)
+    no_trace = dict.fromkeys(("potential", "delta_u", "delta_ut"))
+    state_out = final if return_state else None
+    run(**_arguments(current, neuron, time_dim), spikes=spikes, state_out=state_out, **no_trace)
     return spikes, final
 
 
@@ -75,15 +72,13 @@ def backward(
             if out.numel():
                 out.copy_(signal)
         return a, b
-    call = _Call(current, neuron, time_dim)
     if grad_spikes.stride() != current.stride() or grad_spikes.dtype != current.dtype:
         grad_spikes = cpu_memory.empty_like(current).copy_(grad_spikes)
     run(
-        *call.arguments(),
-        native.address(call.state),
-        grad_spikes.data_ptr(),
-        a.data_ptr() if needs[0] else 0,
-        b.data_ptr() if needs[1] else 0,
+        **_arguments(current, neuron, time_dim),
+        grad_spikes=grad_spikes,
+        weight_signal=a if needs[0] else None,
+        input_signal=b if needs[1] else None,
     )
     return a, b
 
@@ -107,7 +102,6 @@ def trace(
         for out, column in zip(outputs, found, strict=False):
             out.copy_(column)
         return outputs[0], outputs[1], outputs[2], outputs[3]
-    call = _Call(current, neuron, time_dim)
-    spikes, *columns = (out.data_ptr() for out in outputs)
-    run(*call.arguments(), spikes, 0, 0, *columns)
+    columns = dict(zip(("spikes", "potential", "delta_u", "delta_ut"), outputs, strict=True))
+    run(**_arguments(current, neuron, time_dim), **columns, state_out=None)
     return outputs[0], outputs[1], outputs[2], outputs[3]

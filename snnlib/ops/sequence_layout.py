@@ -51,10 +51,24 @@ def empty_state(sequence: Tensor, states: int, time_dim: int) -> Tensor:
     )
 
 
-def view_of(sequence: Tensor, time_dim: int) -> tuple[int, ...]:
-    """(outer, steps, inner, outer stride, step stride)."""
+def laid_out_state(state: Tensor | None, sequence: Tensor, time_dim: int) -> Tensor | None:
+    """A state, or its gradient, as `empty_state` lays it out."""
+    return None if state is None else empty_state(sequence, len(state), time_dim).copy_(state)
+
+
+def view_of(sequence: Tensor, time_dim: int) -> dict[str, int]:
+    """`SequenceView` of cpp/include/snnlib/core/call.h."""
     first, second = sequence.shape[:2]
     inner = math.prod(sequence.shape[2:])
     if time_dim == 0:
-        return (1, first, second * inner, 0, second * inner)
-    return (first, second, inner, second * inner, inner)
+        outer, steps, inner = 1, first, second * inner
+    else:
+        outer, steps = first, second
+    # Of one outer index the stride says nothing.
+    return {
+        "outer": outer,
+        "steps": steps,
+        "inner": inner,
+        "outer_stride": steps * inner if time_dim else 0,
+        "step_stride": inner,
+    }

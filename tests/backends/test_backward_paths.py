@@ -11,8 +11,8 @@ from op_samples import SRM_CONVS, Sample, srm_conv_backward_sample
 from torch import Tensor
 
 import snnlib
-from snnlib.backends import choice_backward
-from snnlib.backends.choice_backward import BackwardAlgorithms
+from snnlib.backends import algorithm_backward
+from snnlib.backends.algorithm_backward import BackwardAlgorithms
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
@@ -44,7 +44,7 @@ def _geometry(arguments: tuple[Any, ...]) -> Geometry:
 
 @pytest.fixture
 def chosen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> BackwardAlgorithms:
-    monkeypatch.setattr(choice_backward, "decide", lambda *_: request.param)
+    monkeypatch.setattr(algorithm_backward, "decide", lambda *_: request.param)
     return request.param
 
 
@@ -52,7 +52,7 @@ def _possible(sample: Sample, chosen: BackwardAlgorithms) -> bool:
     g = _geometry(sample.arguments(torch.float32))
     if g.unsupported:
         return chosen == ("dense", "dense")
-    return chosen.weight != "inputs" or choice_backward.windows_are_rows(g)
+    return chosen.weight != "inputs" or algorithm_backward.windows_are_rows(g)
 
 
 CALLS = [
@@ -120,7 +120,7 @@ def _chosen(density: float, rate: float, channels: int = 32, **others: int) -> B
     x = (torch.rand(12, 4, channels, 32, 32, generator=torch.Generator().manual_seed(6)) < density).float()
     weight, stride = torch.empty(64, channels, 3, 3), others.get("stride", 1)
     g = geometry(x, weight, ConvOptions((stride, stride), (1, 1), (1, 1), 1), 0)
-    return choice_backward.decide(x, g, int(rate * g.neuron_steps))
+    return algorithm_backward.decide(x, g, int(rate * g.neuron_steps))
 
 
 def test_choice_follows_the_rates() -> None:
@@ -136,7 +136,7 @@ def test_density_counts_where_most_windows_are() -> None:
     x = torch.zeros(4, 2, 1, 12, 12)
     x[..., 4:8, 4:8] = 1
     g = geometry(x, torch.empty(1, 1, 5, 5), ConvOptions((1, 1), (0, 0), (1, 1), 1), 0)
-    assert choice_backward._inner(x, g).mean() == 1
+    assert algorithm_backward._inner(x, g).mean() == 1
 
 
 def test_few_samples_keep_many_threads_busy(restored: list[str]) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import snnlib
 from snnlib import functional as F
-from snnlib.backends import choice, choice_backward
+from snnlib.backends import algorithm, algorithm_backward
 from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
@@ -50,7 +50,7 @@ def test_estimates_meet_where_times_do(
     x, w = torch.empty(sequence, device="meta"), torch.empty(weight, device="meta")
     g = geometry(x, w, ConvOptions((1, 1), (padding, padding), (1, 1), 1), 0)
     for density, fewer in ((0.0, True), (below, True), (above, False), (1.0, False)):
-        events, dense = choice.costs(g, density)
+        events, dense = algorithm.costs(g, density)
         assert (events < dense) == fewer
 
 
@@ -108,14 +108,14 @@ def _way_of_gradients(layer: snnlib.SRMConv2d, x: Tensor, pool: tuple[int, int] 
     """What backward of the layer really asked for."""
     ways: list[tuple[str, ...]] = []
 
-    def decide(*arguments: Any) -> choice_backward.BackwardAlgorithms:
+    def decide(*arguments: Any) -> algorithm_backward.BackwardAlgorithms:
         ways.append(choose(*arguments))
         return ways[-1]  # type: ignore[return-value]
 
-    choose = choice_backward.decide
+    choose = algorithm_backward.decide
     with pytest.MonkeyPatch.context() as patch:
         out = layer.pooled(x.clone().requires_grad_(), pool)
-        patch.setattr(choice_backward, "decide", decide)
+        patch.setattr(algorithm_backward, "decide", decide)
         out.sum().backward()
     return ways[0]
 
@@ -131,8 +131,8 @@ def test_gradients_take_the_ways_that_are_explained(
     assert explanation.rate == pytest.approx(rate, rel=0.1)
     assert tuple(explanation.gradients) == _way_of_gradients(layer, x, pool)
     assert f"weight gradient: {explanation.gradients.weight}" in str(explanation)
-    for algorithm, ways in (("dense", {"dense"}), ("events", {"inputs", "spikes"})):
-        with snnlib.use_convolution(algorithm):  # type: ignore[arg-type]
+    for asked, ways in (("dense", {"dense"}), ("events", {"inputs", "spikes"})):
+        with snnlib.use_convolution(asked):  # type: ignore[arg-type]
             forced = snnlib.explain_dispatch(layer, x).gradients
             assert set(forced) <= ways
             assert tuple(forced) == _way_of_gradients(layer, x, pool)
@@ -145,8 +145,8 @@ def test_gradients_take_the_ways_that_are_explained(
 )
 def test_convolutions_without_events_are_always_dense(layer: snnlib.nn.SRMLayer, lacks: str) -> None:
     x = _train(0.1, 3, 1, 2, *[5] * (layer.weight.dim() - 2))
-    for algorithm in ("auto", "events"):
-        with snnlib.use_convolution(algorithm):
+    for asked in ("auto", "events"):
+        with snnlib.use_convolution(asked):
             decision = snnlib.explain_dispatch(layer, x).forward
             assert decision.path == "dense"
             assert decision.reason == f"the event-driven kernels have no {lacks}"
@@ -177,7 +177,7 @@ def test_a_dilated_layer_by_events_equals_the_dense_one(stride: int) -> None:
 def test_zeros_between_taps_cost_events_only() -> None:
     x, weight = torch.empty(12, 4, 64, 32, 32, device="meta"), torch.empty(64, 64, 3, 3, device="meta")
     plain, dilated = (
-        choice.costs(geometry(x, weight, ConvOptions((1, 1), (gap, gap), (gap, gap), 1), 0), 0.1)
+        algorithm.costs(geometry(x, weight, ConvOptions((1, 1), (gap, gap), (gap, gap), 1), 0), 0.1)
         for gap in (1, 2)
     )
     assert dilated[0] > 2 * plain[0]
@@ -220,26 +220,26 @@ def test_streams_go_by_events() -> None:
     assert torch.equal(layer.run(x).value, expected)
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "events", "dense"])
-def test_the_path_is_the_one_that_is_explained(algorithm: choice.Convolution) -> None:
+@pytest.mark.parametrize("asked", ["auto", "events", "dense"])
+def test_the_path_is_the_one_that_is_explained(asked: algorithm.Convolution) -> None:
     small, large = torch.rand(2, 12, 4, 16, 16, 16).unbind()
     for sequence in (small[:1, :1, :, :4, :4], large, _train(0.01, 12, 4, 16, 16, 16)):
         g = geometry(sequence, _layer().weight, ConvOptions((1, 1), (1, 1), (1, 1), 1), 0)
         for streaming in (False, True):
-            with snnlib.use_convolution(algorithm):
-                expected = choice.decide(sequence, g, streaming).path
-                assert choice.path(sequence, g, streaming) == expected
+            with snnlib.use_convolution(asked):
+                expected = algorithm.decide(sequence, g, streaming).path
+                assert algorithm.path(sequence, g, streaming) == expected
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4, 4), (3, 0, 2), (1, 1, 1)])
 def test_density_of_odd_sequences(shape: tuple[int, ...]) -> None:
-    assert choice.density(torch.ones(shape)) == float(0 not in shape)
+    assert algorithm.density(torch.ones(shape)) == float(0 not in shape)
 
 
 def test_density_reads_a_sample_of_any_layout() -> None:
     x = _train(0.2, 40, 10, 2, 30, 30)
     for sequence in (x, x.transpose(0, 1), x.movedim(2, -1).contiguous().movedim(-1, 2)):
-        assert abs(choice.density(sequence) - 0.2) < 0.01
+        assert abs(algorithm.density(sequence) - 0.2) < 0.01
 
 
 def test_wrong_choice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +248,7 @@ def test_wrong_choice(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
     monkeypatch.setenv("SNNLIB_CONVOLUTION", "sparse")
     with pytest.raises(ValueError, match="environment variable SNNLIB_CONVOLUTION: expected one of auto"):
-        executed_again(choice)
+        executed_again(algorithm)
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -256,10 +256,10 @@ def test_wrong_choice(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_layers_without_inputs_are_silent(axes: int, groups: int, path: str) -> None:
     """Neurons without a current, as many as there are output channels, by every path."""
     convolve = (F.srm_conv1d, F.srm_conv2d, F.srm_conv3d)[axes - 1]
-    for algorithm in ("events", "dense"):
+    for asked in ("events", "dense"):
         x = torch.zeros(3, 2, 0, *[5] * axes, requires_grad=True)
         weight = torch.zeros(4, 0, *[3] * axes, requires_grad=True)
-        with snnlib.use_convolution(algorithm):
+        with snnlib.use_convolution(asked):
             y = convolve(x, weight, groups=groups)
             y.sum().backward()
         assert y.shape == (3, 2, 4, *[3] * axes)

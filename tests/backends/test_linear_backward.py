@@ -6,8 +6,8 @@ from compare import assert_bits
 from torch import Tensor
 
 import snnlib
-from snnlib.backends import choice_backward, native
-from snnlib.backends.choice_backward import BackwardAlgorithms
+from snnlib.backends import algorithm_backward, native
+from snnlib.backends.algorithm_backward import BackwardAlgorithms
 from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.spiking import layer_currents
@@ -45,8 +45,8 @@ def test_every_algorithm_gives_the_gradients_of_the_layer_apart(
     weight: str, field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = BackwardAlgorithms(weight, field)  # type: ignore[arg-type]
-    monkeypatch.setattr(choice_backward, "decide_for_entries", lambda *_: chosen)
-    monkeypatch.setattr(choice_backward, "decide_for_signal", lambda *_: weight)
+    monkeypatch.setattr(algorithm_backward, "decide_for_entries", lambda *_: chosen)
+    monkeypatch.setattr(algorithm_backward, "decide_for_signal", lambda *_: weight)
     (spikes, *gradients), (expected, *answers) = _gradients(), _gradients(apart=True)
     assert 0.05 < expected.mean() < 0.5
     assert_bits(spikes, expected)
@@ -59,7 +59,7 @@ def test_every_algorithm_gives_the_gradients_of_the_layer_apart(
 
 def test_input_gradient_has_the_same_bits_by_scatter_and_by_gather(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = BackwardAlgorithms("spikes", "spikes")
-    monkeypatch.setattr(choice_backward, "decide_for_entries", lambda *_: chosen)
+    monkeypatch.setattr(algorithm_backward, "decide_for_entries", lambda *_: chosen)
     by_gather = _gradients()[2]
     monkeypatch.setattr(conv_call, "scatters_back", lambda _: True)
     assert_bits(_gradients()[2], by_gather)
@@ -68,7 +68,7 @@ def test_input_gradient_has_the_same_bits_by_scatter_and_by_gather(monkeypatch: 
 def _chosen(inputs: int, outputs: int, density: float, entries: float) -> BackwardAlgorithms:
     x = torch.rand(20, 32, inputs, 1, 1, generator=torch.Generator().manual_seed(6)).lt(density).float()
     g = geometry(x, torch.empty(outputs, inputs, 1, 1), ConvOptions((1, 1), (0, 0), (1, 1), 1), 0)
-    return choice_backward.decide_for_entries(x, g, int(entries * g.neuron_steps))
+    return algorithm_backward.decide_for_entries(x, g, int(entries * g.neuron_steps))
 
 
 def test_choice_follows_the_rates() -> None:
@@ -82,9 +82,9 @@ def test_explanation_names_the_algorithms_that_run(monkeypatch: pytest.MonkeyPat
     layer = snnlib.SpikingLinear(200, 64, neuron=LIF)
     x = torch.rand(20, 16, 200, generator=torch.Generator().manual_seed(0)).lt(0.05).float()
     explained, ran = snnlib.explain_dispatch(layer, x).gradients, []
-    decide = choice_backward.decide_for_entries
+    decide = algorithm_backward.decide_for_entries
     monkeypatch.setattr(
-        choice_backward, "decide_for_entries", lambda *given: ran.append(decide(*given)) or ran[-1]
+        algorithm_backward, "decide_for_entries", lambda *given: ran.append(decide(*given)) or ran[-1]
     )
     layer(x.requires_grad_()).sum().backward()
     assert ran == [explained]

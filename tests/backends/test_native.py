@@ -17,7 +17,9 @@ import torch
 from executed_again import executed_again
 
 import snnlib
-from snnlib.backends import choice, cpu_memory, native
+from snnlib.backends import algorithm, cpu_memory, native
+from snnlib.backends.arguments import Windows
+from snnlib.ops.pool_layout import geometry
 
 READELF = shutil.which("readelf")
 on_linux_with_module = pytest.mark.skipif(
@@ -82,10 +84,13 @@ def test_a_launch_that_fails_is_reported() -> None:
     cuda = native._kernels.get("cuda")
     if cuda is None or cuda.info()["devices"]:
         pytest.skip("needs a module built with CUDA, and no GPU")
+    one = torch.zeros(1, 1, 1, 1)
+    sizes = geometry(one, one, Windows.apart([1, 1]))
+    options = {"count_include_pad": True, "divisor_override": 0}
     with pytest.raises(
         RuntimeError, match=r"pool_forward: CUDA driver version is insufficient|no CUDA-capable device"
     ):
-        cuda.pool_forward(0, 1, 1, [(1, 1, 1, 1, 0)] * 3, True, 0, 0, 0, 0)
+        cuda.pool_forward(**sizes, **options, input=None, output=None, executor=0)
 
 
 def test_a_module_older_than_its_sources_says_so(tmp_path: Path) -> None:
@@ -154,7 +159,7 @@ def test_empty_variables_count_as_unset(monkeypatch: pytest.MonkeyPatch) -> None
     for name in ("SNNLIB_PATH", "SNNLIB_ISA", "SNNLIB_CONVOLUTION"):
         monkeypatch.setenv(name, "")
     assert executed_again(native)._path.value == "auto"
-    assert executed_again(choice).chosen() == "auto"
+    assert executed_again(algorithm).chosen() == "auto"
 
 
 def test_environment_chooses_path_and_instruction_set() -> None:
@@ -226,13 +231,13 @@ def test_module_has_no_symbol_of_torch() -> None:
     ("use", "now"),
     [
         (snnlib.use_path, native.asked_path),
-        (snnlib.use_convolution, choice.chosen),
+        (snnlib.use_convolution, algorithm.chosen),
     ],
     ids=["use_path", "use_convolution"],
 )
 def test_blocks_of_two_threads_that_overlap(use: Callable[[str], Any], now: Callable[[], str]) -> None:
     """Whichever ends first, nothing of them is left."""
-    before, names = now(), {native.asked_path: ("reference", "native"), choice.chosen: ("events", "dense")}
+    before, names = now(), {native.asked_path: ("reference", "native"), algorithm.chosen: ("events", "dense")}
     first, second = names[now]
     for first_ends_first in (True, False):
         entered, may_end, ended = threading.Event(), threading.Event(), threading.Event()
@@ -314,7 +319,7 @@ def test_a_kernel_runs_on_the_device_of_its_tensor(monkeypatch: pytest.MonkeyPat
     """The module has a runtime of its own, which is told the device in whatever thread a kernel starts."""
     calls: list[object] = []
     cuda = types.SimpleNamespace(
-        problem=lambda: "", use_device=calls.append, srm_forward=lambda *arguments: calls.append(arguments)
+        problem=lambda: "", use_device=calls.append, srm_forward=lambda **arguments: calls.append(arguments)
     )
     monkeypatch.setitem(native._kernels, "cuda", cuda)  # type: ignore[arg-type]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -325,8 +330,8 @@ def test_a_kernel_runs_on_the_device_of_its_tensor(monkeypatch: pytest.MonkeyPat
     tensor: Any = types.SimpleNamespace(device=torch.device("cuda", 1), dtype=torch.float32)
     kernel = native.kernel("srm_forward", tensor)
     assert kernel is not None
-    kernel("current")
-    assert calls == [1, 1, ("current", 7)]
+    kernel(current="current")
+    assert calls == [1, 1, {"current": "current", "executor": 7}]
 
 
 def test_public_names_are_listed_once() -> None:

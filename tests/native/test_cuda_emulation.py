@@ -416,9 +416,9 @@ def test_a_fused_net_pools_in_the_scan(training: bool, monkeypatch: pytest.Monke
     apart = SimpleNamespace(**{name: value for name, value in vars(kernels).items() if name not in pools})
     for name in pools:
 
-        def counted(*arguments: Any, name: str = name) -> Any:
+        def counted(name: str = name, **arguments: Any) -> Any:
             calls.append(name)
-            return getattr(kernels, name)(*arguments)
+            return getattr(kernels, name)(**arguments)
 
         setattr(counting, name, counted)
     results = []
@@ -462,9 +462,9 @@ def test_a_fused_net_of_srm_neurons_pools_in_the_scan(
     counting = SimpleNamespace(**vars(kernels))
     for name in ("srm_pool_forward", "srm_pool_backward", "srm_forward", "srm_backward"):
 
-        def counted(*arguments: Any, name: str = name) -> Any:
+        def counted(name: str = name, **arguments: Any) -> Any:
             calls.append(name)
-            return getattr(kernels, name)(*arguments)
+            return getattr(kernels, name)(**arguments)
 
         setattr(counting, name, counted)
     results = []
@@ -519,7 +519,7 @@ def test_a_whole_net_spikes_as_on_the_cpu(
     calls: list[str] = []
     kernel = emulation.module().event_currents
     counting = SimpleNamespace(**vars(emulation.module()))
-    counting.event_currents = lambda *arguments: (calls.append("currents"), kernel(*arguments))
+    counting.event_currents = lambda **arguments: (calls.append("currents"), kernel(**arguments))
     monkeypatch.setattr(emulation, "module", lambda: counting)
 
     def step() -> list[Tensor]:

@@ -80,7 +80,7 @@ def _in_float32(arguments: Sequence[object]) -> list[object]:
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("sample", OPS["srm_conv_forward"].samples, ids=lambda sample: sample.name)
 def test_layers_compute_in_float32(
-    sample: Sample, dtype: torch.dtype, convolution: snnlib.backends.choice.Convolution, path: str
+    sample: Sample, dtype: torch.dtype, convolution: snnlib.backends.algorithm.Convolution, path: str
 ) -> None:
     """The same spikes, state and record; only the pooled spikes are rounded."""
     arguments = sample.arguments(dtype)
@@ -96,7 +96,7 @@ def test_layers_compute_in_float32(
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("name", ["convolution", "fully connected"])
 def test_autocast_is_a_cast_of_trains_and_weights(
-    name: str, dtype: torch.dtype, convolution: snnlib.backends.choice.Convolution, rng: torch.Generator
+    name: str, dtype: torch.dtype, convolution: snnlib.backends.algorithm.Convolution, rng: torch.Generator
 ) -> None:
     """Nothing inside the layer is cast again, a dense convolution least of all."""
     torch.manual_seed(1)

@@ -16,7 +16,6 @@ from snnlib.backends.reference import (
     recurrent,
     srm,
     srm_conv,
-    surrogate,
 )
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "recurrent",
     "srm",
     "srm_conv",
-    "surrogate",
 ]
 
 

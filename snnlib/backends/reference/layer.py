@@ -1,6 +1,6 @@
 """Convolution and neurons of one state with a record of entries.
 
-Equations: cpp/include/snnlib/layer/linear_rows.h.
+Equations: cpp/include/snnlib/layer/rows.h.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.backends.arguments import KINDS, LayerArgs, NeuronArgs, row_names
+from snnlib.backends.arguments import LayerArgs, NeuronArgs, row_names
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference import linear
 from snnlib.backends.reference.srm_conv import (
@@ -21,10 +21,7 @@ from snnlib.backends.reference.srm_conv import (
     read_entries,
     write_entries,
 )
-from snnlib.backends.reference.surrogate import SHAPES
-
-# Shapes of surrogates that are exactly zero away from the threshold.
-COMPACT = ("triangle", "rectangle")
+from snnlib.backends.surrogate import COMPACT, KINDS, SHAPES
 
 
 def forward(
@@ -44,7 +41,7 @@ def forward(
     if bits is None:
         return u.new_empty(1, 0)
     entry = torch.ones_like(u, dtype=torch.bool)
-    if KINDS[flags.kind] in COMPACT:
+    if COMPACT[KINDS[flags.kind]]:
         scale = linear.per_neuron(neuron.constants, -1, u)
         entry = (spikes > 0) | ((u * scale).abs() <= 1)
     return write_entries(entry, [u], call.band, call.time_dim, bits, starts)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from snnlib.backends.arguments import KINDS, Flags, count_states, row_names
+from snnlib.backends.arguments import Flags, count_states, row_names
 from snnlib.backends.native import state_dtype
-from snnlib.backends.reference.surrogate import SHAPES
+from snnlib.backends.surrogate import KINDS, SHAPES
 from snnlib.checks import step_shape
 
 

@@ -1,4 +1,4 @@
-"""Convolution and SRM neurons with a record of the spikes. Equations: cpp/include/snnlib/layer/srm_rows.h."""
+"""Convolution and SRM neurons with a record of the spikes. Equations: cpp/include/snnlib/layer/rows.h."""
 
 from __future__ import annotations
 

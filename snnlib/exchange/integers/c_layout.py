@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -160,8 +162,6 @@ def numbers_of(layer: IntegerLayer) -> dict[str, int]:
     }
 
 
-def described_layer(layer: IntegerLayer) -> tuple[dict[str, int], list[Tensor]]:
-    """A layer for the native simulation: numbers and addresses, and the tensors that these point to."""
-    constants = constants_of(layer)
-    addresses = {name: values.data_ptr() for name, values in constants.items()}
-    return numbers_of(layer) | dict.fromkeys(_CONSTANTS, 0) | addresses, list(constants.values())
+def described_layer(layer: IntegerLayer) -> dict[str, Any]:
+    """A layer for the native simulation: the fields of `snn_layer` by name."""
+    return {**numbers_of(layer), **dict.fromkeys(_CONSTANTS), **constants_of(layer)}

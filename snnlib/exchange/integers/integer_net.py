@@ -65,9 +65,8 @@ class IntegerNet(nn.Module):
         channels, height, width = self.layers[-1].neurons
         counts = frames.permute(1, 0, 3, 4, 2).contiguous()
         out = torch.empty((batch, steps, height, width, channels), dtype=torch.int32)
-        described, kept = zip(*(described_layer(layer) for layer in self.layers), strict=True)
-        run(list(described), steps, batch, counts.data_ptr(), out.data_ptr())
-        del kept
+        described = [described_layer(layer) for layer in self.layers]
+        run(layers=described, steps=steps, samples=batch, frames=counts, result=out)
         return self._shaped(out.permute(1, 0, 4, 2, 3).contiguous())
 
     @torch.no_grad()

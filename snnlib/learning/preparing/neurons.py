@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from snnlib.backends.surrogate import COMPACT
 from snnlib.learning.preparing.course import Course
 from snnlib.learning.preparing.place_search import Currents, PlaceSearch, per_channel
 from snnlib.learning.preparing.rate_search import known_potential
@@ -30,8 +31,6 @@ from snnlib.nn.spiking_layer import SpikingLayer
 _SURE = 16.0
 # Factors of the weights that are searched, times what brings the potential to the threshold.
 _LOWEST, _HIGHEST = 1e-3, 1e3
-# Shapes of surrogate gradients that are 0 away from the threshold.
-_COMPACT = ("triangle", "rectangle")
 
 # Factor and shift of each channel `[C]`, None for none.
 Parts = tuple[Tensor | None, Tensor | None]
@@ -67,7 +66,7 @@ def kept_by_batch_norm(net: nn.Module, spiking: Mapping[str, nn.Module], rates: 
             # The net does not call it.
             continue
         surrogate = getattr(getattr(module, "neuron", module), "surrogate", None)
-        if not isinstance(surrogate, Surrogate) or surrogate.kind in _COMPACT:
+        if not isinstance(surrogate, Surrogate) or COMPACT[surrogate.kind]:
             return False
         if not LEAST_RATE <= float(rates[name or "net"].mean()) <= HIGHEST_RATE:
             return False

@@ -4,40 +4,32 @@
 #include <string>
 #include <vector>
 
+// The families of kernels that an instruction set has, each a table of functions in the header of its name (those of
+// taps in events/taps.h), and those that CUDA has alone.
+// clang-format off
+#define SNNLIB_FAMILIES(family)                                                                               \
+  family(srm, SrmKernels) family(pool, PoolKernels) family(layer, LayerKernels) family(scan, ScanKernels)     \
+  family(scan_pool, ScanPoolKernels) family(batch_norm, BatchNormKernels) family(recurrent, RecurrentKernels) \
+  family(delay, DelayKernels) family(delayed_linear, DelayedLinearKernels) family(nonzero, NonzeroKernels)    \
+  family(pack, PackKernels) family(max_pool, MaxPoolKernels) family(tap, TapKernels)                          \
+  family(winograd, WinogradKernels)
+// clang-format on
+#define SNNLIB_CUDA_FAMILIES(family) family(srm_pool, SrmPoolKernels) family(event, EventKernels)
+
 namespace snnlib {
 
-// Each in the header of its name; TapKernels in taps.h.
-struct BatchNormKernels;
-struct DelayKernels;
-struct DelayedLinearKernels;
-struct MaxPoolKernels;
-struct NonzeroKernels;
-struct PackKernels;
-struct PoolKernels;
-struct RecurrentKernels;
-struct ScanKernels;
-struct ScanPoolKernels;
-struct SrmKernels;
-struct LayerKernels;
-struct TapKernels;
-struct WinogradKernels;
+#define SNNLIB_DECLARE(name, Table) struct Table;
+SNNLIB_FAMILIES(SNNLIB_DECLARE)
+SNNLIB_CUDA_FAMILIES(SNNLIB_DECLARE)
+#undef SNNLIB_DECLARE
 
+// Null for families that an instruction set or CUDA does not have.
 struct Kernels {
   const char* isa;
-  const SrmKernels* srm;
-  const PoolKernels* pool;
-  const LayerKernels* layer;
-  const ScanKernels* scan;
-  const ScanPoolKernels* scan_pool;
-  const BatchNormKernels* batch_norm;
-  const RecurrentKernels* recurrent;
-  const DelayKernels* delay;
-  const DelayedLinearKernels* delayed_linear;
-  const NonzeroKernels* nonzero;
-  const PackKernels* pack;
-  const MaxPoolKernels* max_pool;
-  const TapKernels* taps;
-  const WinogradKernels* winograd;
+#define SNNLIB_MEMBER(name, Table) const Table* name = nullptr;
+  SNNLIB_FAMILIES(SNNLIB_MEMBER)
+  SNNLIB_CUDA_FAMILIES(SNNLIB_MEMBER)
+#undef SNNLIB_MEMBER
 };
 
 const Kernels& kernels();

@@ -3,7 +3,7 @@
 //
 //   y[t]_c = first_c x[t - k_c]_c + second_c x[t - k_c - 1]_c
 //
-// Steps before the first are 0. In front of a dense matrix it takes no tensor of its own: delayed_linear.h.
+// Steps before the first are 0. In front of a dense matrix it takes no tensor of its own: delay/linear.h.
 #pragma once
 
 #include "snnlib/core/call.h"

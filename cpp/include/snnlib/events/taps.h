@@ -11,6 +11,7 @@
 #pragma once
 
 #include "snnlib/core/call.h"
+#include "snnlib/core/dtype.h"
 
 namespace snnlib {
 
@@ -48,6 +49,23 @@ struct TapWeightsArgs {
 struct TapKernels {
   void (*currents)(const TapCurrentsArgs&);
   void (*weights)(const TapWeightsArgs&);
+};
+
+// Currents in that order of addition on CUDA, from frames [frames / batch][batch] of any layout. Weights and currents
+// are float32.
+struct EventCurrentsArgs {
+  TapShape shape;
+  DType dtype;  // of the input
+  int64_t batch;
+  const void* input;
+  int64_t strides[5];   // of the input, in elements: of its two outer axes, channels, rows and columns
+  const float* weight;  // [kernel_h][kernel_w][in_channels][channels]
+  float* output;        // [frames][height][width][channels]
+  Executor executor;
+};
+
+struct EventKernels {
+  void (*currents)(const EventCurrentsArgs&);
 };
 
 }  // namespace snnlib

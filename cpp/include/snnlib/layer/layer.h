@@ -1,5 +1,5 @@
-// Event-driven convolution and neurons as one kernel: the launchers that the bindings call.
-// Math: neurons/srm.h, events/conv.h, layer/srm_rows.h, layer/linear_rows.h.
+// Event-driven convolution and neurons as one kernel: the launchers that the bindings call. Math: neurons/srm.h,
+// neurons/linear.h, events/conv.h, layer/rows.h.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct FrameOrder {
   int64_t operator()(int64_t t, int64_t n) const { return t * step_stride + n * batch_stride; }
 };
 
-struct InputTrain {
+struct InputSequence {
   Elements elements;
   int64_t step, batch, channel, height, width;  // strides in elements
 };
@@ -53,7 +53,7 @@ struct LinearNeuron {
 };
 
 // (slope, gain) of every spike of one task, in the order (step, row, place in the row): min(1/delta_u, clamp) and
-// 1/delta_ut, each 0 where the neuron has no rise. Of neurons of one state: u of every entry (layer/linear_rows.h).
+// 1/delta_ut, each 0 where the neuron has no rise. Of neurons of one state: u of every entry (layer/rows.h).
 struct TaskSpikes {
   float* slope_gain = nullptr;  // [2][count] or [1][count], from malloc
   int64_t count = 0;
@@ -79,18 +79,25 @@ struct Bands {
   int64_t count;  // bands of a sample
 };
 
-struct LayerForwardArgs {
+// What all passes are told of a layer.
+struct LayerArgs {
   ConvShape shape;
   Bands bands;
-  SrmConstants constants;
-  InputTrain input;
+  FrameOrder frames;  // of all that lies in the order of the output: its gradient, bits, currents and signals
+  PoolWindow pool;
+  LayerNeuron neuron;
+  SrmConstants constants;  // of SRM neurons
+  LinearNeuron linear;     // of neurons of one state
+  int threads;
+};
+
+struct LayerForwardArgs : LayerArgs {
+  InputSequence input;
   // [kernel_h][...] as `scatter` or `gather` of events/conv.h want them; null with `current`.
   const float* weight;
   bool scatter;
-  const float* current;  // given instead of being computed from events; frames as `frames`
-  FrameOrder frames;     // of output, bits and current
-  PoolWindow pool;
-  const float* threshold;
+  const float* current;    // given instead of being computed from events
+  const float* threshold;  // of SRM neurons
   int64_t threshold_period;
   const float* state_in;
   float* state_out;
@@ -98,9 +105,6 @@ struct LayerForwardArgs {
   // What backward needs, null where nothing is to be kept.
   uint16_t* bits;
   TaskSpikes* tasks;  // [batch * bands.count]
-  int threads;
-  LayerNeuron neuron;
-  LinearNeuron linear;
   // Nonzero weights that an input cell meets, [in_height, in_width, in_channels], and what is counted with them for
   // each task; null where nothing is. A pass that keeps entries does not count.
   const int32_t* fan_out;
@@ -108,20 +112,13 @@ struct LayerForwardArgs {
 };
 
 // What a forward pass kept of its spikes, and what comes back to them.
-struct LayerRecord {
-  ConvShape shape;
-  Bands bands;
-  SrmConstants constants;
-  FrameOrder frames;
+struct LayerRecord : LayerArgs {
   const uint16_t* bits;
   const float* slope;
   const float* gain;
   const int64_t* task_starts;  // [batch * bands.count + 1]
-  PoolWindow pool;
-  Elements output;  // of the forward pass; read if SRM neurons have a pool
+  Elements output;             // of the forward pass; read if SRM neurons have a pool
   Elements grad_output;
-  LayerNeuron neuron;
-  LinearNeuron linear;
   // dL/dstate after the last step, [K][batch][height][row], with K = 3 (u, s, g) or 1. Null: zero.
   const float* grad_state;
 
@@ -131,7 +128,7 @@ struct LayerRecord {
 };
 
 struct LayerBackwardArgs : LayerRecord {
-  InputTrain input;
+  InputSequence input;
   // dL/dW of each block of tasks and their sum in order, `block_floats` each, by events of the inputs, with so many
   // output channels at a time (16 or 32), or 0: by output spikes. Layouts: layer/weights_by_inputs.h and
   // weights_by_spikes.h.
@@ -148,16 +145,14 @@ struct LayerBackwardArgs : LayerRecord {
   float input_grad_scale;
   // dL/dstate before the first step, as `grad_state`; null: not wanted.
   float* grad_start;
-  int threads;
 };
 
-// The signals a and b of neurons/srm.h, each null where it is not wanted; frames as `frames`, channels-last. And
-// dL/dstate before the first step, as `grad_state`.
+// The signals a and b of neurons/srm.h, channels-last, and dL/dstate before the first step, as `grad_state`; each null
+// where it is not wanted.
 struct LayerSignalsArgs : LayerRecord {
   float* a;
   float* b;
   float* grad_start;
-  int threads;
 };
 
 struct LayerKernels {
@@ -262,17 +257,18 @@ SNNLIB_NOINLINE inline void spread_out(const float* share, int64_t windows, int6
 }
 
 // First element of row y of frame (t, n) of an input sequence in any memory format.
-inline int64_t row_start(const InputTrain& x, int64_t t, int64_t n, int64_t y) {
+inline int64_t row_start(const InputSequence& x, int64_t t, int64_t n, int64_t y) {
   return t * x.step + n * x.batch + y * x.height;
 }
 
 // Torch gives an axis of size 1 any stride.
-inline bool is_channels_last(const InputTrain& x, const ConvShape& s) {
+inline bool is_channels_last(const InputSequence& x, const ConvShape& s) {
   return (x.channel == 1 || s.in_channels == 1) && (x.width == s.in_channels || s.in_width == 1);
 }
 
 // That row, channels-last: where it lies, or else a copy in `buffer`.
-inline const float* read_row(const InputTrain& x, const ConvShape& s, int64_t t, int64_t n, int64_t y, float* buffer) {
+inline const float* read_row(const InputSequence& x, const ConvShape& s, int64_t t, int64_t n, int64_t y,
+                             float* buffer) {
   const int64_t start = row_start(x, t, n, y);
   if (is_channels_last(x, s)) return read_floats(x.elements, start, s.in_width * s.in_channels, buffer);
   typed(x.elements, start, [&](const auto* row) {

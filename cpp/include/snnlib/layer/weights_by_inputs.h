@@ -10,7 +10,7 @@
 
 #include "snnlib/core/threads.h"
 #include "snnlib/events/conv.h"
-#include "snnlib/layer/srm_rows.h"
+#include "snnlib/layer/rows.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
@@ -44,7 +44,8 @@ class ChannelEvents {
   }
 
   // Appends a row. `shift` is where the window of its first pixel lies, `pixel` the distance of two.
-  void add_row(const InputTrain& x, const ConvShape& s, int64_t t, int64_t n, int64_t y, int64_t shift, int64_t pixel) {
+  void add_row(const InputSequence& x, const ConvShape& s, int64_t t, int64_t n, int64_t y, int64_t shift,
+               int64_t pixel) {
     int32_t* end = ends_.data() + (rows_ + 1) * channels_;
     std::memcpy(end, end - channels_, size_t(channels_) * sizeof(int32_t));
     ++rows_;

@@ -6,13 +6,12 @@
 //
 //   grad[row ...] += u trace_u[at ...] + s trace_s[at ...]
 //
-// with what layer/srm_rows.h says the spike takes from them, u and s.
+// with what layer/rows.h says the spike takes from them, u and s.
 #pragma once
 
 #include "snnlib/core/threads.h"
 #include "snnlib/events/conv.h"
-#include "snnlib/layer/linear_rows.h"
-#include "snnlib/layer/srm_rows.h"
+#include "snnlib/layer/rows.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

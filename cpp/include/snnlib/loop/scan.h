@@ -43,37 +43,30 @@ struct ScanKernels {
 };
 
 // SRM neurons; state and threshold are float (double for float64 sequences).
-// Threshold of neuron i of one step: threshold[i % threshold_period].
-struct SrmForwardArgs {
+struct SrmArgs {
   SequenceView view;
   DType dtype;
   SrmConstants constants;
   const void* current;
-  const void* threshold;
+  const void* threshold;  // of neuron i of one step: [i % threshold_period]
   int64_t threshold_period;
+  const void* state_in;  // before the first step, [3][outer * inner]: u, s, g. Null: zero
+  Executor executor;
+};
+
+struct SrmForwardArgs : SrmArgs {
   void* spikes;
-  // State before the first and after the last step, [3][outer * inner]: u, s, g. Null: zero, not wanted.
-  const void* state_in;
-  void* state_out;
+  void* state_out;  // after the last step, null where not wanted
   // What a step computes before its reset, each null where not wanted.
   void* potential;
   void* delta_u;
   void* delta_ut;
-  Executor executor;
 };
 
-struct SrmBackwardArgs {
-  SequenceView view;
-  DType dtype;
-  SrmConstants constants;
-  const void* current;
-  const void* threshold;
-  int64_t threshold_period;
-  const void* state_in;
+struct SrmBackwardArgs : SrmArgs {
   const void* grad_spikes;
   void* weight_signal;  // a, null where not wanted
   void* input_signal;   // b, null where not wanted
-  Executor executor;
 };
 
 struct SrmKernels {
@@ -90,7 +83,7 @@ struct SrmKernels {
 struct CellPlanes {
   int64_t channels, height, width;
   bool channels_last;
-  int64_t window_rows = 2, window_columns = 2;
+  int64_t window_rows, window_columns;
 };
 
 struct ScanPoolForwardArgs {
@@ -123,10 +116,10 @@ struct SrmPoolBackwardArgs {
   CellPlanes planes;
 };
 
-namespace cuda {
-void srm_pool_forward(const SrmPoolForwardArgs& args);
-void srm_pool_backward(const SrmPoolBackwardArgs& args);
-}  // namespace cuda
+struct SrmPoolKernels {
+  void (*forward)(const SrmPoolForwardArgs&);
+  void (*backward)(const SrmPoolBackwardArgs&);
+};
 
 namespace portable {
 extern const ScanKernels scan_kernels;

@@ -49,7 +49,7 @@ SNNLIB_HD inline bool is_usual(const LinearFlags& f) {
   return !f.strict && f.detach_reset && f.detach_jump && !f.reset_next && !f.membrane && f.through_time && !f.rectified;
 }
 
-// Rows of the coefficients: `row_names` of snnlib/neurons/dynamics.py.
+// Rows of the coefficients: `row_names` of snnlib/backends/arguments.py.
 template <int K>
 struct LinearRows {
   SNNLIB_HD static constexpr int a(int i, int j) { return i * K + j; }

@@ -8,7 +8,6 @@
 
 namespace snnlib {
 
-// In the order of KINDS in snnlib/backends/arguments.py.
 enum class SurrogateKind : int {
   kTriangle,
   kRectangle,
@@ -19,6 +18,15 @@ enum class SurrogateKind : int {
   kGaussian,
   kMultiGaussian
 };
+
+// Their names in Python, in this order.
+constexpr const char* kSurrogateNames[] = {"triangle", "rectangle",   "atan",     "fast_sigmoid",
+                                           "sigmoid",  "exponential", "gaussian", "multi_gaussian"};
+
+// Whether it is zero away from the threshold.
+SNNLIB_HD constexpr bool is_compact(SurrogateKind kind) {
+  return kind == SurrogateKind::kTriangle || kind == SurrogateKind::kRectangle;
+}
 
 namespace SNNLIB_ISA {
 

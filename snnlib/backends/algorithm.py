@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends.geometry import GROUP, Geometry, scatters
-from snnlib.backends.process_choice import Choice
+from snnlib.backends.process_setting import ProcessSetting
 
 Convolution = Literal["auto", "events", "dense"]
 
@@ -45,7 +45,7 @@ def _checked(choice: str, source: str) -> Convolution:
     return choice  # type: ignore[return-value]
 
 
-_choice = Choice(
+_choice = ProcessSetting(
     _checked(os.environ.get("SNNLIB_CONVOLUTION") or "auto", "environment variable SNNLIB_CONVOLUTION")
 )
 

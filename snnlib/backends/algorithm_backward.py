@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-from snnlib.backends import choice
+from snnlib.backends import algorithm
 from snnlib.backends.geometry import GROUP, Geometry, block_channels, scatters_back
 
 # A vector of 16 channels: in a dense convolution, of the window that an input event sees, of the patch of traces that a
@@ -87,7 +87,7 @@ def input_costs(g: Geometry, spikes: int) -> dict[str, float]:
 
 def _cheapest(costs: dict[str, float]) -> str:
     by_events = min((name for name in costs if name != "dense"), key=lambda name: costs[name])
-    if choice.chosen() == "events" or costs[by_events] < _SMALL:
+    if algorithm.chosen() == "events" or costs[by_events] < _SMALL:
         return by_events
     return min(costs, key=lambda name: costs[name])
 
@@ -102,9 +102,9 @@ def decide(
     """
     if from_state:
         spikes += g.neuron_steps // max(g.steps, 1)
-    if g.unsupported or choice.chosen() == "dense":
+    if g.unsupported or algorithm.chosen() == "dense":
         return BackwardAlgorithms("dense", "dense")
-    weight = _cheapest(weight_costs(g, choice.density(_inner(x, g)), spikes)) if need_weight else "spikes"
+    weight = _cheapest(weight_costs(g, algorithm.density(_inner(x, g)), spikes)) if need_weight else "spikes"
     return BackwardAlgorithms(weight, _cheapest(input_costs(g, spikes)))  # type: ignore[arg-type]
 
 
@@ -129,14 +129,14 @@ def decide_for_entries(
 
     A fully connected layer's weight gradient by input events is that of a convolution of one tap.
     """
-    if not choice.is_matrix(g) or choice.chosen() == "dense":
+    if not algorithm.is_matrix(g) or algorithm.chosen() == "dense":
         return decide(x, g, entries, need_weight, from_state)
     if from_state:
         entries += g.batch * g.channels
     vectors, signal = math.ceil(g.in_channels / GROUP), g.neuron_steps * _SIGNAL
     weight = "spikes"
     if need_weight:
-        costs = {name: cost + signal for name, cost in _matrix_costs(g, choice.density(x)).items()}
+        costs = {name: cost + signal for name, cost in _matrix_costs(g, algorithm.density(x)).items()}
         weight = _cheapest({**costs, "spikes": entries * (_ENTRY + vectors * _PICK_FAR)})
     field = {
         "spikes": entries * (_ENTRY + vectors * _GATHER_FAR),
@@ -147,11 +147,11 @@ def decide_for_entries(
 
 def decide_for_signal(x: Tensor, g: Geometry) -> Literal["inputs", "taps", "dense"]:
     """The weight gradient's algorithm where the signal is dense: by input events or densely."""
-    if g.unsupported or choice.chosen() == "dense":
+    if g.unsupported or algorithm.chosen() == "dense":
         return "dense"
-    if choice.is_matrix(g):
-        return _cheapest(_matrix_costs(g, choice.density(x)))  # type: ignore[return-value]
-    share = choice.density(_inner(x, g))
+    if algorithm.is_matrix(g):
+        return _cheapest(_matrix_costs(g, algorithm.density(x)))  # type: ignore[return-value]
+    share = algorithm.density(_inner(x, g))
     costs = {**weight_costs(g, share, 0), "taps": tap_cost(g, share)}
     del costs["spikes"]
     return _cheapest(costs)  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""A choice that `with` blocks make for the whole process."""
+"""A setting that `with` blocks make for the whole process."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Choice(Generic[T]):
+class ProcessSetting(Generic[T]):
     """A value, `default` or that of the block that began last and has not ended.
 
     For the whole process and not for a thread: backward passes of GPU tensors run in threads of torch's own. Blocks of
     several threads may end in any order; when all have ended, the default holds again.
 
-    >>> mode = Choice("slow")
+    >>> mode = ProcessSetting("slow")
     >>> with mode.use("fast"):
     ...     mode.value
     'fast'

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from snnlib.backends.arguments import KINDS
+from snnlib.backends import native
 
 # Beyond this argument exp(-z) counts as zero: its relative error would exceed 4e-5 in float32.
 _EXP_RANGE = 40.0
@@ -46,6 +46,10 @@ def _sigmoid(z: Tensor) -> Tensor:
     return 4 * e / ((1 + e) * (1 + e))
 
 
+def _exponential(z: Tensor) -> Tensor:
+    return exp_minus(z)
+
+
 def _gaussian(z: Tensor) -> Tensor:
     return exp_minus(z * z)
 
@@ -55,6 +59,11 @@ def _multi_gaussian(z: Tensor) -> Tensor:
     return (23 * exp_minus(z * z) - exp_minus(z * z / 36)) / 22
 
 
+_FORMULAS = _triangle, _rectangle, _atan, _fast_sigmoid, _sigmoid, _exponential, _gaussian, _multi_gaussian
 # f(z) for z = |scale u|.
-_FORMULAS = _triangle, _rectangle, _atan, _fast_sigmoid, _sigmoid, exp_minus, _gaussian, _multi_gaussian
-SHAPES: dict[str, Callable[[Tensor], Tensor]] = dict(zip(KINDS, _FORMULAS, strict=True))
+SHAPES: dict[str, Callable[[Tensor], Tensor]] = {shape.__name__[1:]: shape for shape in _FORMULAS}
+# Whether each shape is zero away from the threshold, in the order of the kernels' numbers.
+COMPACT: dict[str, bool] = native.surrogates() or {
+    name: not bool(shape(torch.ones(()))) for name, shape in SHAPES.items()
+}
+KINDS = tuple(COMPACT)

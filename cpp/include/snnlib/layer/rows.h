@@ -1,8 +1,28 @@
-// Rows of neurons of one state (neurons/linear.h) in a layer, forward and backward.
+// Rows of neurons in a layer: a step forward with what it keeps, and what goes back from that.
 //
-// A forward pass keeps entries, the steps at which the adjoint does not decay freely. With a surrogate of compact
-// support these are the steps near the threshold and the spikes, otherwise all. An entry keeps u, the distance of the
-// membrane from the threshold.
+// SRM neurons. Forward keeps a bit per neuron and step; per spike, in the order of the bits,
+// slope = min(1/delta_u, clamp) and gain = 1/delta_ut, each 0 where the neuron has no rise.
+//
+// Backward, an output spike adds to the gradients:
+//
+//   signals    a[t] and b[t] of neurons/srm.h, dense: a neuron carries (u, s) and g, which become (0, A) and C at its
+//              spikes. A step back they decay to a = e_m u + r_s s, e_s s and b = e_g g.
+//   changes    a and b only change at spikes, so these alone drive the gradients. With input traces that run forward
+//              without resets, U <- e_m U + (S + x) r_s, S <- e_s (S + x), a spike at t whose successor fires D steps
+//              later adds
+//                dW += (A - A' e_m^D) U[t] - A' k(D) S[t],    A = q slope, A' the successor's (0 without one)
+//              where k(D) is what a unit of S leaves in U after D steps; and with V <- e_g V backwards in time it adds
+//                e_g (C - C' e_g^D) W to its patch of V,      C = q gain,    dL/dx[t] = x[t] V[t]
+//   state      what comes back to the state after the last step T - 1, (Gu, Gs, Gg) = dL/d(u, s, g), acts like a
+//              successor there: it adds dW += Gu U[T-1] + Gs S[T-1] and e_g Gg W to V, less what a spike at t takes
+//              off,
+//                dW -= Gu e_m^D U[t] + (Gu k(D) + Gs e_s^D) S[t] and e_g Gg e_g^D W, D = T-1 - t
+//              A credit (au, as) of neurons/srm.h is the same in another basis:
+//                Gs = au,   Gu = (1 - tau_s/tau_m) au + as
+//
+// Neurons of one state (neurons/linear.h). A forward pass keeps entries, the steps at which the adjoint does not decay
+// freely. With a surrogate of compact support these are the steps near the threshold and the spikes, otherwise all. An
+// entry keeps u, the distance of the membrane from the threshold.
 //
 // Backward, the adjoint lam = dL/dh decays freely from step to step and changes at entries by an amount m,
 //
@@ -18,6 +38,114 @@
 
 namespace snnlib {
 namespace SNNLIB_ISA {
+
+// State of a band of neurons, u, s and g apart. One step writes 0/1 to `spikes`, or with Add adds it to what is there,
+// and where something is kept writes the bits of the row and the deltas of its spikes; returns their number. With Count
+// the spikes of every lane are added to `fired`. All rows may be read and written up to padded(n).
+template <Keep kKeep, bool Add, bool Count>
+SNNLIB_NOINLINE int64_t srm_row(const float* current, const float* threshold, float* u, float* s, float* g, int64_t n,
+                                const SrmDecay<float>& k, float* spikes, uint16_t* bits, float* delta_u,
+                                float* delta_ut, Floats* fired) {
+  int64_t count = 0;
+  Floats total = Count ? *fired : Floats{};
+  for (int64_t i = 0; i < n; i += kGroup) {
+    uint32_t group = 0;
+    for (int64_t j = i; j < i + kGroup; j += kLanes) {
+      SrmState<Floats> state{load(u + j), load(s + j), load(g + j)};
+      const Floats limit = load(threshold + j);
+      if (kKeep == Keep::kFew) {
+        const SrmState<Floats> charged = srm_charge(state, load(current + j), k);
+        // None of them fires, and all are finite.
+        if (lanes_below(charged.u + (charged.u - charged.u), limit) == kAllLanes) {
+          store(u + j, charged.u);
+          store(s + j, charged.s);
+          store(g + j, charged.g);
+          if (!Add) store(spikes + j, Floats{});
+          continue;
+        }
+      }
+      const SrmStep<Floats> out = srm_step(state, load(current + j), limit, k);
+      store(u + j, state.u);
+      store(s + j, state.s);
+      store(g + j, state.g);
+      store(spikes + j, Add ? load(spikes + j) + out.spike : out.spike);
+      if (Count) {
+        if (j + kLanes <= n) {
+          total += out.spike;
+        } else {
+          total += first_lanes(out.spike, n - j);
+        }
+      }
+      if (kKeep != Keep::kNothing) {
+        uint32_t lanes = lanes_at_least(out.u, limit);
+        if (j + kLanes > n) lanes &= j < n ? (uint32_t(1) << (n - j)) - 1 : 0;
+        store_selected(delta_u + count, out.delta_u, lanes);
+        store_selected(delta_ut + count, out.delta_ut, lanes);
+        count += count_bits(lanes);
+        group |= lanes << (j - i);
+      }
+    }
+    if (kKeep != Keep::kNothing) bits[i / kGroup] = uint16_t(group);
+  }
+  if (Count) *fired = total;
+  return count;
+}
+
+// Slopes and gains of `count` spikes from their deltas.
+inline void to_slope_and_gain(const float* __restrict delta_u, const float* __restrict delta_ut, int64_t count,
+                              float clamp, float* __restrict slope, float* __restrict gain) {
+  SNNLIB_SIMD
+  for (int64_t i = 0; i < count; ++i) {
+    slope[i] = srm_slope(delta_u[i], clamp, RiseReciprocal());
+    gain[i] = srm_gain(delta_ut[i], RiseReciprocal());
+  }
+}
+
+inline SrmDecay<float> float_decay(const SrmConstants& c) {
+  return {float(c.e_m), float(c.e_s), float(c.e_g), float(c.r_s)};
+}
+
+// 1 - tau_s/tau_m
+inline float credit_ratio(const SrmConstants& c) { return float(1.0 - (1.0 - c.e_m) / c.r_s); }
+
+// A step back of the signal a of `n` neurons: u becomes a.
+SNNLIB_NOINLINE inline void step_back(float* u, float* s, int64_t n, SrmDecay<float> k) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const Floats from_s = load(s + i);
+    store(u + i, load(u + i) * k.e_m + from_s * k.r_s);
+    store(s + i, from_s * k.e_s);
+  }
+}
+
+// A row of (au, as) from (Gu, Gs), and back.
+SNNLIB_NOINLINE inline void credit_of_state(const float* __restrict grad_u, const float* __restrict grad_s, int64_t n,
+                                            float ratio, float* __restrict au, float* __restrict as) {
+  SNNLIB_SIMD
+  for (int64_t i = 0; i < n; ++i) {
+    au[i] = grad_s[i];
+    as[i] = grad_u[i] - ratio * grad_s[i];
+  }
+}
+SNNLIB_NOINLINE inline void state_of_credit(const float* __restrict au, const float* __restrict as, int64_t n,
+                                            float ratio, float* __restrict grad_u, float* __restrict grad_s) {
+  SNNLIB_SIMD
+  for (int64_t i = 0; i < n; ++i) {
+    grad_u[i] = ratio * au[i] + as[i];
+    grad_s[i] = au[i];
+  }
+}
+
+// The next spike of a neuron: its A or C, and its step.
+struct Successor {
+  float amount;
+  int32_t step;
+};
+
+// For neurons that have not fired yet.
+inline void no_successors(Scratch<Successor>& successors, int64_t neurons, int64_t steps) {
+  Successor* next = successors.reserve(neurons);
+  for (int64_t i = 0; i < neurons; ++i) next[i] = {0.0f, int32_t(steps)};
+}
 
 // Coefficients of a row of neurons, whose channels are next to each other.
 class RowCoefficients {
@@ -52,10 +180,6 @@ class RowCoefficients {
   Scratch<Coefficients> coefficients_;
   bool shared_ = true;
 };
-
-inline bool is_compact(SurrogateKind kind) {
-  return kind == SurrogateKind::kTriangle || kind == SurrogateKind::kRectangle;
-}
 
 // One step writes 0/1 to `spikes`, or with Add adds it to what is there, and where something is kept writes the bits of
 // the entries of the row and their u; returns their number. With Count the spikes of every lane are added to `fired`.
