@@ -89,6 +89,14 @@ def test_settings_of_an_older_version_get_defaults(tmp_path: Path) -> None:
         assert TrainConfig.load(tmp_path / "config.json") == TrainConfig(epochs=3)
 
 
+def test_words_of_earlier_versions(tmp_path: Path) -> None:
+    old = '{"late": "drop", "start": "standardized", "init": "x", "read": null, "graph": true}'
+    (tmp_path / "config.json").write_text(old)
+    with pytest.warns(UserWarning, match="no longer a setting: graph, whether a training step was"):
+        config = TrainConfig.load(tmp_path / "config.json")
+    assert config == TrainConfig(overflow="drop", weight_scheme="standardized", init_from="x")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -53,23 +53,6 @@ def test_writer_uses_the_fewest_overflow_words():
     assert len(encode_nmnist(as_events([2**23 + 8192], [0], [0], [0]))) == 3 * 5
 
 
-event_lists = st.lists(
-    st.tuples(
-        st.integers(0, 2**24 + 50_000) | st.sampled_from([2**23 - 1, 2**23, 2**23 + 8191, 2**23 + 8192]),
-        st.integers(0, 33),
-        st.integers(0, 33),
-        st.integers(0, 1),
-    ),
-    max_size=30,
-)
-
-
-@given(event_lists)
-def test_round_trip(rows):
-    events = as_events(*(np.array([row[k] for row in rows], np.int64) for k in range(4)))
-    assert np.array_equal(read_nmnist(encode_nmnist(events)), events)
-
-
 @given(st.binary(max_size=200))
 def test_any_bytes_give_events_or_a_clear_error(data):
     try:

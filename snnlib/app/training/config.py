@@ -35,7 +35,7 @@ class DataSettings:
 
     data: str = setting(
         "digits",
-        f"Train on {', '.join(f'{kind.help} ({name})' for name, kind in KINDS.items())}.",
+        f"Train on one of these: {', '.join(f'{kind.help} ({name})' for name, kind in KINDS.items())}.",
         words=KINDS,
     )
     """See `snnlib.data`: `SimulatedEvents`, `EventFolder`, `MNIST`, `ImageFolder`, `ECG`, `SpokenDigits` and `Cochlea`,
