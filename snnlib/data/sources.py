@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -75,24 +76,40 @@ class FolderSource:
         return status.st_size, status.st_mtime_ns
 
 
-class ZipSource:
-    """The members of a zip file, opened when first read and once per process.
+class FilePerProcess:
+    """A file that each process opens for itself, when it first needs it.
 
-    An open zip file shares its read position with a forked DataLoader worker, and cannot be pickled for a
-    spawned one; so the handle is dropped from the pickle and a handle of another process is never used.
+    An open file shares its read position with a forked DataLoader worker, and cannot be pickled for a spawned one; so
+    the handle is dropped from the pickle and a handle of another process is never used.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._zip: zipfile.ZipFile | None = None
+    def __init__(self, path: Path, opener: Callable[[Path], Any]) -> None:
+        self.path, self._opener = path, opener
+        self._file: Any = None
         self._process = 0
 
+    def open(self) -> Any:
+        """The open file."""
+        if self._file is None or self._process != os.getpid():
+            self._file, self._process = self._opener(self.path), os.getpid()
+        return self._file
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_file": None}
+
+
+class ZipSource:
+    """The members of a zip file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._file = path, FilePerProcess(path, _opened_zip)
+
     def names(self) -> list[str]:
-        names = dict.fromkeys(self._open().namelist())
+        names = dict.fromkeys(self._file.open().namelist())
         return [name for name in names if not any(_hidden(part) for part in name.split("/"))]
 
     def read(self, name: str) -> bytes:
-        archive = self._open()
+        archive: zipfile.ZipFile = self._file.open()
         info = archive.getinfo(name)
         _check_size(self.describe(name), info.file_size)
         if info.flag_bits & _ENCRYPTED:
@@ -110,22 +127,18 @@ class ZipSource:
         return f"{self.path}!{name}"
 
     def stamp(self, name: str) -> tuple[int, int]:
-        return self._open().getinfo(name).file_size, self.path.stat().st_mtime_ns
+        size: int = self._file.open().getinfo(name).file_size
+        return size, self.path.stat().st_mtime_ns
 
-    def _open(self) -> zipfile.ZipFile:
-        if self._zip is None or self._process != os.getpid():
-            try:
-                self._zip = zipfile.ZipFile(self.path)
-            except zipfile.BadZipFile as error:
-                raise EventFileError(
-                    f"{self.path}: expected a zip file, found {self.path.stat().st_size} bytes that are none "
-                    f"or only a part of one ({error}); copy it again"
-                ) from error
-            self._process = os.getpid()
-        return self._zip
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_zip": None}
+def _opened_zip(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except zipfile.BadZipFile as error:
+        raise EventFileError(
+            f"{path}: expected a zip file, found {path.stat().st_size} bytes that are none or only a part of one "
+            f"({error}); copy it again"
+        ) from error
 
 
 def find_split(root: Path, split: str) -> Source:

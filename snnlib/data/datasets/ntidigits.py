@@ -15,7 +15,7 @@ from snnlib.data.checks import check_choice
 from snnlib.data.datasets.splits import SPLITS, Split, some_names
 from snnlib.data.events import Events, as_events
 from snnlib.data.formats.event_file import EventFileError
-from snnlib.data.formats.hdf5 import DAMAGED, SharedFile, check_size
+from snnlib.data.formats.hdf5 import DAMAGED, check_size, shared_file
 from snnlib.data.samples import Samples, Transform
 
 CHANNELS = 64
@@ -85,7 +85,7 @@ class NTIDIGITS(Samples):
         self.path = place if place.is_file() else place / FILE
         if not self.path.is_file():
             raise FileNotFoundError(f"{self.path}: expected the file of N-TIDIGITS, found none; {_FETCH}")
-        self._file = SharedFile(self.path)
+        self._file = shared_file(self.path)
         found = {part: self._names(part) for part in ("train", "test")}
         both = sorted(set(found["train"]) & set(found["test"]))
         if both:

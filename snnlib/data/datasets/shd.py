@@ -13,7 +13,7 @@ from snnlib.data.checks import check_choice
 from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
 from snnlib.data.events import Events, as_events
 from snnlib.data.formats.event_file import EventFileError
-from snnlib.data.formats.hdf5 import DAMAGED, SharedFile, check_size, read_element
+from snnlib.data.formats.hdf5 import DAMAGED, check_size, read_element, shared_file
 from snnlib.data.samples import Samples, Transform
 
 UNITS = 700
@@ -75,7 +75,7 @@ class SHD(Samples):
             raise FileNotFoundError(
                 f"{self.path}: expected a file of {type(self).__name__}, found none; {_FETCH}"
             )
-        self._file = SharedFile(self.path)
+        self._file = shared_file(self.path)
         self._size = self.path.stat().st_size
         try:
             file = self._file.open()

@@ -21,6 +21,7 @@ from snnlib.data.formats.base import Format
 from snnlib.data.formats.columns import OPTIONS, check_lengths, find_columns, put_columns
 from snnlib.data.formats.event_file import CHUNK, Array, EventFile, EventFileError
 from snnlib.data.formats.event_sink import EventSink, Header
+from snnlib.data.sources import FilePerProcess
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 PLACES = ("", "events", "CD", "prophesee/left", "cd", "event")
@@ -30,26 +31,13 @@ DAMAGED = (AttributeError, KeyError, MemoryError, OSError, OverflowError, Runtim
 _LARGEST_RATIO = 1032
 
 
-class SharedFile:
-    """An HDF5 file that each process opens for itself: open ones go through no fork and no pickle."""
+def shared_file(path: Path) -> FilePerProcess:
+    """An HDF5 file for all processes; ImportError where the package h5py is missing."""
+    return FilePerProcess(path, _opened)
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file: Any = None
-        self._process = 0
 
-    def open(self) -> Any:
-        """The open file.
-
-        Raises:
-            ImportError: the package h5py is missing.
-        """
-        if self._file is None or self._process != os.getpid():
-            self._file, self._process = import_h5py().File(self.path, "r"), os.getpid()
-        return self._file
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_file": None}
+def _opened(path: Path) -> Any:
+    return import_h5py().File(path, "r")
 
 
 def import_h5py() -> Any:
