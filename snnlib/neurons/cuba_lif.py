@@ -20,12 +20,13 @@ from torch import Tensor, inf
 from snnlib.checks import check_number
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_tau
+from snnlib.neurons.dialects import NORSE, SINABS, SNNTORCH
 from snnlib.neurons.dynamics import Dynamics, decay_and_leak
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
 from snnlib.neurons.event_sequence import Coefficients, EventSequence, SpikeReset
 from snnlib.neurons.fields import Constant, constant, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.surrogate import ATan, Exponential, Rect, SuperSpike
+from snnlib.neurons.surrogate import Rect
 from snnlib.sequences.input_time import CHOICES
 
 
@@ -117,28 +118,9 @@ class CubaLIF(ByEvent, SpikingNeuron):
             "detach_reset": False,
             "surrogate": Rect(1.0),
         },
-        "snntorch": {
-            "decay_input": False,
-            "compare": ">",
-            "reset": "subtract",
-            "reset_time": "next",
-            "surrogate": ATan(2.0),
-        },
-        "norse": {
-            "tau_m": 10.0,
-            "tau_s": 5.0,
-            "compare": ">",
-            "detach_reset": False,
-            "surrogate": SuperSpike(1.0),
-        },
-        "sinabs": {
-            "decay_current": True,
-            "discretisation": "exponential",
-            "reset": "subtract",
-            "detach_reset": False,
-            "surrogate": Exponential(0.5),
-            "max_spikes": inf,
-        },
+        "snntorch": {**SNNTORCH, "decay_input": False},
+        "norse": {**NORSE, "tau_m": 10.0, "tau_s": 5.0},
+        "sinabs": {**SINABS, "decay_current": True, "discretisation": "exponential"},
     }
 
     @classmethod

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, ClassVar
 
-from torch import Tensor, inf
+from torch import Tensor
 
 from snnlib.neurons.base import Params, State
+from snnlib.neurons.dialects import NORSE, SINABS, SNNTORCH, SPIKINGJELLY
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.fields import fixed
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.lif import as_leaky
-from snnlib.neurons.surrogate import ATan, Exponential, Sigmoid, SuperSpike
 
 
 class IF(SpikingNeuron):
@@ -48,15 +48,10 @@ class IF(SpikingNeuron):
     reset_states: str = fixed("membrane")
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
-        "spikingjelly": {"detach_reset": False, "surrogate": Sigmoid(4.0)},
-        "snntorch": {"compare": ">", "reset": "subtract", "reset_time": "next", "surrogate": ATan(2.0)},
-        "norse": {"compare": ">", "detach_reset": False, "surrogate": SuperSpike(1.0)},
-        "sinabs": {
-            "reset": "subtract",
-            "detach_reset": False,
-            "surrogate": Exponential(0.5),
-            "max_spikes": inf,
-        },
+        "spikingjelly": SPIKINGJELLY,
+        "snntorch": SNNTORCH,
+        "norse": NORSE,
+        "sinabs": SINABS,
     }
 
     @classmethod

@@ -19,10 +19,10 @@ from torch import Tensor
 from snnlib.neurons.at_least import at_least
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.checks import check_tau
+from snnlib.neurons.dialects import NORSE, SPIKINGJELLY
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SimplyReset
-from snnlib.neurons.surrogate import Sigmoid, SuperSpike
 
 # Roots of 0.04 v^2 + 5 v + 140, the parabola of the paper.
 _ROOTS = [(-5 + sign * (5**2 - 4 * 0.04 * 140) ** 0.5) / 0.08 for sign in (-1, 1)]
@@ -84,7 +84,7 @@ class Izhikevich(SimplyReset):
     floor: float | None = fixed(None)
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
-        "spikingjelly": {"detach_reset": False, "surrogate": Sigmoid(4.0)},
+        "spikingjelly": SPIKINGJELLY,
         "norse": {
             "tau_m": 4.0,
             "tau_a": 4.0 / 0.02,
@@ -99,9 +99,7 @@ class Izhikevich(SimplyReset):
             "integration": "euler",
             "threshold": 30.0,
             "reset_value": -65.0,
-            "detach_reset": False,
-            "compare": ">",
-            "surrogate": SuperSpike(1.0),
+            **NORSE,
         },
     }
 

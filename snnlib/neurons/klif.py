@@ -16,10 +16,10 @@ from torch import Tensor
 
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_tau
+from snnlib.neurons.dialects import LEAKY_SPIKINGJELLY
 from snnlib.neurons.dynamics import Dynamics, decay_and_leak
 from snnlib.neurons.fields import Constant, constant, fixed, option
 from snnlib.neurons.firing import SimplyReset
-from snnlib.neurons.surrogate import Sigmoid
 
 
 class KLIF(SimplyReset):
@@ -55,10 +55,7 @@ class KLIF(SimplyReset):
     floor: float | None = fixed(None)
     learnable: Sequence[str] = option(default=("k",))
 
-    dialects: ClassVar[dict[str, dict[str, Any]]] = {
-        # None: at reset_value.
-        "spikingjelly": {"rest": None, "detach_reset": False, "surrogate": Sigmoid(4.0)}
-    }
+    dialects: ClassVar[dict[str, dict[str, Any]]] = {"spikingjelly": LEAKY_SPIKINGJELLY}
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """One time step."""

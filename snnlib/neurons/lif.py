@@ -17,10 +17,10 @@ from torch import Tensor
 
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_tau
+from snnlib.neurons.dialects import LEAKY_SPIKINGJELLY, NORSE, SINABS, SNNTORCH
 from snnlib.neurons.dynamics import Dynamics, decay_and_leak
 from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.surrogate import ATan, Exponential, Sigmoid, SuperSpike
 
 
 def as_leaky(values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
@@ -74,24 +74,11 @@ class LIF(SpikingNeuron):
     reset_states: str = fixed("membrane")
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
-        # None: at reset_value.
-        "spikingjelly": {"rest": None, "detach_reset": False, "surrogate": Sigmoid(4.0)},
-        "snntorch": {
-            "decay_input": False,
-            "compare": ">",
-            "reset": "subtract",
-            "reset_time": "next",
-            "surrogate": ATan(2.0),
-        },
-        "lapicque": {"compare": ">", "reset": "subtract", "reset_time": "next", "surrogate": ATan(2.0)},
-        "norse": {"tau": 10.0, "compare": ">", "detach_reset": False, "surrogate": SuperSpike(1.0)},
-        "sinabs": {
-            "discretisation": "exponential",
-            "reset": "subtract",
-            "detach_reset": False,
-            "surrogate": Exponential(0.5),
-            "max_spikes": torch.inf,
-        },
+        "spikingjelly": LEAKY_SPIKINGJELLY,
+        "snntorch": {**SNNTORCH, "decay_input": False},
+        "lapicque": SNNTORCH,
+        "norse": {**NORSE, "tau": 10.0},
+        "sinabs": {**SINABS, "discretisation": "exponential"},
     }
 
     @classmethod

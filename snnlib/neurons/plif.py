@@ -17,10 +17,10 @@ from torch import Tensor
 
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_tau, is_learned, values_of
+from snnlib.neurons.dialects import LEAKY_SPIKINGJELLY
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.fields import Constant, constant, fixed, option
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.surrogate import Sigmoid
 
 
 def _unbounded(name: str, tau: Any) -> Tensor:
@@ -68,10 +68,7 @@ class PLIF(SpikingNeuron):
     reset_states: str = fixed("membrane")
     learnable: Sequence[str] = option(default=("w",))
 
-    dialects: ClassVar[dict[str, dict[str, Any]]] = {
-        # None: at reset_value.
-        "spikingjelly": {"rest": None, "detach_reset": False, "surrogate": Sigmoid(4.0)}
-    }
+    dialects: ClassVar[dict[str, dict[str, Any]]] = {"spikingjelly": LEAKY_SPIKINGJELLY}
 
     @property
     def tau(self) -> Tensor:

@@ -15,9 +15,9 @@ from torch import Tensor
 from snnlib.neurons.at_least import at_least
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.checks import check_tau, is_learned, values_of
+from snnlib.neurons.dialects import SPIKINGJELLY
 from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.surrogate import Sigmoid
 
 
 def _positive(name: str, value: Any) -> Any:
@@ -72,9 +72,7 @@ class QIF(SpikingNeuron):
     reset_time: str = fixed("same")
     max_spikes: float = fixed(1)
 
-    dialects: ClassVar[dict[str, dict[str, Any]]] = {
-        "spikingjelly": {"detach_reset": False, "surrogate": Sigmoid(4.0)}
-    }
+    dialects: ClassVar[dict[str, dict[str, Any]]] = {"spikingjelly": SPIKINGJELLY}
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Any, dialect: str | None) -> None:

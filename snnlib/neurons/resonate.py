@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from snnlib.neurons.base import Params, State
+from snnlib.neurons.dialects import SPIKINGJELLY
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.surrogate import Sigmoid
 
 
 class Resonate(SpikingNeuron):
@@ -65,9 +65,7 @@ class Resonate(SpikingNeuron):
     max_spikes: float = fixed(1)
     refractory: float = fixed(0)
 
-    dialects: ClassVar[dict[str, dict[str, Any]]] = {
-        "spikingjelly": {"detach_reset": False, "surrogate": Sigmoid(4.0)}
-    }
+    dialects: ClassVar[dict[str, dict[str, Any]]] = {"spikingjelly": SPIKINGJELLY}
 
     def _rotation(self, params: Params) -> tuple[Tensor, Tensor]:
         """Diagonal of the rotation, and what the membrane takes of the other part."""
