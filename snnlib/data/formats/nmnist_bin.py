@@ -155,12 +155,15 @@ def _chunks(file: EventFile, sink: EventSink, header: Header) -> Iterator[Events
     for words in file.words("u1", EVENT_BYTES):
         overflow = words[:, 1] == OVERFLOW_Y
         t = _field_us(words) + added_us
+        # Without overflow words, as most chunks are, no copy is made.
+        kept: Any = slice(None)
         if overflow.any():
+            kept = ~overflow
             overflows = np.cumsum(overflow)
             t += OVERFLOW_US * overflows
             added_us += OVERFLOW_US * int(overflows[-1])
             header.skip("overflow words", int(overflows[-1]))
-        t, events = t[~overflow], words[~overflow]
+        t, events = t[kept], words[kept]
         if len(t) == 0:
             continue
         back = np.diff(t, prepend=before)
