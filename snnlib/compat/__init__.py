@@ -6,14 +6,26 @@ keep the papers' convention that gradients are dL/dt: put `LossReverse` before a
 """
 
 from snnlib.compat import conv_wrapper
-from snnlib.compat.explain import ViTGradCAM
-from snnlib.compat.gradient import AffineLayer, GradientDecoupleLayer, decouple_layer
-from snnlib.compat.pool import PoolFunc, Pooling
-from snnlib.compat.quantize import Round, UpdateRange
-from snnlib.compat.resize import Bicubic, bicubic
-from snnlib.compat.segment import QuickCumsum, VoxelsSumming
+from snnlib.compat.gradients import (
+    AffineLayer,
+    GradientDecoupleLayer,
+    PoolFunc,
+    Pooling,
+    Round,
+    UpdateRange,
+    decouple_layer,
+)
 from snnlib.compat.srm import LossReverse, srmConv, srmConv2d, srmConvFunc, srmLinear, srmNeuronFunc
-from snnlib.compat.superpixel import AveSupPixPool, AveSupPixPoolFunction, SupPixUnpool
+from snnlib.compat.vision import (
+    AveSupPixPool,
+    AveSupPixPoolFunction,
+    Bicubic,
+    QuickCumsum,
+    SupPixUnpool,
+    ViTGradCAM,
+    VoxelsSumming,
+    bicubic,
+)
 from snnlib.nn import Quantizer
 
 __all__ = [

@@ -30,8 +30,6 @@ from snnlib.nn.state_space import *
 from snnlib.nn.stream import *
 from snnlib.nn.supervised import *
 from snnlib.nn.weight_standardization import *
-from snnlib.vision.resize_layer import *
-from snnlib.vision.superpixel_layer import *
-from snnlib.vision.voxel_layer import *
+from snnlib.vision.layers import *
 
 guesses.publish(__name__)

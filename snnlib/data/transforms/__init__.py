@@ -1,8 +1,7 @@
 """Changes of recordings and frames: filters, crops, coarser times, and augmentation anew each time a sample is read."""
 
 from snnlib.data.transforms.batch import BatchAugmentation
-from snnlib.data.transforms.crop_pool import CropPool
-from snnlib.data.transforms.crops import CenterCrop, RandomCrop
+from snnlib.data.transforms.crops import CenterCrop, CropPool, RandomCrop
 from snnlib.data.transforms.events import AugmentEvents
 from snnlib.data.transforms.filters import Denoise, RefractoryFilter, RemoveHotPixels
 from snnlib.data.transforms.frames import AugmentFrames

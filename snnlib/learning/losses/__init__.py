@@ -17,11 +17,9 @@ from snnlib.learning.losses.count import spike_count_loss
 from snnlib.learning.losses.count_plus import spike_count_plus_loss
 from snnlib.learning.losses.cross_entropy import count_cross_entropy, count_cross_entropy_plus
 from snnlib.learning.losses.first_spike import first_spike_loss
-from snnlib.learning.losses.spike_time import spike_time_loss
+from snnlib.learning.losses.sequences import spike_time_loss, target_spike_train, van_rossum_loss
 from snnlib.learning.losses.synaptic_operations import SynapticOperationsLoss
-from snnlib.learning.losses.target_train import target_spike_train
 from snnlib.learning.losses.tet import tet_loss
-from snnlib.learning.losses.van_rossum import van_rossum_loss
 
 __all__ = [
     "SynapticOperationsLoss",
