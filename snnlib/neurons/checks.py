@@ -37,26 +37,30 @@ def check_numbers(name: str, value: Any) -> Any:
     return value
 
 
-def check_threshold(threshold: Any) -> None:
-    """Raise ValueError unless all are above 0 and finite in float32; those that learn are the neuron's own affair."""
-    if is_learned(threshold):
-        return
-    values = values_of("threshold", threshold)
-    if not bool((values > 0).all()):
-        raise ValueError(f"threshold: expected numbers > 0, got {threshold}")
-    if not bool((values <= torch.finfo(torch.float32).max).all()):
+def check_positive(name: str, value: Any) -> Any:
+    """The constant, if all of it is above 0; one that learns is the neuron's own affair."""
+    if not is_learned(value) and not bool((values_of(name, value) > 0).all()):
+        raise ValueError(f"{name}: expected numbers > 0, got {value}")
+    return value
+
+
+def check_threshold(name: str, value: Any) -> Any:
+    """The threshold, if all of it is above 0 and finite in float32; one that learns is the neuron's own affair."""
+    check_positive(name, value)
+    if not is_learned(value) and not bool((values_of(name, value) <= torch.finfo(torch.float32).max).all()):
         raise ValueError(
-            f"threshold: expected finite numbers, got {threshold}; snnlib.neurons.Integrator never fires"
+            f"{name}: expected finite numbers, got {value}; snnlib.neurons.Integrator never fires"
         )
+    return value
 
 
-def check_tau(name: str, tau: Any, least: float = 1.0) -> Any:
+def check_tau(name: str, tau: Any) -> Any:
     """The time constant, if it is a number or tensor of time steps, at least 1."""
     if is_learned(tau):
         # Refused by the neuron, with a better message.
         return tau
-    if not bool((values_of(name, tau) >= least).all()):
-        raise ValueError(f"{name}: expected numbers of time steps >= {least:g}, got {tau}")
+    if not bool((values_of(name, tau) >= 1).all()):
+        raise ValueError(f"{name}: expected numbers of time steps >= 1, got {tau}")
     return tau
 
 

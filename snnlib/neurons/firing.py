@@ -24,11 +24,6 @@ from snnlib.neurons.surrogate import ATan, Rectangle, Surrogate, SurrogateLike, 
 _STORED_WIDTH = "surrogate_width"
 
 
-def _threshold(name: str, value: Any) -> Any:
-    check_threshold(value)
-    return value
-
-
 def surrogate_option(name: str, value: Any) -> SurrogateLike:
     """The surrogate, if it is one: the check of an option."""
     check_surrogate(value)
@@ -81,7 +76,7 @@ class SpikingNeuron(Model):
         learnable, channels, batch_first: as in `Neuron`.
     """
 
-    threshold: Constant = constant(default=1.0, check=_threshold)
+    threshold: Constant = constant(default=1.0, check=check_threshold)
     # The membrane before the first step, of models that have the option; None for `reset_value` or 0.
     start_value: float | None = fixed(None)
     reset: Reset = option(default="zero", check=one_of(*get_args(Reset)))

@@ -14,16 +14,10 @@ from torch import Tensor
 
 from snnlib.neurons.at_least import at_least
 from snnlib.neurons.base import Params, Reset, State
-from snnlib.neurons.checks import check_tau, is_learned, values_of
+from snnlib.neurons.checks import check_positive, check_tau, is_learned, values_of
 from snnlib.neurons.dialects import SPIKINGJELLY
 from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
-
-
-def _positive(name: str, value: Any) -> Any:
-    if not is_learned(value) and not bool((values_of(name, value) > 0).all()):
-        raise ValueError(f"{name}: expected numbers > 0, got {value}")
-    return value
 
 
 class QIF(SpikingNeuron):
@@ -62,7 +56,7 @@ class QIF(SpikingNeuron):
 
     state_names = ("v",)
     tau: Constant = constant(default=2.0, check=check_tau, kw_only=False)
-    curvature: Constant = constant(default=1.0, check=_positive)
+    curvature: Constant = constant(default=1.0, check=check_positive)
     rest: float = option(default=0.0)
     critical: float = option(default=0.8)
     # Without a reset the parabola grows beyond all numbers.

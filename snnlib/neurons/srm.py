@@ -55,11 +55,6 @@ def _clamp(name: str, value: Any) -> float:
     return float(value)
 
 
-def _threshold(name: str, value: Any) -> Any:
-    check_threshold(value)
-    return value
-
-
 def response_std(tau_m: float, tau_s: float) -> float:
     """`sqrt(sum_n eps[n]^2)`: standard deviation of the free potential for white input current of variance 1."""
     e_m, e_s = 1 - 1 / tau_m, 1 - 1 / tau_s
@@ -105,7 +100,7 @@ class SRM(ByEvent, Model):
 
     state_names = SRM_STATES
     gradient = "event"
-    threshold: Constant = constant(default=1.0, check=_threshold)
+    threshold: Constant = constant(default=1.0, check=check_threshold)
     tau_m: float = option(default=5.0, check=check_steps, kw_only=False)
     tau_s: float = option(default=3.0, check=check_steps, kw_only=False)
     tau_grad: float | None = option(default=None, check=_longer_steps, kw_only=False)
