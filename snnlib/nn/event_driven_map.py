@@ -1,4 +1,4 @@
-"""`PerStep` of a linear map whose currents are sums over events: what `fuse_` makes of those that are in no block."""
+"""A `PerStep` whose linear map adds events; `fuse_` puts it in the place of those that no block contains."""
 
 from __future__ import annotations
 

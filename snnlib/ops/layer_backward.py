@@ -86,7 +86,8 @@ def layer_backward(
     needs = Needs(need_weight, need_input, need_state)
     saved = Record(bits, record, starts)
     check(call, neuron)
-    checks.check_finite("input_grad_scale", input_grad_scale)
+    if neuron.is_srm:
+        checks.check_finite("input_grad_scale", input_grad_scale)
     g = call.geometry
     shape = conv_layout.output_shape(x, g, call.pool)
     checks.check_gradient("grad_output", grad_output, shape, "the output's shape", x)
