@@ -1,4 +1,4 @@
-"""Autocast by type of device; tensors on "meta", which torch's own queries refuse, have none."""
+"""The dtype that autocast asks for on a tensor's device; none for "meta", which torch's own queries refuse."""
 
 from __future__ import annotations
 
