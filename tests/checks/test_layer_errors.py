@@ -107,8 +107,9 @@ def test_devices() -> None:
     ids=["rank", "inputs", "frame", "integers", "dtype"],
 )
 def test_linear_input(x: torch.Tensor, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        snnlib.SRMLinear(3, 5)(x)
+    for make in (snnlib.SRMLinear, snnlib.SRMReadout):
+        with pytest.raises(error, match=message):
+            make(3, 5)(x)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 from oracles import gradient_table, kernel_table
-from srm_vectors import NAN, V2, VECTORS, Vector
-from torch import Tensor, nn
+from srm_vectors import NAN, VECTORS, Vector
+from torch import Tensor
 
 import snnlib
 from snnlib import compat
@@ -104,21 +104,6 @@ def test_function_module_and_library_layer_agree(options: dict[str, object], rng
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
-def test_gradient_sums_shrink_by_085_per_layer(rng: torch.Generator) -> None:
-    """Every layer keeps the sum of its spikes' gradients over its input events, times 0.85."""
-    net = nn.Sequential(compat.srmConv(2, 8, 3), compat.srmConv(8, 8, 3), compat.srmConv(8, 8, 3)).double()
-    for layer in net:
-        # With tau_s <= tau_grad the sum is exact.
-        layer.taug = 3.0
-        layer.weight.data.abs_()
-    x = _events(rng, 2, 10, 2, 9, 9).requires_grad_()
-    spikes = net(x)
-    assert spikes.sum() > 0
-    spikes.sum().backward()
-    # The sums are kept where every spike has an event before it, which is always.
-    assert (x.grad.sum() / spikes.sum()).item() == pytest.approx(0.85**3, rel=1e-9)
-
-
 def test_linear_gradient_holds_only_at_events(rng: torch.Generator) -> None:
     layer = compat.srmLinear(20, 6).double()
     x = _events(rng, 3, 10, 20).requires_grad_()
@@ -186,42 +171,26 @@ def test_errors_name_the_argument() -> None:
         compat.srmConv(1, 1, 3, taum=0.5)(x)
 
 
-def test_v2_input_gradients_add_up() -> None:
-    current = _train(V2.current)
-    spikes, delta_ut, delta_u = compat.srmNeuronFunc.forward(current, 5.0, 3.0, 0.6, 1.0)
-    _, grad_t = compat.srmNeuronFunc.backward(_train(V2.gradient), delta_ut, delta_u, spikes, *_tables(8))
-    assert (current * grad_t).sum().item() == pytest.approx(-1)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_module_in_every_dtype(dtype: torch.dtype, rng: torch.Generator) -> None:
-    layer = compat.srmConv(2, 4, 3).to(dtype)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_module_and_function_in_every_dtype(dtype: torch.dtype, rng: torch.Generator) -> None:
+    layer, table = compat.srmConv(2, 4, 3).to(dtype), torch.linspace(1, 0.1, 8)
     layer.weight.data.abs_()
-    x = _events(rng, 2, 8, 2, 6, 6).to(dtype).contiguous().requires_grad_()
-    spikes = layer(x)
-    assert spikes.dtype is dtype
-    assert spikes.sum() > 0
-    spikes.sum().backward()
-    assert x.grad.isfinite().all()
-    assert layer.weight.grad.isfinite().all()
+    constants = 5.0, 3.0, 0.6, 1.0
+    for call in (layer, lambda x: compat.srmConvFunc.apply(x, layer.weight, *constants, table, -table)):
+        layer.zero_grad()
+        x = _events(rng, 2, 8, 2, 6, 6).to(dtype).requires_grad_()
+        spikes = call(x)
+        assert spikes.dtype is dtype and spikes.any()
+        spikes.sum().backward()
+        for gradient in (x.grad, layer.weight.grad):
+            assert gradient.dtype == dtype
+            assert gradient.isfinite().all() and gradient.any()
 
 
 def test_one_input_has_no_variance() -> None:
     with pytest.raises(ValueError, match=r"^in_features: expected an integer >= 2 with weight_norm, got 1"):
         compat.srmLinear(1, 3)
     assert compat.srmLinear(1, 3, weight_norm=False).weight.shape == (3, 1)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_function_in_every_dtype(dtype: torch.dtype, rng: torch.Generator) -> None:
-    x = (torch.rand(2, 6, 1, 5, 5, generator=rng) < 0.5).to(dtype).requires_grad_()
-    weight = torch.rand(2, 1, 3, 3, generator=rng).to(dtype).requires_grad_()
-    table = torch.linspace(1, 0.1, 6)
-    spikes = compat.srmConvFunc.apply(x, weight, 5.0, 3.0, 0.6, 1.0, table, -table)
-    spikes.sum().backward()
-    for gradient in (x.grad, weight.grad):
-        assert gradient.dtype == dtype
-        assert gradient.isfinite().all() and gradient.any()
 
 
 def test_top_level_names_warn_each_once_of_their_sign() -> None:

@@ -24,20 +24,6 @@ def drawn(
     return affine
 
 
-@pytest.mark.parametrize(("shape", "dim"), [((3, 2), 0), ((1, 3, 2), 1), ((1, 1, 3, 1, 2), 2), ((3, 2), -2)])
-def test_vectors(shape: tuple[int, ...], dim: int) -> None:
-    affine = ChannelAffine(3, dim, bias=True)
-    affine.load_state_dict({"weight": torch.tensor([1.0, 2.0, 3.0]), "bias": torch.tensor([0.0, 0.5, -1.0])})
-    x = torch.tensor([1.0, 2, 3, 4, 5, 6]).reshape(shape).requires_grad_()
-    y = affine(x)
-    y.sum().backward()
-    assert y.shape == shape
-    assert y.flatten().tolist() == [1, 2, 6.5, 8.5, 14, 17]
-    assert x.grad.flatten().tolist() == [1, 1, 2, 2, 3, 3]
-    assert affine.weight.grad.tolist() == [3, 7, 11]
-    assert affine.bias.grad.tolist() == [2, 2, 2]
-
-
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(
     ("shape", "dim"),
@@ -110,14 +96,11 @@ def test_layouts_in_memory() -> None:
     assert torch.equal(affine(wide[:, :, ::2]), expected)
 
 
-def test_vmap_and_compile() -> None:
+def test_vmap() -> None:
     affine = drawn(4, dim=0)
     x = torch.randn(3, 4, 5, dtype=torch.float64)
     expected = torch.stack([affine(row) for row in x])
     assert torch.equal(torch.func.vmap(affine)(x), expected)
-    torch._dynamo.reset()
-    compiled = torch.compile(affine, fullgraph=True, backend="aot_eager")
-    assert torch.equal(compiled(x[0]), expected[0])
 
 
 def test_state_survives_copies() -> None:

@@ -36,62 +36,10 @@ def test_binary_windows(path: str) -> None:
     assert gx == [[1, 0, 0.5, 0.5], [0, 0, 0.5, 0.5], [0, 0, 0, 4], [0, 0, 0, 0]]
 
 
-def test_overlapping_windows(path: str) -> None:
-    y, gx = _pool([[1, 1, 0, 1]], [[1, 2, 3]], (1, 2), 1)
-    assert y == [[1, 0.5, 0.5]]
-    assert gx == [[0.5, 2.5, 0, 3]]
-
-
-def test_odd_size_keeps_windows_where_they_are(path: str) -> None:
-    """Nearest upsampling of the gradient would put it next to its window."""
-    _, gx = _pool([[1.0] * 5] * 5, [[1, 2], [3, 4]], 2)
-    assert [row[0] for row in gx] == [0.25, 0.25, 0.75, 0.75, 0]
-    assert sum(map(sum, gx)) == 10
-
-
-def test_stacked_pools(path: str) -> None:
-    x = torch.zeros(1, 1, 1, 4, 4)
-    for y, column in ((0, 0), (0, 1), (0, 2), (2, 2)):
-        x[0, 0, 0, y, column] = 1
-    events = x.clone().requires_grad_()
-    F.spike_avg_pool2d(F.spike_avg_pool2d(events, 2), 2).sum().backward()
-    assert torch.equal(events.grad, 0.25 * x)
-
-
 def test_silent_input(path: str) -> None:
     y, gx = _pool([[0.0] * 4] * 4, [[float("nan")] * 2] * 2, 2)
     assert y == [[0, 0], [0, 0]]
     assert gx == [[0.0] * 4] * 4
-
-
-NINE = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"kernel_size": 2}, [3]),
-        ({"kernel_size": 2, "ceil_mode": True}, [3, 4.5, 7.5, 9]),
-        ({"kernel_size": 2, "stride": 1}, [3, 4, 6, 7]),
-        ({"kernel_size": 3, "stride": 2, "padding": 1}, [12 / 9, 16 / 9, 24 / 9, 28 / 9]),
-        ({"kernel_size": 3, "stride": 2, "padding": 1, "count_include_pad": False}, [3, 4, 6, 7]),
-        ({"kernel_size": 2, "padding": 1, "ceil_mode": True}, [0.25, 1.25, 2.75, 7]),
-        ({"kernel_size": 2, "padding": 1, "ceil_mode": True, "count_include_pad": False}, [1, 2.5, 5.5, 7]),
-        ({"kernel_size": 2, "divisor_override": 1}, [12]),
-    ],
-    ids=str,
-)
-def test_borders_and_divisors(options: dict[str, Any], expected: list[float], path: str) -> None:
-    assert F.spike_avg_pool2d(_frame(NINE), **options).flatten().tolist() == pytest.approx(
-        expected, rel=1e-15
-    )
-
-
-def test_ceil_overhang_is_not_in_the_divisor(path: str) -> None:
-    x = torch.arange(36.0).reshape(1, 1, 1, 6, 6)
-    y = F.spike_avg_pool2d(x, 3, 2, 1, ceil_mode=True)[0, 0, 0]
-    assert y[3, 3].item() == 8.75
-    assert y[0, 3].item() == pytest.approx(16 / 6)
 
 
 OPTIONS = [

@@ -1,5 +1,7 @@
 """The count loss: definition, gradients, checks, and training in the right direction through a spiking layer."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,7 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import snnlib
-from snnlib.learning.decoding import firing_rate, spike_count
+from snnlib.learning import losses
+from snnlib.learning.decoding import firing_rate, first_spike_time, spike_count
 from snnlib.learning.losses import spike_count_loss
 
 COUNTS = torch.tensor([[12.0, 2.0, 5.0], [0.0, 1.0, 20.0]])
@@ -47,14 +50,6 @@ def test_definition_and_gradient(samples: int, classes: int, seed: int, one_side
     assert mean.item() == pytest.approx(loss.item() / max(samples, 1))
 
 
-def test_is_zero_only_at_the_wanted_counts() -> None:
-    wanted = torch.tensor([[2.0, 15.0, 2.0]], requires_grad=True)
-    loss = spike_count_loss(wanted, torch.tensor([1]), desired=15, undesired=2)
-    loss.backward()
-    assert loss.item() == 0
-    assert wanted.grad.eq(0).all()
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_is_squared_in_float32(dtype: torch.dtype) -> None:
     counts = torch.full((1, 2), 512, dtype=dtype, requires_grad=True)
@@ -71,38 +66,48 @@ def test_labels_of_any_integer_dtype(dtype: torch.dtype) -> None:
     assert spike_count_loss(COUNTS, LABELS.to(dtype), desired=15, undesired=2).item() == 12
 
 
-def cross_entropy(sequence: Tensor, target: Tensor) -> Tensor:
-    return F.cross_entropy(spike_count(sequence), target)
+SEQUENCE_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross-entropy": lambda spikes, target: F.cross_entropy(spike_count(spikes), target),
+    "count": lambda spikes, target: spike_count_loss(spike_count(spikes), target, desired=10, undesired=2),
+    "rate": lambda spikes, target: spike_count_loss(
+        firing_rate(spikes), target, desired=0.5, undesired=0.1, reduction="sum"
+    ),
+    "count plus": lambda spikes, target: losses.spike_count_plus_loss(
+        spike_count(spikes), target, desired=6, undesired=1
+    ),
+    "count cross-entropy": lambda spikes, target: losses.count_cross_entropy(spike_count(spikes), target),
+    "count cross-entropy plus": lambda spikes, target: losses.count_cross_entropy_plus(
+        spike_count(spikes), target
+    ),
+    "first spike": lambda spikes, target: losses.first_spike_loss(
+        first_spike_time(spikes), target, scale=0.5
+    ),
+    "spike time": lambda spikes, target: losses.spike_time_loss(spikes, _wanted(target)),
+    "van Rossum": lambda spikes, target: losses.van_rossum_loss(spikes, _wanted(target)),
+}
 
 
-def count_loss(sequence: Tensor, target: Tensor) -> Tensor:
-    return spike_count_loss(spike_count(sequence), target, desired=10, undesired=2)
+def _wanted(target: Tensor) -> Tensor:
+    return losses.target_spike_train(target, 20, 3, desired=8, undesired=1)
 
 
-def rate_loss(sequence: Tensor, target: Tensor) -> Tensor:
-    return spike_count_loss(firing_rate(sequence), target, desired=0.5, undesired=0.1, reduction="sum")
-
-
-@pytest.mark.parametrize("loss", [cross_entropy, count_loss, rate_loss])
-def test_trains_a_spiking_layer_in_the_right_direction(loss: object, rng: torch.Generator) -> None:
+@pytest.mark.parametrize("name", SEQUENCE_LOSSES)
+def test_every_loss_trains_a_spiking_layer(name: str, rng: torch.Generator) -> None:
     x = (torch.rand(20, 6, 12, generator=rng) < 0.3).float()
     target = torch.arange(6) % 3
     weight = (torch.rand(3, 12, generator=rng) * 0.5).requires_grad_()
     optimizer = torch.optim.Adam([weight], lr=0.02)
-    losses = []
-    for _ in range(40):
+    values = []
+    for _ in range(60):
         optimizer.zero_grad()
-        value = loss(snnlib.functional.srm_linear(x, weight), target)
-        value.backward()
-        assert weight.grad.abs().sum() > 0
+        spikes = snnlib.functional.srm_linear(x, weight)
+        loss = SEQUENCE_LOSSES[name](spikes, target)
+        loss.backward()
         optimizer.step()
-        losses.append(value.item())
-    assert losses[-1] < 0.6 * losses[0]
-
-
-def test_compiles_in_one_graph() -> None:
-    compiled = torch.compile(spike_count_loss, backend="aot_eager", fullgraph=True)
-    assert compiled(COUNTS, LABELS, desired=15, undesired=2).item() == 12
+        values.append(loss.item())
+    assert values[-1] < 0.6 * values[0]
+    scores = -first_spike_time(spikes) if name == "first spike" else spikes.sum(0)
+    assert (scores.argmax(1) == target).all()
 
 
 @pytest.mark.parametrize("labels", [[0, 3], [-1, 0]])
@@ -125,19 +130,11 @@ def test_labels_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
 
 def test_other_errors_name_the_argument() -> None:
     wanted = {"desired": 15.0, "undesired": 2.0}
-    with pytest.raises(TypeError, match=r"counts: expected a floating dtype, got torch.int64"):
-        spike_count_loss(COUNTS.long(), LABELS, **wanted)
-    with pytest.raises(ValueError, match=r"counts: expected \[N, classes\], got shape \(20, 2, 3\)"):
-        spike_count_loss(torch.zeros(20, 2, 3), LABELS, **wanted)
-    with pytest.raises(ValueError, match=r"counts: expected counts >= 0, got -20"):
-        spike_count_loss(-COUNTS.clone().requires_grad_(), LABELS, **wanted)
     with pytest.raises(ValueError, match=r"undesired: expected a count >= 0, got -1"):
         spike_count_loss(COUNTS, LABELS, desired=15, undesired=-1)
     for desired in (2.0, 1.0, float("nan")):
         with pytest.raises(ValueError, match=r"desired: expected a count > undesired = 2.0, got"):
             spike_count_loss(COUNTS, LABELS, desired=desired, undesired=2.0)
-    with pytest.raises(ValueError, match=r"reduction: expected one of mean, sum, none, got 'max'"):
-        spike_count_loss(COUNTS, LABELS, **wanted, reduction="max")
     with pytest.raises(ValueError, match=r"target: expected a tensor on cpu, got one on meta"):
         spike_count_loss(COUNTS, LABELS.to("meta"), **wanted)
 

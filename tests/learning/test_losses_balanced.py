@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-import snnlib
 from snnlib.learning.decoding import spike_count
 from snnlib.learning.losses import (
     count_cross_entropy,
@@ -153,27 +152,6 @@ def test_silence_gives_finite_gradients(loss: object) -> None:
         value.backward()
         assert value.isfinite()
         assert counts.grad.isfinite().all()
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_compiles_in_one_graph(loss: object) -> None:
-    counts, target = _problem(3, 4, 2)
-    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(counts, target), loss(counts, target))
-
-
-@pytest.mark.parametrize("loss", LOSSES[1:])
-def test_trains_a_spiking_layer(loss: object, rng: torch.Generator) -> None:
-    x = (torch.rand(20, 6, 12, generator=rng) < 0.3).float()
-    target = torch.arange(6) % 3
-    weight = (torch.rand(3, 12, generator=rng) * 0.5).requires_grad_()
-    optimizer = torch.optim.Adam([weight], lr=0.02)
-    for _ in range(60):
-        optimizer.zero_grad()
-        counts = spike_count(snnlib.functional.srm_linear(x, weight))
-        loss(counts, target).backward()
-        optimizer.step()
-    assert (counts.argmax(1) == target).all()
 
 
 @pytest.mark.parametrize("loss", LOSSES)

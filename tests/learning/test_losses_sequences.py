@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-import snnlib
 from snnlib.learning.decoding import first_spike_time
 from snnlib.learning.losses import (
     first_spike_loss,
@@ -138,36 +137,6 @@ def test_silent_outputs_cost_but_have_no_gradient() -> None:
         assert grad.eq(0).all()
     # The plain gradient of van Rossum's distance is there; a spiking layer does not read it where no spike is.
     assert torch.autograd.grad(van_rossum_loss(sequence, wanted), sequence)[0].ne(0).any()
-
-
-@pytest.mark.parametrize("name", ["first spike", "spike time", "van Rossum"])
-def test_trains_a_spiking_layer(name: str, rng: torch.Generator) -> None:
-    x = (torch.rand(20, 6, 12, generator=rng) < 0.3).float()
-    target = torch.arange(6) % 3
-    weight = (torch.rand(3, 12, generator=rng) * 0.5).requires_grad_()
-    wanted = target_spike_train(target, 20, 3, desired=8, undesired=1)
-    optimizer = torch.optim.Adam([weight], lr=0.02)
-    for _ in range(60):
-        optimizer.zero_grad()
-        spikes = snnlib.functional.srm_linear(x, weight)
-        if name == "first spike":
-            loss, scores = (
-                first_spike_loss(first_spike_time(spikes), target, scale=0.5),
-                -first_spike_time(spikes),
-            )
-        else:
-            distance = spike_time_loss if name == "spike time" else van_rossum_loss
-            loss, scores = distance(spikes, wanted), spikes.sum(0)
-        loss.backward()
-        optimizer.step()
-    assert (scores.argmax(1) == target).all()
-
-
-@pytest.mark.parametrize("loss", [spike_time_loss, van_rossum_loss])
-def test_compiles_in_one_graph(loss: object) -> None:
-    sequence, wanted = _sequences(5)
-    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(sequence, wanted), loss(sequence, wanted))
 
 
 def test_train_errors() -> None:

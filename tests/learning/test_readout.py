@@ -160,17 +160,3 @@ def test_signs_through_a_neuron() -> None:
         assert grad.sum() < 0
     earlier = snnlib.functional.srm_neuron(current - of_time)
     assert first_spike_time(earlier).item() < first_spike_time(spikes).item()
-
-
-@pytest.mark.parametrize("readout", READOUTS)
-def test_compiles_in_one_graph(readout: object, rng: torch.Generator) -> None:
-    compiled = torch.compile(readout, backend="aot_eager", fullgraph=True)
-    train = (torch.rand(6, 2, 3, generator=rng) < 0.3).float()
-    results = []
-    for function in (readout, compiled):
-        leaf = train.clone().requires_grad_()
-        value = function(leaf)
-        value.sum().backward()
-        results.append((value, leaf.grad))
-    assert torch.equal(results[0][0], results[1][0])
-    assert torch.equal(results[0][1], results[1][1])

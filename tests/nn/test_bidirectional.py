@@ -5,6 +5,7 @@ from itertools import chain
 import pytest
 import torch
 from compare import assert_bits, assert_close
+from runs import assert_samples_as_alone
 from torch import nn
 
 import snnlib
@@ -47,20 +48,8 @@ def test_lengths(batch_first: bool) -> None:
     layer = snnlib.Bidirectional(snnlib.SpikingRNN(6, 16, batch_first=batch_first))
     assert layer.batch_first is batch_first
     x, lengths = _spikes(), torch.tensor([12, 5, 1])
-    batch = (x.transpose(0, 1) if batch_first else x).clone().requires_grad_()
-    value, state = layer.run(batch, lengths=lengths)
-    value.square().sum().backward()
-    assert len(state) == 4
-    value, grad = (t.transpose(0, 1) if batch_first else t for t in (value, batch.grad))
-    for sample, steps in enumerate(lengths.tolist()):
-        alone = x[:steps, sample : sample + 1].clone()
-        alone = (alone.transpose(0, 1) if batch_first else alone).requires_grad_()
-        out = layer(alone)
-        out.square().sum().backward()
-        out, expected = (t.transpose(0, 1) if batch_first else t for t in (out, alone.grad))
-        assert_bits(value[:steps, sample : sample + 1], out)
-        assert not value[steps:, sample].any()
-        assert_close(grad[:steps, sample : sample + 1], expected.double(), 1e-5)
+    assert_samples_as_alone(layer, x, lengths)
+    assert len(layer.run(x.transpose(0, 1) if batch_first else x).state) == 4
 
 
 @pytest.mark.parametrize(
@@ -76,20 +65,7 @@ def test_lengths(batch_first: bool) -> None:
 def test_lengths_of_layers_without_recurrence(layer: nn.Module) -> None:
     x, lengths = _spikes(batch=4), torch.tensor([12, 0, 5, 5])
     x[5:, 2] = torch.nan
-    batch = x.clone().requires_grad_()
-    value, state = layer.run(batch, lengths=lengths)
-    assert value.shape[:2] == (12, 4)
-    value.square().sum().backward()
-    assert value.abs().sum() > 0
-    for sample, steps in enumerate(lengths.tolist()):
-        alone = x[:steps, sample : sample + 1].clone().requires_grad_()
-        out, last = layer.run(alone)
-        out.square().sum().backward()
-        assert_bits(value[:steps, sample : sample + 1], out)
-        assert_bits(state[0][:, sample : sample + 1], last[0])
-        assert not value[steps:, sample].any()
-        assert_close(batch.grad[:steps, sample : sample + 1], alone.grad.double(), 1e-5)
-        assert not batch.grad[steps:, sample].any()
+    assert_samples_as_alone(layer, x, lengths)
 
 
 def test_any_layer_and_errors() -> None:

@@ -4,13 +4,11 @@ Those of two systems stand with one of them: square superpixels and larger voxel
 `test_voxel_pool.py`, integer weights in `test_quantize.py`, gradient sums through layers in `test_conservation.py`.
 """
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.data import EVENT_DTYPE, voxel_grid
 
 TAUS = {"tau_m": 5.0, "tau_s": 3.0, "tau_grad": 2.5}
 
@@ -75,10 +73,6 @@ def test_a_silent_input_gives_zeros_everywhere(chain: Chain) -> None:
         assert (cam(x.detach()) == 0).all()
 
 
-def test_no_events_give_an_empty_grid() -> None:
-    assert (voxel_grid(np.empty(0, EVENT_DTYPE), 5, (12, 12)) == 0).all()
-
-
 def test_order_of_samples_changes_nothing_but_order(chain: Chain, rng: torch.Generator) -> None:
     x, order = _trains(rng), torch.tensor([2, 0, 1])
     spikes = chain(x)
@@ -97,16 +91,3 @@ def test_names_of_superpixels_change_nothing_but_order(chain: Chain, rng: torch.
     chain.out.weight.data = moved.flatten(1)
     chain.labels = order[chain.labels]
     assert torch.equal(chain(x), spikes)
-
-
-def test_order_of_events_changes_nothing(rng: torch.Generator) -> None:
-    generator = np.random.default_rng(0)
-    events = np.empty(500, EVENT_DTYPE)
-    for field, high in (("t", 100_000), ("x", 12), ("y", 12), ("p", 2)):
-        events[field] = generator.integers(0, high, 500)
-    grid = voxel_grid(events, 6, (12, 12))
-    assert grid.abs().sum() > 100
-    torch.testing.assert_close(
-        voxel_grid(generator.permutation(events), 6, (12, 12)), grid, rtol=0, atol=1e-6
-    )
-    assert grid.sum().item() == pytest.approx((2.0 * events["p"] - 1).sum(), abs=1e-4)

@@ -3,6 +3,7 @@
 import op_calls
 import pytest
 import torch
+from runs import results_in_chunks
 from torch import Tensor
 
 import snnlib
@@ -89,53 +90,6 @@ def test_recurrent_delays_have_the_gradient_of_finite_differences(per: str) -> N
     assert torch.autograd.gradcheck(run, leaves, fast_mode=True)
 
 
-class _BySteps(neurons.CubaLIF):
-    """Without dynamics that the kernels know."""
-
-    def dynamics(self, params: neurons.base.Params) -> None:
-        return None
-
-
-@pytest.mark.parametrize("per", ["channel", "connection"])
-@pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("given", ["nothing", "state", "state and lengths"])
-@pytest.mark.parametrize("rounded", [False, True])
-def test_recurrent_delays_by_kernels_and_by_steps(
-    per: str, batch_first: bool, given: str, rounded: bool, path: str
-) -> None:
-    generator = torch.Generator().manual_seed(0)
-
-    def random(*shape: int) -> Tensor:
-        return torch.rand(shape, generator=generator).double()
-
-    shape = (3, 23, 19) if batch_first else (23, 3, 19)
-    leaves = [random(*shape), random(19, 19) - 0.4, random(*[19] * (1 + (per == "connection"))) * 4]
-    state = lengths = None
-    if given != "nothing":
-        leaves += [random(2, 3, 19), random(6, 3, 19).round()]
-        state = (leaves[3].requires_grad_(), leaves[4].requires_grad_())
-    if given == "state and lengths":
-        lengths = torch.tensor([23, 0, 9])
-    signal = random(*shape)
-    found = []
-    for model in (neurons.CubaLIF, _BySteps):
-        neuron = model(tau_m=3.0, surrogate=BUMP, learnable="tau_m", batch_first=batch_first).double()
-        current, weight, delay = (leaf.requires_grad_() for leaf in leaves[:3])
-        out = snnlib.functional.spiking_recurrent(
-            current, weight, neuron, state=state, lengths=lengths, delay=delay, max_delay=4, rounded=rounded
-        )
-        loss = (out.value * signal).sum() + sum((part * part).sum() for part in out.state)
-        grads = torch.autograd.grad(loss, [*leaves, *neuron.parameters()])
-        found.append(([out.value, *out.state], grads))
-    (kernels, by_kernels), (steps, by_steps) = found
-    assert 0.02 < float(kernels[0].detach().mean()) < 0.9
-    assert torch.equal(kernels[0], steps[0]) and torch.equal(kernels[2], steps[2])
-    assert torch.allclose(kernels[1], steps[1], rtol=0, atol=1e-12)
-    for got, want in zip(by_kernels, by_steps, strict=True):
-        assert float(want.abs().max()) > 0
-        assert torch.allclose(got, want, rtol=0, atol=1e-10 * max(1.0, float(want.abs().max())))
-
-
 @pytest.mark.parametrize("per", ["channel", "connection"])
 def test_srm_delay_gradient_is_that_of_the_kernel(per: str) -> None:
     """dL/dd = -q min(1/delta_u, clamp) sum of w eps'(time since arrival), by a central difference of eps."""
@@ -189,22 +143,13 @@ def test_chunks_equal_the_whole(kind: str, per: str, neuron: str) -> None:
     torch.manual_seed(0)
     batch_first = per == "connection"
     layer = _positive(_make(kind, per, _neuron(neuron), batch_first).double())
-    x, time_dim = _events(kind, batch_first).requires_grad_(), int(batch_first)
-    whole = layer(x)
-    assert 0 < float(whole.detach().mean()) < 1
-    signal = torch.randn_like(whole)
-    outputs, state = [], None
-    for chunk in x.split([7, 1, 10], time_dim):
-        out, state = layer.run(chunk, state)
-        outputs.append(out)
-    assert torch.equal(torch.cat(outputs, time_dim), whole)
+    x = _events(kind, batch_first)
+    whole, chunks = (results_in_chunks(layer, x, sizes) for sizes in ([18], [7, 1, 10]))
+    assert 0 < float(whole[0].detach().mean()) < 1
+    assert torch.equal(chunks[0], whole[0])
     if neuron == "SRM":
         return
-    wanted = [x, *layer.parameters()]
-    expected = torch.autograd.grad(whole, wanted, signal)
-    for got, want in zip(
-        torch.autograd.grad(torch.cat(outputs, time_dim), wanted, signal), expected, strict=True
-    ):
+    for got, want in zip(chunks[1:], whole[1:], strict=True):
         assert torch.allclose(got, want, rtol=0, atol=1e-12 * max(1.0, float(want.abs().max())))
 
 
@@ -219,25 +164,6 @@ def test_stream_packs_the_steps_that_are_on_their_way(per: str) -> None:
     history = stream.states["module" if "module" in stream.states else ""][-1]
     assert history.dtype == torch.uint8
     assert tuple(history.shape) == (5, 3, 1)
-
-
-def test_checkpoint_time_and_lengths() -> None:
-    torch.manual_seed(0)
-    layer = _positive(_make("linear", "channel", _neuron("surrogate")).double())
-    x = _events("linear").requires_grad_()
-    whole = layer(x)
-    wanted = [x, *layer.parameters()]
-    expected = torch.autograd.grad(whole.square().sum(), wanted)
-    cut = snnlib.checkpoint_time(layer, x, steps=5)
-    assert torch.equal(cut, whole)
-    for got, want in zip(torch.autograd.grad(cut.square().sum(), wanted), expected, strict=True):
-        assert torch.allclose(got, want, atol=1e-12)
-    lengths = torch.tensor([18, 7, 11])
-    out, state = layer.run(x.detach(), lengths=lengths)
-    for n, steps in enumerate(lengths.tolist()):
-        alone, own = layer.run(x.detach()[:steps, n : n + 1])
-        assert torch.equal(out[:steps, n : n + 1], alone)
-        assert all(torch.equal(a[:, n : n + 1], b) for a, b in zip(state, own, strict=True))
 
 
 @pytest.mark.parametrize("inputs", (3, 20))

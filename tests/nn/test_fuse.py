@@ -220,13 +220,6 @@ def test_other_pools_are_left_alone(pool: nn.Module) -> None:
     assert repr(snnlib.fuse_(net)) == text
 
 
-def test_parametrized_layers_are_fused() -> None:
-    net, x = snnlib.nn.standardize_weights_(_net()), _events()
-    expected = net(x)
-    assert repr(snnlib.fuse_(net)).count("blocks") == 2
-    assert_bits(net(x), expected)
-
-
 @pytest.mark.parametrize(
     "options", [{"dilation": 2, "padding": "same"}, {"groups": 2}, {"groups": 4}], ids=str
 )
@@ -256,10 +249,3 @@ def test_unfused_for_a_while() -> None:
         assert_bits(net[0](x), spikes)
         raise RuntimeError("stop")
     assert repr(net) == partly
-
-
-def test_copies_stay_fused() -> None:
-    net, x = snnlib.fuse_(_net()), _events()
-    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
-        assert repr(other) == repr(net)
-        assert_bits(other(x), net(x))

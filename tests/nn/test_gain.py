@@ -83,24 +83,6 @@ def test_streams_and_compiled_layers_use_it(name: str, rng: torch.Generator) -> 
     torch._dynamo.reset()
 
 
-def test_fused_standardised_and_folded_nets_use_it(rng: torch.Generator) -> None:
-    torch.manual_seed(0)
-    net = nn.Sequential(snnlib.SRMConv2d(2, 4, 3), snnlib.SpikeAvgPool2d(2), snnlib.SRMLinear(4 * 4, 3))
-    plain = copy.deepcopy(net)
-    with torch.no_grad():
-        for layer in (0, 2):
-            net[layer].gain.fill_(4.0)
-            plain[layer].weight.mul_(4.0)
-    x = _events(rng)
-    expected = plain(x)
-    assert expected.sum() > 0
-    assert torch.equal(snnlib.fuse_(net)(x), expected)
-    snnlib.nn.standardize_weights_(net)
-    standardised = net(x)
-    assert (standardised != expected).float().mean() < 1e-3
-    assert torch.equal(snnlib.nn.fold_standardization_(net)(x), standardised)
-
-
 @pytest.mark.parametrize("name", LAYERS)
 def test_checkpoints_without_gain_load_and_have_gain_1(name: str) -> None:
     layer, plain = _pair(name)
@@ -165,9 +147,3 @@ def test_unit_gain_keeps_the_parameter_and_follows_every_change() -> None:
     assert torch.equal(layer.effective_weight, 4 * layer.weight)
     layer.reset_parameters()
     assert layer.effective_weight is layer.weight
-
-
-def test_memory_report_does_not_count_the_product(rng: torch.Generator) -> None:
-    layer, plain = _pair("conv")
-    x = _events(rng)
-    assert str(snnlib.memory_report(layer, x)) == str(snnlib.memory_report(plain, x))

@@ -3,9 +3,7 @@
 import copy
 import inspect
 import itertools
-import pickle
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,28 +36,6 @@ def _layers() -> dict[str, tuple[nn.Module, Tensor]]:
 
 
 each_layer = pytest.mark.parametrize("name", list(_layers()))
-
-
-@each_layer
-def test_state_dict_round_trip(name: str, tmp_path: Path) -> None:
-    layer, x = _layers()[name]
-    torch.save(layer.state_dict(), tmp_path / "layer.pt")
-    other, _ = _layers()[name]
-    nn.init.zeros_(other.weight)
-    other.threshold.fill_(100)
-    other.load_state_dict(torch.load(tmp_path / "layer.pt", weights_only=True))
-    assert layer(x).sum() > 0
-    assert_bits(other(x), layer(x))
-
-
-@each_layer
-def test_copies(name: str) -> None:
-    layer, x = _layers()[name]
-    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-        assert_bits(other(x), layer(x))
-        nn.init.zeros_(other.weight)
-        assert layer.weight.any()
-        assert repr(other) == repr(layer)
 
 
 @each_layer
@@ -200,22 +176,6 @@ def test_parametrized_weight_trains(name: str) -> None:
     layer(x).sum().backward()
     expected(x).sum().backward()
     torch.testing.assert_close(layer.parametrizations.weight.original.grad, 3 * expected.weight.grad)
-
-
-def test_input_grad_scale_scales_the_input_only(rng: torch.Generator) -> None:
-    x = (torch.rand(9, 3, 6, generator=rng) < 0.4).float()
-    results = []
-    for scale in (1.0, 0.25):
-        torch.manual_seed(0)
-        layer, leaf = (
-            snnlib.SRMLinear(6, 5, input_grad_scale=scale, threshold=0.5),
-            x.clone().requires_grad_(),
-        )
-        layer(leaf).sum().backward()
-        results.append((leaf.grad, layer.weight.grad))
-    assert results[0][0].any()
-    assert_bits(results[1][0], 0.25 * results[0][0])
-    assert_bits(results[1][1], results[0][1])
 
 
 def test_threshold_is_a_buffer_that_belongs_to_the_layer() -> None:

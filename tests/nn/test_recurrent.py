@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_bits, assert_close
+from runs import assert_samples_as_alone, results_in_chunks
 from soft_neuron import Soft
 from torch import Tensor, nn
 
@@ -49,12 +50,18 @@ RNNS: dict[str, Callable[[], nn.Module]] = {
     "learnable": lambda: snnlib.SpikingRNN(
         6, 16, neuron=neurons.CubaLIF(surrogate=COMPACT, learnable=("tau_m", "tau_s"), channels=16)
     ),
+    "delays": lambda: snnlib.SpikingRNN(6, 16, recurrent_delays=snnlib.Delays(3)),
+    "convolution": lambda: snnlib.SpikingConvRNN2d(
+        6, 4, 3, padding=1, neuron=neurons.AdLIF(surrogate=COMPACT)
+    ),
 }
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["next step", "delays"])
+@pytest.mark.parametrize("late", [None, "channel", "connection"])
 @pytest.mark.parametrize("model", ["IF", "LIF", "KLIF", "CubaLIF", "ALIF", "AdLIF", "BRF", "Izhikevich"])
-def test_kernels_equal_steps(model: str, late: bool, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_equal_steps(
+    model: str, late: str | None, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = torch.Generator().manual_seed(3)
     neuron = neurons.MODELS[model](surrogate=COMPACT).double()
     current = torch.rand(25, 2, 9, generator=generator).double()
@@ -65,7 +72,8 @@ def test_kernels_equal_steps(model: str, late: bool, path: str, monkeypatch: pyt
     leaves = [current.requires_grad_(), weight.requires_grad_()]
     delay: dict[str, Any] = {}
     if late:
-        leaves.append((torch.rand(9, 9, generator=generator).double() * 3).requires_grad_())
+        shape = (9,) if late == "channel" else (9, 9)
+        leaves.append((torch.rand(shape, generator=generator).double() * 3).requires_grad_())
         delay = {"delay": leaves[2], "max_delay": 3}
     signal = torch.rand(25, 2, 9, generator=generator).double()
 
@@ -91,29 +99,19 @@ every_rnn = pytest.mark.parametrize("name", RNNS)
 
 def _rnn(name: str) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
-    return RNNS[name](), (torch.rand(12, 3, 6) < 0.4).float() * 2
+    space = (4, 5) if name == "convolution" else ()
+    return RNNS[name](), (torch.rand(12, 3, 6, *space) < 0.4).float() * 2
 
 
 @every_rnn
 @pytest.mark.parametrize("sizes", [[1] * 6, [1, 5]], ids=str)
 def test_chunks_give_the_whole_sequence(name: str, sizes: list[int], path: str) -> None:
     layer, x = _rnn(name)
-    results = []
-    x = x[:6]
-    for cut in ([6], sizes):
-        events = x.clone().requires_grad_()
-        state, values = None, []
-        for chunk in events.split(cut):
-            value, state = layer.run(chunk, state)
-            values.append(value)
-        out = torch.cat(values)
-        loss = (out * torch.linspace(-1, 2, out.numel()).reshape(out.shape)).sum()
-        layer.zero_grad()
-        (loss + sum(part.sum() for part in state)).backward()
-        results.append((out, *state, events.grad, *(p.grad.clone() for p in layer.parameters())))
+    results = [results_in_chunks(layer, x[:6], cut) for cut in ([6], sizes)]
     assert results[0][0].sum() > 0
     # The reference's products by torch round by the number of rows on some processors, as an own step's may.
-    exact = len(state) + 1 if path == "native" and name != "own step" else 0
+    states = len(results[0]) - 2 - len(list(layer.parameters()))
+    exact = states + 1 if path == "native" and name != "own step" else 0
     for number, (whole, chunks) in enumerate(zip(*results, strict=True)):
         assert whole.abs().max() > 0
         if number < exact:
@@ -128,19 +126,7 @@ def test_a_sample_in_a_batch_is_the_sample_alone(name: str, path: str) -> None:
     layer, x = _rnn(name)
     lengths = torch.tensor([12, 5, 0])
     x[5:, 1] = math.nan
-    events = x.clone().requires_grad_()
-    value, state = layer.run(events, lengths=lengths)
-    value.square().sum().backward()
-    for sample, steps in enumerate(lengths.tolist()):
-        alone = x[:steps, sample : sample + 1].clone().requires_grad_()
-        out, last = layer.run(alone)
-        out.square().sum().backward()
-        assert_close(value[:steps, sample : sample + 1], out.double(), 1e-6)
-        assert not value[steps:, sample].any()
-        for part, expected in zip(state, last, strict=True):
-            assert_close(part[:, sample : sample + 1], expected.double(), 1e-6)
-        assert_close(events.grad[:steps, sample : sample + 1], alone.grad.double(), 1e-5)
-        assert not events.grad[steps:, sample].any()
+    assert_samples_as_alone(layer, x, lengths, 1e-6)
 
 
 @every_rnn

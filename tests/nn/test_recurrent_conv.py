@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_bits
+from runs import assert_samples_as_alone
 from soft_neuron import Soft
 from torch import Tensor, nn
 
@@ -16,11 +17,11 @@ from snnlib.functional import Convolution, spiking_recurrent
 COMPACT = surrogate.Triangle(width=0.5, height=0.4)
 
 
-def _layer(**options: Any) -> tuple[nn.Module, Tensor]:
+def _layer() -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
-    layer = snnlib.SpikingConvRNN2d(2, 4, 3, padding=1, **options)
+    layer = snnlib.SpikingConvRNN2d(2, 4, 3, padding=1)
     x = (torch.rand(8, 3, 2, 6, 5) < 0.3).float()
-    snnlib.prepare_(layer, x.transpose(0, 1) if options.get("batch_first") else x, 0.2)
+    snnlib.prepare_(layer, x, 0.2)
     return layer, x
 
 
@@ -64,39 +65,11 @@ def test_a_kernel_as_large_as_its_frame_is_a_full_matrix() -> None:
         torch.testing.assert_close(ours, theirs)
 
 
-def test_chunks_give_the_whole_sequence_with_its_gradient() -> None:
-    layer, x = _layer(neuron=neurons.AdLIF(surrogate=COMPACT))
-    grads = []
-    for sizes in ([8], [1, 2, 5]):
-        layer.zero_grad()
-        state, values = None, []
-        for part in x.split(sizes):
-            value, state = layer.run(part, state)
-            values.append(value)
-        values = torch.cat(values)
-        assert_bits(values, layer(x))
-        (values * torch.arange(8.0)[:, None, None, None, None]).sum().backward()
-        grads.append([parameter.grad.clone() for parameter in layer.parameters()])
-    assert all(float(gradient.abs().sum()) > 0 for gradient in grads[0])
-    for whole, chunked in zip(*grads, strict=True):
-        torch.testing.assert_close(whole, chunked)
-
-
 def test_a_sample_in_a_batch_is_the_sample_alone() -> None:
-    layer, x = _layer()
-    lengths = torch.tensor([8, 3, 5])
-    value, state = layer.run(x, lengths=lengths)
-    for sample, length in enumerate(lengths.tolist()):
-        alone, after = layer.run(x[:length, sample : sample + 1])
-        assert_bits(value[:length, sample], alone[:, 0])
-        assert not value[length:, sample].any()
-        assert all(torch.equal(part[:, sample], own[:, 0]) for part, own in zip(state, after, strict=True))
+    assert_samples_as_alone(*_layer(), torch.tensor([8, 3, 5]))
 
 
-def test_batch_first_groups_and_more_axes() -> None:
-    layer, x = _layer(batch_first=True)
-    again, _ = _layer()
-    assert_bits(layer(x.transpose(0, 1)).transpose(0, 1), again(x))
+def test_groups_and_more_axes() -> None:
     line = snnlib.SpikingConvRNN1d(4, 6, 5, stride=2, padding=2, groups=2, recurrent_kernel_size=5)
     assert line(torch.rand(5, 2, 4, 9)).shape == (5, 2, 6, 5)
     assert line.recurrent_weight.shape == (6, 3, 5)

@@ -84,20 +84,6 @@ def test_layouts_and_empty_trains(rng: torch.Generator) -> None:
     assert x.grad.tolist() == torch.ones(2, 1, 3).tolist()
 
 
-# torch's compiler calls functions that torch deprecates.
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_compiles(rng: torch.Generator) -> None:
-    compiled = torch.compile(spike_add, fullgraph=True, backend="aot_eager")
-    a, b = (_amplitudes((4, 2, 3), rng).requires_grad_() for _ in range(2))
-    g = torch.randn(4, 2, 3, generator=rng)
-    out = compiled(a, b)
-    assert torch.equal(out, a + b)
-    for grad, plain in zip(
-        torch.autograd.grad(out, [a, b], g), _gradients(a.detach(), b.detach(), g), strict=True
-    ):
-        assert torch.equal(grad, plain)
-
-
 @pytest.mark.parametrize(
     ("a", "b", "error", "message"),
     [

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from runs import results_in_chunks
 from torch import Tensor, nn
 
 import snnlib
@@ -82,19 +83,7 @@ def test_chunks_give_the_whole_sequence(name: str) -> None:
     """Spikes, states and a convolution's dL/dx bit for bit; other gradients to 1e-6 of the largest entry."""
     torch.manual_seed(0)
     layer, x = _layers()[name]
-    results = []
-    for sizes in ([12], [1, 7, 4]):
-        events = x.clone().requires_grad_()
-        state, values = None, []
-        for chunk in events.split(sizes):
-            value, state = layer.run(chunk, state)
-            values.append(value)
-        out = torch.cat(values)
-        weights = torch.linspace(-1, 2, out.numel()).reshape(out.shape)
-        layer.zero_grad()
-        ((out * weights).sum() + state[0].sum()).backward()
-        results.append((out, state[0], events.grad, *(p.grad.clone() for p in layer.parameters())))
-    whole, chunks = results
+    whole, chunks = (results_in_chunks(layer, x, sizes) for sizes in ([12], [1, 7, 4]))
     assert whole[0].sum() > 0
     # The product that gives dL/dx of a fully connected layer is torch's: some processors round by its number of rows.
     exact = 2 if isinstance(layer, snnlib.SpikingLinear) else 3

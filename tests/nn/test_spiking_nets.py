@@ -32,42 +32,10 @@ def test_every_layer_has_a_neuron_of_its_own(net: nn.Sequential) -> None:
     assert net.conv1.neuron.tau == 3
 
 
-def test_fusing_changes_neither_spikes_nor_gradients(net: nn.Sequential, events: torch.Tensor) -> None:
-    keys = list(net.state_dict())
-    results = []
-    for fused in (False, True):
-        if fused:
-            snnlib.fuse_(net)
-            assert "blocks: conv1+pool1, conv2+pool2" in repr(net)
-        net.zero_grad()
-        out = net(events)
-        (out * torch.linspace(-1, 2, out.numel()).reshape(out.shape)).sum().backward()
-        results.append((out.detach(), [p.grad.clone() for p in net.parameters()]))
-    assert 0.05 < results[0][0].mean() < 0.9
-    assert torch.equal(results[0][0], results[1][0])
-    for a, b in zip(results[0][1], results[1][1], strict=True):
-        assert (a - b).abs().max() <= 1e-5 * a.abs().max() and a.abs().max() > 0
-    assert list(snnlib.unfuse_(net).state_dict()) == keys
-
-
 def test_event_time_pooling_of_surrogate_neurons_is_an_error() -> None:
     mixed = nn.Sequential(snnlib.SpikingConv2d(2, 3, 3), snnlib.SpikeAvgPool2d(2))
     with pytest.raises(ValueError, match=r"net: expected AvgPool2d after 0, .* got SpikeAvgPool2d at 1"):
         snnlib.fuse_(mixed)
-
-
-def test_a_stream_gives_the_whole_sequence(net: nn.Sequential, events: torch.Tensor) -> None:
-    before = snnlib.PerStep(nn.Conv2d(2, 2, 3, padding=1), nn.BatchNorm2d(2))
-    nn.init.constant_(before[1].bias, 2.0)
-    net = nn.Sequential(before, neurons.LIF(), *snnlib.fuse_(net)).eval()
-    with torch.no_grad():
-        whole = net(events)
-        stream = snnlib.Stream(net)
-        assert torch.equal(torch.cat([stream(chunk) for chunk in events.split([5, 1, 6])]), whole)
-        assert whole.sum() > 0
-        with pytest.raises(ValueError, match=r"state: expected shape"):
-            stream(events[:2, :2])
-    assert "forward" not in net[1].__dict__
 
 
 @pytest.mark.parametrize(
@@ -91,17 +59,6 @@ def test_pools_over_sequences(kind: str, dims: int, layout: str, rng: torch.Gene
         pool(x[0])
     with pytest.raises(TypeError, match=r"x: expected a torch\.Tensor"):
         pool(x.tolist())
-
-
-def test_prepare_makes_it_ready_to_learn(net: nn.Sequential, events: torch.Tensor) -> None:
-    found = snnlib.prepare_(net, events)
-    assert [layer.name for layer in found.layers] == ["conv1", "conv2", "fc1"]
-    assert abs(found.layers[0].rate - 0.03) < 0.003
-    assert abs(net(events).mean() - 0.5) < 0.05
-    assert not found.without_gradient
-    before = [p.detach().clone() for p in net.parameters()]
-    snnlib.prepare_(net, events, again=True)
-    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
 
 
 def test_silent_surrogate_neurons_learn_and_say_nothing() -> None:

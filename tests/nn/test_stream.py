@@ -100,18 +100,6 @@ def test_flips_through_dense_convolutions() -> None:
     assert flips <= 0.01 * whole.numel()
 
 
-@pytest.mark.parametrize("batch_first", [False, True])
-def test_layer_stream(batch_first: bool, path: str) -> None:
-    layer = _dyadic(snnlib.SRMLinear(9, 5, batch_first=batch_first))
-    train = _events(*((3, STEPS, 9) if batch_first else (STEPS, 3, 9)), rate=0.4)
-    stream = layer.stream()
-    out = torch.cat(
-        [stream(chunk) for chunk in _chunks(train, [0, 3, 3, 11], int(batch_first))], int(batch_first)
-    )
-    assert_bits(out, layer(train))
-    assert out.sum() > 0
-
-
 class _Twice(nn.Module):
     """One layer in two places of a net."""
 

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-import snnlib
 from snnlib import BicubicResize2d
 from snnlib.functional import resize_bicubic
 from snnlib.vision.resize import cubic_kernel
@@ -65,15 +64,6 @@ def test_kernel_vectors(a: float, outer: float, inner: float) -> None:
     # Two output pixels of four: the tap beyond the border falls on the first pixel.
     expected = [outer + inner, inner, outer, 0]
     torch.testing.assert_close(weights(4, 2, a=a)[0], torch.tensor(expected).double(), rtol=0, atol=1e-15)
-
-
-def test_kernel_equals_the_definition() -> None:
-    offsets = torch.linspace(-3, 3, 121, dtype=torch.float64)
-    for a in (-1.0, -0.75, -0.7, -0.5, 0.0):
-        expected = torch.tensor([keys(t, a) for t in offsets.tolist()], dtype=torch.float64)
-        torch.testing.assert_close(cubic_kernel(offsets, a), expected, rtol=0, atol=1e-14)
-        whole = cubic_kernel(torch.arange(-3.0, 4.0, dtype=torch.float64), a)
-        assert whole.tolist() == [0, 0, 0, 1, 0, 0, 0]
 
 
 def test_weight_vectors() -> None:
@@ -140,14 +130,6 @@ def test_equals_opencv(size: tuple[int, int]) -> None:
 # --- vectors and properties of frames ---
 
 
-def test_four_by_four_vector() -> None:
-    x = torch.arange(16.0).reshape(4, 4).requires_grad_()
-    y = resize_bicubic(x, 2)
-    y.sum().backward()
-    assert y.tolist() == [[2.03125, 4.21875], [10.78125, 12.96875]]
-    assert x.grad.eq(0.25).all()
-
-
 @pytest.mark.parametrize("a", [-1.0, -0.75, -0.7, -0.5, 0.3])
 @pytest.mark.parametrize("target", [{"size": 4}, {"scale_factor": 0.25}], ids=str)
 def test_corner_alignment_at_whole_ratios_takes_every_pixel_of_the_lattice(
@@ -171,36 +153,13 @@ def test_sizes_and_gradients_that_broke_the_published_code(height: int, scale: f
     )
 
 
-def test_isolated_event_survives_antialiased_shrinking() -> None:
-    x = torch.zeros(8, 8)
-    x[3, 3] = 1
-    kept = resize_bicubic(x, 2, a=-0.5, antialias=True).flatten()
-    torch.testing.assert_close(kept, torch.tensor([0.0378, 0.0202, 0.0202, 0.0108]), rtol=0, atol=5e-5)
-    # Sums are not kept: every output pixel stands for 16.
-    assert 16 * kept.sum().item() == pytest.approx(1.426, abs=5e-4)
-    thinned = resize_bicubic(x, 2).flatten()
-    torch.testing.assert_close(thinned, torch.tensor([0.0088, 0, 0, 0]), rtol=0, atol=5e-5)
-    assert resize_bicubic(x, 2, align="corner").count_nonzero() == 0
-
-
-def test_negative_lobes_overshoot_edges() -> None:
-    step = (torch.arange(16) >= 8).double().expand(16, 16)
-    y = resize_bicubic(step, 4, a=-0.5, antialias=True)
-    assert y.min().item() == pytest.approx(-0.0138, abs=5e-5)
-    assert y.max().item() == pytest.approx(1.0138, abs=5e-5)
-
-
 @pytest.mark.parametrize("align", ALIGNS)
 @pytest.mark.parametrize("antialias", [False, True])
-def test_constants_identity_and_linearity(antialias: bool, align: str) -> None:
+def test_identity_and_symmetries(antialias: bool, align: str) -> None:
     def resized(x: Tensor) -> Tensor:
         return resize_bicubic(x, (7, 20), antialias=antialias, align=align)
 
-    x, other = random(2, 13, 10).unbind()
-    torch.testing.assert_close(
-        resized(torch.full((13, 10), 3.0, dtype=torch.float64)), torch.full((7, 20), 3.0, dtype=torch.float64)
-    )
-    torch.testing.assert_close(resized(2 * x - 3 * other), 2 * resized(x) - 3 * resized(other))
+    x = random(13, 10)
     assert torch.equal(resize_bicubic(x, (13, 10), antialias=antialias, align=align), x)
     torch.testing.assert_close(resize_bicubic(x.T, (20, 7), antialias=antialias, align=align), resized(x).T)
     if align == "half_pixel":
@@ -317,12 +276,6 @@ def test_module_is_the_function() -> None:
     halved = BicubicResize2d(scale_factor=0.5)
     assert torch.equal(halved(x), resize_bicubic(x, scale_factor=0.5))
     assert repr(halved) == "BicubicResize2d(scale_factor=0.5, a=-0.75, antialias=False, align='half_pixel')"
-
-
-def test_in_front_of_a_spiking_layer() -> None:
-    net = torch.nn.Sequential(BicubicResize2d(8, antialias=True), snnlib.SRMConv2d(2, 3, 3))
-    x = (random(4, 1, 2, 34, 34, dtype=torch.float32) > 1).float()
-    assert net(x).shape == (4, 1, 3, 6, 6)
 
 
 @pytest.mark.parametrize(

@@ -176,14 +176,6 @@ def test_gradient_of_dense_sums(rng: torch.Generator) -> None:
     torch.testing.assert_close(second, (g * segment.segment_sum_dense(v, ids, 4))[ids])
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_dense_sums_compile(rng: torch.Generator) -> None:
-    torch._dynamo.reset()
-    x, ids = torch.randn(50, 3, generator=rng), torch.randint(0, 6, (50,), generator=rng)
-    compiled = torch.compile(segment.segment_sum_dense, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(x, ids, 6), segment.segment_sum_dense(x, ids, 6))
-
-
 X, IDS = torch.zeros(3, 2), torch.tensor([0, 1, 2])
 
 

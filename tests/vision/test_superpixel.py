@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as torch_f
-from compare import assert_bits, assert_close
+from compare import assert_close
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -48,19 +48,6 @@ def test_unpool_and_its_gradient() -> None:
     assert image.tolist() == [[[[5, 7], [7, 7]]]]
     image.sum().backward()
     assert pooled.grad.tolist() == [[[1, 3, 0]]]
-
-
-def test_one_superpixel_is_the_global_mean(rng: torch.Generator) -> None:
-    image, _ = _random(rng, (3,), 2, 1)
-    means = F.superpixel_avg_pool2d(image, torch.zeros(3, 6, 7, dtype=torch.int64))
-    torch.testing.assert_close(means, image.mean((-1, -2)).unsqueeze(-1))
-
-
-def test_every_pixel_its_own_superpixel_is_the_identity(rng: torch.Generator) -> None:
-    image, _ = _random(rng, (3,), 2, 1)
-    labels = torch.stack([torch.randperm(42, generator=rng).reshape(6, 7) for _ in range(3)])
-    means = F.superpixel_avg_pool2d(image, labels)
-    assert torch.equal(means.gather(2, labels.flatten(1).unsqueeze(1).expand(3, 2, 42)), image.flatten(2))
 
 
 @pytest.mark.parametrize("channels", [1, 3, 9])
@@ -152,14 +139,6 @@ def test_square_superpixels_are_average_pooling(k: int, rng: torch.Generator) ->
     torch.testing.assert_close(gradient, other)
 
 
-def test_permutations_change_nothing_but_order(rng: torch.Generator) -> None:
-    image, labels = _random(rng, (4,), 3, 6)
-    means = F.superpixel_avg_pool2d(image, labels, 6)
-    names, batch = torch.randperm(6, generator=rng), torch.randperm(4, generator=rng)
-    assert_bits(F.superpixel_avg_pool2d(image, names[labels], 6)[..., names], means)
-    assert_bits(F.superpixel_avg_pool2d(image[batch], labels[batch], 6), means[batch])
-
-
 def test_silent_images_and_empty_batches() -> None:
     labels = torch.zeros(2, 4, 4, dtype=torch.int64)
     image = torch.zeros(5, 2, 3, 4, 4, requires_grad=True)
@@ -232,23 +211,6 @@ def test_sum_of_gradients_is_kept_and_the_image_is_not(rng: torch.Generator) -> 
     means.backward(g)
     kept = g.double() * (snnlib.vision.superpixel.superpixel_counts(labels, 5) > 0).unsqueeze(1)
     assert float(leaf.grad.double().sum()) == pytest.approx(float(kept.sum()), abs=1e-5)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_compiles_to_one_graph(rng: torch.Generator) -> None:
-    torch._dynamo.reset()
-    image, labels = _random(rng, (2,), 9, 4, torch.float32)
-    pool = snnlib.SuperpixelAvgPool2d(5, ignore_index=3)
-
-    def both(x: Tensor) -> Tensor:
-        return F.superpixel_unpool(pool(x, labels), labels, ignore_index=3)
-
-    compiled = torch.compile(both, fullgraph=True, backend="aot_eager")
-    leaf, other = image.clone().requires_grad_(), image.clone().requires_grad_()
-    torch.testing.assert_close(compiled(leaf), both(other))
-    compiled(leaf).square().sum().backward()
-    both(other).square().sum().backward()
-    torch.testing.assert_close(leaf.grad, other.grad)
 
 
 def test_layer_is_the_function(rng: torch.Generator) -> None:

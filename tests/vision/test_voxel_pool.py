@@ -8,8 +8,6 @@ import pytest
 import torch
 import torch.nn.functional as torch_f
 from compare import assert_close
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 import snnlib
@@ -122,21 +120,6 @@ def test_events_have_integer_coordinates(rng: torch.Generator) -> None:
     assert torch.equal(grid, expected)
 
 
-@given(seed=st.integers(0, 1000))
-def test_sum_of_kept_points_is_kept_in_any_order(seed: int) -> None:
-    rng = torch.Generator().manual_seed(seed)
-    features, points, batch = _scene(rng, 60, 9)
-    features = features.round()
-    grid = F.voxel_pool(features, points, BOUNDS, batch, 3)
-    low, high = (torch.tensor([bound[end] for bound in BOUNDS]) for end in (0, 1))
-    kept = ((points >= low) & (points < high)).all(1)
-    assert torch.equal(grid.sum((0, 2, 3, 4)), features[kept].sum(0))
-    order = torch.randperm(60, generator=rng)
-    assert torch.equal(F.voxel_pool(features[order], points[order], BOUNDS, batch[order], 3), grid)
-    items = torch.randperm(3, generator=rng)
-    assert torch.equal(F.voxel_pool(features, points, BOUNDS, items[batch], 3)[items], grid)
-
-
 @pytest.mark.parametrize("k", [2, 4])
 def test_larger_cells_are_average_pooled_ones(k: int, rng: torch.Generator) -> None:
     features = torch.rand(500, 3, generator=rng)
@@ -212,15 +195,6 @@ def test_gradcheck(reduce: Any, rng: torch.Generator) -> None:
     assert torch.autograd.gradcheck(
         lambda x: F.voxel_pool(x, points, BOUNDS, batch, 3, reduce=reduce).square(), features
     )
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_compiles_to_one_graph(rng: torch.Generator) -> None:
-    torch._dynamo.reset()
-    features, points, batch = _scene(rng, 50, 9)
-    compiled = torch.compile(snnlib.VoxelPool(BOUNDS, "mean"), fullgraph=True, backend="aot_eager")
-    expected = F.voxel_pool(features, points, BOUNDS, batch, 3, reduce="mean")
-    torch.testing.assert_close(compiled(features, points, batch, 3), expected)
 
 
 def test_layer_says_what_it_does() -> None:
