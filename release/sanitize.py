@@ -46,22 +46,21 @@ def output(*command: str) -> str:
 
 def module(folder: Path, sanitizers: str) -> Path:
     """The compiled module with these sanitizers."""
-    python = sys.executable
-    # Its cmake and ninja; ninja shares out the cores by itself.
-    path = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "MAKEFLAGS": ""}
-    pybind11 = output(python, "-m", "pybind11", "--cmakedir")
-    definitions = {
-        "SNNLIB_CUDA": "OFF",
-        "SNNLIB_SANITIZE": sanitizers,
-        "Python_EXECUTABLE": python,
-        "PYTHON_EXECUTABLE": python,
-        "pybind11_DIR": pybind11,
-    }
-    options = [f"-D{name}={value}" for name, value in definitions.items()]
-    subprocess.run(["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *options], check=True, env=environment)
-    subprocess.run(["cmake", "--build", folder, "--target", "_C"], check=True, env=environment)
-    return next(folder.glob("_C.*"))
+    definitions = {"SNNLIB_CUDA": "OFF", "SNNLIB_SANITIZE": sanitizers}
+    options = [f"-Ccmake.define.{name}={value}" for name, value in definitions.items()]
+    into = [
+        "--no-deps",
+        "--no-build-isolation",
+        "--upgrade",
+        "--target",
+        folder,
+        f"-Cbuild-dir={folder}/build",
+    ]
+    # Of a make that shares out the cores itself.
+    environment = {**os.environ, "MAKEFLAGS": ""}
+    command = [sys.executable, "-m", "pip", "install", "--quiet", *into, *options, ROOT]
+    subprocess.run(command, check=True, env=environment)
+    return next(folder.glob("snnlib/_C.*"))
 
 
 def runtime(*libraries: str) -> str:
