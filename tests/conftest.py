@@ -24,7 +24,7 @@ if "SNNLIB_TEST_MODULE" in os.environ:
     _spec.loader.exec_module(sys.modules["snnlib._C"])
 
 import snnlib
-from snnlib.backends import cpu_memory
+from snnlib.backends import cpu_memory, native
 
 # `make sanitize-threads` runs kernels on several threads, but torch's own loops, which it cannot follow, on one.
 if "SNNLIB_TEST_THREADS" in os.environ:
@@ -79,6 +79,18 @@ def path(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def rng() -> torch.Generator:
     return torch.Generator().manual_seed(20240229)
+
+
+@pytest.fixture
+def isas() -> Iterator[list[str]]:
+    """Instruction sets of this processor; the one in use and the number of threads are put back after the test."""
+    module, threads = native._module, torch.get_num_threads()
+    if module is None:
+        pytest.skip("needs the compiled module")
+    isa = module.isa()
+    yield module.available_isas()
+    module.select_isa(isa)
+    torch.set_num_threads(threads)
 
 
 def _poisoned(allocate: Callable[..., Tensor]) -> Callable[..., Tensor]:

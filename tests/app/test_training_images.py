@@ -19,6 +19,7 @@ from snnlib.app.training.data_module import EventData
 from snnlib.app.training.run import _calibrate
 from snnlib.data import ImageFolder
 
+MNIST = {"data": "mnist", "root": "x"}
 SMALL = ("--epochs", 6, "--batch-size", 10, "--threads", 1, "--lr", "2e-2", "--warmup-epochs", 0)
 
 
@@ -188,17 +189,11 @@ def test_settings_that_do_not_fit(mnist, pictures):
             {"data": "digits", "encoding": "rows"},
             "encoding: expected current for digits, which has no images, got 'rows'",
         ),
-        (
-            {"data": "mnist", "root": "x", "size": "9x9"},
-            "size: expected none for mnist, which has no image files, got '9x9'",
-        ),
+        ({**MNIST, "size": "9x9"}, "size: expected none for mnist, which has no image files, got '9x9'"),
         ({"data": "images", "root": "x", "size": "9"}, "size: expected WIDTHxHEIGHT in pixels, got '9'"),
-        ({"data": "mnist", "root": "x", "pool": 2}, "pool: expected 1 for mnist, which has no sensor, got 2"),
-        (
-            {"data": "mnist", "root": "x", "encoding": "rate", "mean": 0.1},
-            "encoding: expected mean 0 and std 1 beside rate",
-        ),
-        ({"data": "mnist", "root": "x", "std": 0}, "std: expected a number > 0, got 0"),
+        ({**MNIST, "pool": 2}, "pool: expected 1 for mnist, which has no sensor, got 2"),
+        ({**MNIST, "encoding": "rate", "mean": 0.1}, "encoding: expected mean 0 and std 1 beside rate"),
+        ({**MNIST, "std": 0}, "std: expected a number > 0, got 0"),
         ({"net": "8S-10"}, "neuron: expected one of lru, spiking-lru for the blocks of '8S-10', got 'srm'"),
         (
             {"net": "8S-20-10", "neuron": "lru"},

@@ -192,29 +192,17 @@ def test_settings_that_do_not_fit(changes, field, message):
 
 
 def test_nets_that_do_not_fit(shd, capsys, tmp_path):
-    common = [
-        "train",
-        "--root",
-        shd,
-        "--data",
-        "shd",
-        "--shift",
-        0,
-        "--rotate",
-        0,
-        "--warp",
-        0,
-        "--out",
-        tmp_path / "run",
-    ]
+    still = ["--shift", 0, "--rotate", 0, "--warp", 0]
+    common = ["train", "--root", shd, "--data", "shd", *still, "--out", tmp_path / "run"]
+    recurrent = ["--net", "16R-20"]
     for options, message in (
-        (["--net", "16R-20"], "--net: expected a neuron with a surrogate gradient for '16R'"),
+        (recurrent, "--net: expected a neuron with a surrogate gradient for '16R'"),
         (
             ["--net", "16R-20", "--neuron", "alif"],
             "--neuron: expected lif, cubalif, adlif or brf for recurrent layers",
         ),
         (
-            ["--net", "16R-20", "--neuron", "lif", "--surrogate", "atan"],
+            [*recurrent, "--neuron", "lif", "--surrogate", "atan"],
             "--surrogate: expected triangle or rectangle",
         ),
         (["--net", "16R-10", "--neuron", "lif"], "--net: expected 20 output neurons"),

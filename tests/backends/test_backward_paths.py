@@ -1,12 +1,11 @@
 """All algorithms of the event-driven backward pass give the gradients of the reference; the choice follows the data."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import op_calls
 import pytest
 import torch
-from compare import assert_bits
+from compare import assert_bits, assert_same_bits
 from op_samples import SRM_CONVS, Sample, srm_conv_backward_sample
 from torch import Tensor
 
@@ -84,18 +83,8 @@ def test_half_precision_is_float32_rounded_once(
     wide = [x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in arguments]
     wide[3] = sample.arguments(torch.float32)[3]
     # That of the state is none.
-    for gradient, answer in zip(_run(arguments)[:2], _run(tuple(wide))[:2], strict=True):
-        assert_bits(gradient, answer.to(dtype))
-
-
-@pytest.fixture
-def restored() -> Iterator[list[str]]:
-    module, threads = snnlib.backends.native._module, torch.get_num_threads()
-    assert module is not None
-    isa = module.isa()
-    yield module.available_isas()
-    module.select_isa(isa)
-    torch.set_num_threads(threads)
+    answers = [answer.to(dtype) for answer in _run(tuple(wide))[:2]]
+    assert_same_bits(_run(arguments)[:2], answers)
 
 
 @pytest.mark.parametrize("chosen", EVENTS, ids=str, indirect=True)
@@ -103,16 +92,15 @@ def restored() -> Iterator[list[str]]:
     "name", ["scatter", "gather, whole vectors", "gather, many channels", "fully connected"]
 )
 def test_same_bits_on_any_instruction_set_with_any_threads(
-    name: str, chosen: BackwardAlgorithms, restored: list[str]
+    name: str, chosen: BackwardAlgorithms, isas: list[str]
 ) -> None:
     arguments = srm_conv_backward_sample(name).arguments(torch.float32)
     expected = _run(arguments)
-    for isa in restored:
+    for isa in isas:
         snnlib.backends.native._module.select_isa(isa)
         for threads in (1, 3, 16):
             torch.set_num_threads(threads)
-            for gradient, answer in zip(_run(arguments), expected, strict=True):
-                assert_bits(gradient, answer, f"{isa}, {threads} threads, {chosen}")
+            assert_same_bits(_run(arguments), expected, f"{isa}, {threads} threads, {chosen}")
 
 
 def _chosen(density: float, rate: float, channels: int = 32, **others: int) -> BackwardAlgorithms:
@@ -139,7 +127,7 @@ def test_density_counts_where_most_windows_are() -> None:
     assert algorithm_backward._inner(x, g).mean() == 1
 
 
-def test_few_samples_keep_many_threads_busy(restored: list[str]) -> None:
+def test_few_samples_keep_many_threads_busy(isas: list[str]) -> None:
     """More threads than samples, with bands of one image: gradients keep their bits."""
     torch.manual_seed(1)
     layer = snnlib.SRMConv2d(3, 16, 3, padding=1)
@@ -177,7 +165,7 @@ def test_saved_state_is_a_bit_per_step_and_two_numbers_per_spike() -> None:
     assert 8 * rate < state / out.numel() <= 0.2 + 8 * rate
 
 
-def test_large_input_gradient_past_the_caches(restored: list[str]) -> None:
+def test_large_input_gradient_past_the_caches(isas: list[str]) -> None:
     """From 32 MB on it is streamed: the same bits as sample by sample, which is not."""
     torch.manual_seed(2)
     layer = snnlib.SRMConv2d(16, 2, 1, threshold=0.5)
@@ -188,7 +176,7 @@ def test_large_input_gradient_past_the_caches(restored: list[str]) -> None:
         x = x.detach().requires_grad_()
         return torch.autograd.grad(layer(x).sum(), x)[0]
 
-    for isa in restored:
+    for isa in isas:
         snnlib.backends.native._module.select_isa(isa)
         whole, parts = gradient(x), torch.cat([gradient(x[:, :1]), gradient(x[:, 1:])], 1)
         assert parts.abs().sum() > 0

@@ -141,6 +141,5 @@ def test_chunks_in_blocks_give_the_bits_of_chunks_without(
         out.square().sum().backward()
         found.append([out.detach().clone(), given.grad, *(weight.grad for weight in net.parameters())])
         del out
-    for apart, pooled in zip(*found, strict=True):
-        assert torch.equal(apart, pooled)
+    assert all(map(torch.equal, *found))
     assert found[0][0].any() and found[0][1].any()

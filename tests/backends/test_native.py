@@ -42,24 +42,26 @@ def test_use_path_restores_what_was_before() -> None:
         assert native.explain_path() == ("reference", "asked for by SNNLIB_PATH or use_path")
 
 
-def test_use_path_refuses_other_names() -> None:
-    with (
-        pytest.raises(ValueError, match="path: expected one of auto, native, reference, got 'fast'"),
-        snnlib.use_path("fast"),  # type: ignore[arg-type]
-    ):
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (snnlib.use_path, "path: expected one of auto, native, reference, got 'fast'"),
+        (snnlib.use_convolution, "choice: expected one of auto, events, dense, got 'fast'"),
+    ],
+)
+def test_blocks_refuse_other_names(use: Callable[[str], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message), use("fast"):
         pass
 
 
 def test_native_path_says_why_it_cannot_run() -> None:
-    with (
-        snnlib.use_path("native"),
-        pytest.raises(RuntimeError, match=r"'native' .* no native kernels for device meta"),
+    for name, tensor, message in (
+        ("srm_forward", torch.zeros(1, device="meta"), r"'native' .* no native kernels for device meta"),
+        ("srm_forward", torch.zeros(1, dtype=torch.int32), r"no native kernels for torch\.int32"),
+        ("warp_drive", torch.zeros(1), r"no warp_drive kernel for device cpu"),
     ):
-        native.kernel("srm_forward", torch.zeros(1, device="meta"))
-    with snnlib.use_path("native"), pytest.raises(RuntimeError, match=r"no native kernels for torch\.int32"):
-        native.kernel("srm_forward", torch.zeros(1, dtype=torch.int32))
-    with snnlib.use_path("native"), pytest.raises(RuntimeError, match=r"no warp_drive kernel for device cpu"):
-        native.kernel("warp_drive", torch.zeros(1))
+        with snnlib.use_path("native"), pytest.raises(RuntimeError, match=message):
+            native.kernel(name, tensor)
     with snnlib.use_path("auto"):
         assert native.kernel("srm_forward", torch.zeros(1, device="meta")) is None
 
@@ -137,22 +139,19 @@ def test_unknown_instruction_set_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("name", "message"),
     [
-        (
-            "SNNLIB_PATH",
-            "cuda",
-            "variable SNNLIB_PATH: expected one of auto, native, reference, got 'cuda'",
-        ),
-        ("SNNLIB_ISA", "mmx", "environment variable SNNLIB_ISA: instruction set: expected one of portable"),
+        ("SNNLIB_PATH", "expected one of auto, native, reference, got 'odd'"),
+        ("SNNLIB_ISA", "instruction set: expected one of portable"),
+        ("SNNLIB_CONVOLUTION", "expected one of auto, events, dense, got 'odd'"),
     ],
 )
-def test_wrong_environment(name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_environment(name: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "SNNLIB_ISA" and native._module is None:
         pytest.skip("the compiled module is not available")
-    monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match=message):
-        executed_again(native)
+    monkeypatch.setenv(name, "odd")
+    with pytest.raises(ValueError, match=f"environment variable {name}: {message}"):
+        executed_again(algorithm if name == "SNNLIB_CONVOLUTION" else native)
 
 
 def test_empty_variables_count_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,12 +201,15 @@ def test_without_the_compiled_module() -> None:
     ]
 
 
+def _elf(option: str) -> list[str]:
+    command = [READELF, "-W", option, native._module.__file__]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
 @on_linux_with_module
 def test_module_links_neither_torch_nor_cuda() -> None:
     """What it needs is in every Linux: the same file loads beside any torch and without a driver."""
-    file = str(native._module.__file__)
-    dynamic = subprocess.run([READELF, "-d", file], capture_output=True, text=True, check=True).stdout
-    needed = [line.split("[")[1].split("]")[0] for line in dynamic.splitlines() if "(NEEDED)" in line]
+    needed = [line.split("[")[1].split("]")[0] for line in _elf("-d") if "(NEEDED)" in line]
     assert needed
     allowed = ("libc.", "libm.", "libstdc++.", "libgcc_s.", "libgomp.", "libpthread.", "ld-linux")
     assert [name for name in needed if not name.startswith(allowed)] == []
@@ -215,11 +217,7 @@ def test_module_links_neither_torch_nor_cuda() -> None:
 
 @on_linux_with_module
 def test_module_has_no_symbol_of_torch() -> None:
-    file = str(native._module.__file__)
-    table = subprocess.run(
-        [READELF, "-W", "--dyn-syms", file], capture_output=True, text=True, check=True
-    ).stdout
-    undefined = [line.split()[-1] for line in table.splitlines() if " UND " in line]
+    undefined = [line.split()[-1] for line in _elf("--dyn-syms") if " UND " in line]
     assert any(name.startswith("Py") for name in undefined)
     foreign = ("torch", "c10", "at6Tensor", "cuda", "cudnn", "cu", "_ZN2at", "_ZN3c10")
     assert [
@@ -274,17 +272,22 @@ def test_warning_of_the_reference_path_points_at_the_caller(monkeypatch: pytest.
         assert [warning.filename for warning in caught] == [__file__]
 
 
+def _on_gpu(number: int, kernels: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What stands for a tensor on the GPU of this number, which has these kernels."""
+    monkeypatch.setitem(native._kernels, "cuda", kernels)  # type: ignore[arg-type]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: number)
+    monkeypatch.setattr(native, "_usable_gpus", set())
+    return types.SimpleNamespace(device=torch.device("cuda", number), dtype=torch.float32)
+
+
 def test_gpu_that_the_kernels_cannot_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver too old or a GPU without machine code: the reference path, one warning, and the truth when asked."""
     problem = "CUDA driver version is insufficient for CUDA runtime version"
     cuda = types.SimpleNamespace(problem=lambda: problem, srm_forward=None, use_device=lambda index: None)
-    monkeypatch.setitem(native._kernels, "cuda", cuda)  # type: ignore[arg-type]
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    tensor = _on_gpu(0, cuda, monkeypatch)
     monkeypatch.setattr(native, "_warned", False)
-    monkeypatch.setattr(native, "_usable_gpus", set())
-    tensor: Any = types.SimpleNamespace(device=torch.device("cuda", 0), dtype=torch.float32)
     with pytest.warns(RuntimeWarning, match=f"reference path: .*{problem}") as caught:
         assert native.kernel("srm_forward", tensor) is None
         assert native.kernel("srm_forward", tensor) is None
@@ -321,19 +324,9 @@ def test_a_kernel_runs_on_the_device_of_its_tensor(monkeypatch: pytest.MonkeyPat
     cuda = types.SimpleNamespace(
         problem=lambda: "", use_device=calls.append, srm_forward=lambda **arguments: calls.append(arguments)
     )
-    monkeypatch.setitem(native._kernels, "cuda", cuda)  # type: ignore[arg-type]
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    tensor = _on_gpu(1, cuda, monkeypatch)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: types.SimpleNamespace(cuda_stream=7))
-    monkeypatch.setattr(native, "_usable_gpus", set())
-    tensor: Any = types.SimpleNamespace(device=torch.device("cuda", 1), dtype=torch.float32)
     kernel = native.kernel("srm_forward", tensor)
     assert kernel is not None
     kernel(current="current")
     assert calls == [1, 1, {"current": "current", "executor": 7}]
-
-
-def test_public_names_are_listed_once() -> None:
-    assert len(set(snnlib.__all__)) == len(snnlib.__all__)
-    assert all(hasattr(snnlib, name) for name in snnlib.__all__)

@@ -117,10 +117,7 @@ def test_linear_input(x: torch.Tensor, error: type[Exception], message: str) -> 
     [
         (torch.zeros(4, 3, 6, 6), r"x: expected \[T, N, C, H, W\], got shape \(4, 3, 6, 6\)"),
         (torch.zeros(4, 2, 5, 6, 6), r"x: expected 3 channels in dimension 2"),
-        (
-            torch.zeros(4, 2, 3, 6, 1),
-            r"x: expected at least 5 cells on space axis 1 .*, got 3 with",
-        ),
+        (torch.zeros(4, 2, 3, 6, 1), r"x: expected at least 5 cells on space axis 1 .*, got 3 with"),
     ],
     ids=["rank", "channels", "size"],
 )
@@ -199,10 +196,7 @@ def test_window_of_a_fused_pool_that_does_not_fit(path: str) -> None:
         ({"tau_m": nn.Parameter(torch.tensor(5.0))}, r"tau_m: expected a number, .*got a nn\.Parameter"),
         ({"tau_s": torch.full((4,), 3.0)}, r"tau_s: expected a number, .*got a tensor; pass float"),
         ({"tau_grad": "slow"}, r"tau_grad: expected a number, got str"),
-        (
-            {"threshold": nn.Parameter(torch.ones(4))},
-            r"threshold: .*this model learns no constants",
-        ),
+        ({"threshold": nn.Parameter(torch.ones(4))}, r"threshold: .*this model learns no constants"),
         ({"threshold": "high"}, r"threshold: expected a number or a tensor, got 'high'"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

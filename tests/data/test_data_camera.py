@@ -190,6 +190,10 @@ def test_saccades_pass_their_corners():
         assert offsets[t_us == t][0].tolist() == pytest.approx(corner)
 
 
+WATCH, FILM, SEEN = EventCamera().watch, EventCamera((12, 10)).film, bar()[None]
+TWO_SIZES = SimulatedEvents([(bar(), 0), (bar(5, 9), 1)])
+
+
 @pytest.mark.parametrize(
     ("act", "error", "text"),
     [
@@ -210,72 +214,28 @@ def test_saccades_pass_their_corners():
         (lambda: EventCamera(black=0), ValueError, "black: expected a number in 1e-06..1, got 0"),
         (lambda: EventCamera(step_us=1.5), TypeError, "step_us must be an integer >= 1, got 1.5"),
         (lambda: EventCamera().watch(bar()), ValueError, r"pictures: expected \[B, H, W\]"),
+        (lambda: WATCH(SEEN > 0), TypeError, "pictures: expected integers or floats, got dtype bool"),
+        (lambda: WATCH(SEEN.astype(int)), TypeError, "white: expected the value that is white"),
+        (lambda: WATCH(SEEN / 100), ValueError, r"pictures: expected values in 0\.\.1, got 0.0 to 2.0"),
+        (lambda: WATCH(SEEN * np.nan), ValueError, "pictures: expected values in"),
+        (lambda: WATCH(SEEN, samples=[1, 2]), ValueError, "samples: expected a number for each of 1"),
+        (lambda: WATCH(SEEN, samples=[-1]), ValueError, "samples must be"),
+        (lambda: WATCH(SEEN, size=(0, 3)), ValueError, "size"),
+        (lambda: WATCH(SEEN, 3), TypeError, "motion: expected a pair of times and displacements"),
+        (lambda: WATCH(SEEN, ([0, 5], [[0, 0]])), ValueError, r"motion\[1\] .*at each of 2 times"),
+        (lambda: WATCH(SEEN, ([0.0, 5], [[0, 0]] * 2)), TypeError, r"motion\[0\] .*whole microseconds"),
+        (lambda: WATCH(SEEN, ([5, 5], [[0, 0]] * 2)), ValueError, r"motion\[0\] .*rising times"),
         (
-            lambda: EventCamera().watch(bar()[None] > 0),
-            TypeError,
-            "pictures: expected integers or floats, got dtype bool",
-        ),
-        (
-            lambda: EventCamera().watch(bar()[None].astype(int)),
-            TypeError,
-            "white: expected the value that is white",
-        ),
-        (
-            lambda: EventCamera().watch(bar()[None] / 100),
-            ValueError,
-            r"pictures: expected values in 0\.\.1, got 0.0 to 2.0",
-        ),
-        (lambda: EventCamera().watch(bar()[None] * np.nan), ValueError, "pictures: expected values in"),
-        (
-            lambda: EventCamera().watch(bar()[None], samples=[1, 2]),
-            ValueError,
-            "samples: expected a number for each of 1",
-        ),
-        (lambda: EventCamera().watch(bar()[None], samples=[-1]), ValueError, "samples must be"),
-        (lambda: EventCamera().watch(bar()[None], size=(0, 3)), ValueError, "size"),
-        (
-            lambda: EventCamera().watch(bar()[None], 3),
-            TypeError,
-            "motion: expected a pair of times and displacements",
-        ),
-        (
-            lambda: EventCamera().watch(bar()[None], ([0, 5], [[0, 0]])),
-            ValueError,
-            r"motion\[1\] .*at each of 2 times",
-        ),
-        (
-            lambda: EventCamera().watch(bar()[None], ([0.0, 5], [[0, 0]] * 2)),
-            TypeError,
-            r"motion\[0\] .*whole microseconds",
-        ),
-        (
-            lambda: EventCamera().watch(bar()[None], ([5, 5], [[0, 0]] * 2)),
-            ValueError,
-            r"motion\[0\] .*rising times",
-        ),
-        (
-            lambda: EventCamera().film(bar()[None], [0, 1]),
+            lambda: EventCamera().film(SEEN, [0, 1]),
             ValueError,
             "frames: expected 34 rows and 34 columns .* got 12 and 10",
         ),
-        (
-            lambda: EventCamera((12, 10)).film(bar()[None], [0, 1]),
-            ValueError,
-            "t_us: expected a time for each of 1 frames, got 2",
-        ),
-        (
-            lambda: EventCamera((12, 10)).film(bar()[None], [0]),
-            ValueError,
-            "t_us: expected two times or more",
-        ),
-        (lambda: EventCamera((12, 10)).film(bar()[None], [0, 2**31]), ValueError, "t_us: expected at most"),
+        (lambda: FILM(SEEN, [0, 1]), ValueError, "t_us: expected a time for each of 1 frames, got 2"),
+        (lambda: FILM(SEEN, [0]), ValueError, "t_us: expected two times or more"),
+        (lambda: FILM(SEEN, [0, 2**31]), ValueError, "t_us: expected at most"),
         (lambda: SimulatedEvents(3), TypeError, "images: expected __len__"),
         (lambda: SimulatedEvents([], 3), TypeError, "camera: expected an EventCamera or None, got 3"),
-        (
-            lambda: SimulatedEvents([(bar(), 0), (bar(5, 9), 1)]).__getitems__([0, 1]),
-            ValueError,
-            "images: expected one size",
-        ),
+        (lambda: TWO_SIZES.__getitems__([0, 1]), ValueError, "images: expected one size"),
         (lambda: SimulatedEvents([(bar(), 0)])[1], IndexError, "index"),
     ],
 )

@@ -15,16 +15,17 @@ from peer_standins import Leaky
 from torch import Tensor, nn
 
 import snnlib
+from snnlib import SpikingConv2d, SpikingLinear, SpikingRNN
 from snnlib.exchange import verify_nir
 from snnlib.exchange.nir.show import shown
-from snnlib.neurons import IF, LIF, SRM, CubaLIF, Integrator
+from snnlib.neurons import ALIF, IF, LIF, SRM, CubaLIF, Integrator
 
 
 def normalised() -> nn.Module:
     norm = nn.BatchNorm2d(4)
     norm.running_mean, norm.running_var = torch.rand(4), 0.25 * torch.ones(4)
     return nn.Sequential(
-        snnlib.PerStep(nn.Conv2d(2, 4, 3, padding="same"), norm), LIF(tau=2.0), snnlib.SpikingLinear(64, 5)
+        snnlib.PerStep(nn.Conv2d(2, 4, 3, padding="same"), norm), LIF(tau=2.0), SpikingLinear(64, 5)
     )
 
 
@@ -33,8 +34,8 @@ class Branches(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.b = (snnlib.SpikingConv2d(2, 3, 3, padding=1) for _ in range(2))
-        self.out = snnlib.SpikingLinear(48, 5)
+        self.a, self.b = (SpikingConv2d(2, 3, 3, padding=1) for _ in range(2))
+        self.out = SpikingLinear(48, 5)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.out((self.a(x) + self.b(x)).flatten(2))
@@ -44,25 +45,23 @@ class Branches(nn.Module):
 NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "LIF and IF": (
         lambda: nn.Sequential(
-            snnlib.SpikingLinear(20, 12, neuron=LIF(tau=4.0, compare=">")),
-            snnlib.SpikingLinear(12, 5, neuron=IF(threshold=torch.tensor([1.0, 2.0, 0.5, 1.0, 1.5]))),
+            SpikingLinear(20, 12, neuron=LIF(tau=4.0, compare=">")),
+            SpikingLinear(12, 5, neuron=IF(threshold=torch.tensor([1.0, 2.0, 0.5, 1.0, 1.5]))),
         ),
         (20,),
     ),
     "groups, a kernel that is not square, pooling": (
         lambda: nn.Sequential(
-            snnlib.SpikingConv2d(2, 4, (3, 5), padding=(1, 2), neuron=LIF(tau=torch.tensor([2.0, 4, 8, 16]))),
+            SpikingConv2d(2, 4, (3, 5), padding=(1, 2), neuron=LIF(tau=torch.tensor([2.0, 4, 8, 16]))),
             snnlib.AvgPool2d(2),
-            snnlib.SpikingConv2d(4, 8, 3, groups=2, stride=2, padding=1, neuron=CubaLIF(4.0, 2.0)),
-            snnlib.SpikingLinear(8, 5),
+            SpikingConv2d(4, 8, 3, groups=2, stride=2, padding=1, neuron=CubaLIF(4.0, 2.0)),
+            SpikingLinear(8, 5),
         ),
         (2, 4, 4),
     ),
     "one axis": (lambda: nn.Sequential(snnlib.SpikingConv1d(2, 4, 3, dilation=2, padding="same")), (2, 7)),
     "recurrent": (
-        lambda: nn.Sequential(
-            snnlib.SpikingRNN(10, 6, 2, neuron=CubaLIF(4.0, 2.0, surrogate=LOW)), nn.Identity()
-        ),
+        lambda: nn.Sequential(SpikingRNN(10, 6, 2, neuron=CubaLIF(4.0, 2.0, surrogate=LOW)), nn.Identity()),
         (10,),
     ),
     "SRM with its membrane reset, and an integrator": (
@@ -77,22 +76,15 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     ),
     "batch norm": (normalised, (2, 4, 4)),
     "residual": (
-        lambda: nn.Sequential(
-            snnlib.nn.Residual(snnlib.SpikingConv2d(2, 2, 3, padding=1)), snnlib.SpikingLinear(32, 5)
-        ),
+        lambda: nn.Sequential(snnlib.nn.Residual(SpikingConv2d(2, 2, 3, padding=1)), SpikingLinear(32, 5)),
         (2, 4, 4),
     ),
     "a forward of its own": (Branches, (2, 4, 4)),
     "delays": (
-        lambda: nn.Sequential(
-            snnlib.SpikingConv2d(2, 4, 3, delays=snnlib.Delays(4)), snnlib.SpikingLinear(16, 5)
-        ),
+        lambda: nn.Sequential(SpikingConv2d(2, 4, 3, delays=snnlib.Delays(4)), SpikingLinear(16, 5)),
         (2, 4, 4),
     ),
-    "no reset": (
-        lambda: nn.Sequential(snnlib.SpikingLinear(20, 5, neuron=LIF(tau=4.0, reset="none"))),
-        (20,),
-    ),
+    "no reset": (lambda: nn.Sequential(SpikingLinear(20, 5, neuron=LIF(tau=4.0, reset="none"))), (20,)),
 }
 
 
@@ -214,11 +206,8 @@ def test_a_cycle_of_two_populations_runs_step_by_step() -> None:
     ("module", "message"),
     [
         (snnlib.SRMLinear(4, 3), r"0 \(SRMLinear\): a reset of the synaptic trace .* approximate=True"),
-        (snnlib.SpikingLinear(4, 3, neuron=LIF(reset="subtract")), r"0 \(SpikingLinear\): reset='subtract'"),
-        (
-            snnlib.SpikingLinear(4, 3, neuron=snnlib.neurons.ALIF()),
-            r"ALIF has dynamics that no neuron of NIR has",
-        ),
+        (SpikingLinear(4, 3, neuron=LIF(reset="subtract")), r"0 \(SpikingLinear\): reset='subtract'"),
+        (SpikingLinear(4, 3, neuron=ALIF()), r"ALIF has dynamics that no neuron of NIR has"),
         (
             nn.Sequential(nn.Linear(4, 3), nn.Softmax(-1)),
             r"0.1 \(Softmax\): no layer, neuron or pool does what Softmax does",
@@ -244,7 +233,7 @@ def test_wrong_input_is_named() -> None:
     with pytest.raises(
         ValueError, match=r"x: expected an input \[T, N, ...\] whose shape is the graph's input"
     ):
-        snnlib.to_nir(nn.Sequential(snnlib.SpikingConv2d(2, 3, 3)))
+        snnlib.to_nir(nn.Sequential(SpikingConv2d(2, 3, 3)))
     with pytest.raises(
         ValueError, match=r"net: expected evaluation mode, net.eval\(\), got 0.1 in training mode"
     ):
@@ -387,9 +376,9 @@ def test_graphs_are_read_as_sinabs_reads_them() -> None:
 
 def test_the_last_spikes_go_where_no_readout_does(capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
-    hidden = dyadic(nn.Sequential(snnlib.SpikingConv2d(2, 4, 3, neuron=LIF(tau=4.0)), snnlib.AvgPool2d(2)))
-    lif = snnlib.SpikingRNN(16, 8, neuron=LIF(tau=4.0, surrogate=LOW))
-    integrated = snnlib.SpikingLinear(8, 3, neuron=snnlib.neurons.Integrator(tau=4.0))
+    hidden = dyadic(nn.Sequential(SpikingConv2d(2, 4, 3, neuron=LIF(tau=4.0)), snnlib.AvgPool2d(2)))
+    lif = SpikingRNN(16, 8, neuron=LIF(tau=4.0, surrogate=LOW))
+    integrated = SpikingLinear(8, 3, neuron=Integrator(tau=4.0))
     x = spikes(20, 3, 2, 6, 6)
     for readout in (snnlib.SRMReadout(8, 3), integrated):
         net = nn.Sequential(hidden, dyadic(lif), readout)
@@ -410,7 +399,7 @@ def test_the_last_spikes_go_where_no_readout_does(capsys: pytest.CaptureFixture[
 
 
 def test_show_lists_nodes_and_constants() -> None:
-    text = shown(snnlib.to_nir(nn.Sequential(snnlib.SpikingRNN(4, 3, neuron=LIF(tau=4.0, surrogate=LOW)))))
+    text = shown(snnlib.to_nir(nn.Sequential(SpikingRNN(4, 3, neuron=LIF(tau=4.0, surrogate=LOW)))))
     assert "0_0.w_in + 0_0.w_rec [t-1]" in text and "tau [3] 0.0004" in text
 
 
@@ -418,7 +407,7 @@ def test_the_command_shows_a_graph_and_says_what_it_lacks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "net.nir"
-    nir.write(path, snnlib.to_nir(nn.Sequential(snnlib.SpikingLinear(6, 4, neuron=IF()))))
+    nir.write(path, snnlib.to_nir(nn.Sequential(SpikingLinear(6, 4, neuron=IF()))))
     assert "0.neuron  IF" in command(capsys, "show", path)[1]
     monkeypatch.setitem(sys.modules, "norse.torch", None)
     monkeypatch.setitem(sys.modules, "norse", None)

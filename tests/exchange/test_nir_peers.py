@@ -17,6 +17,7 @@ from nir_interpreter import interpret
 from torch import Tensor, nn
 
 import snnlib
+from snnlib import SpikingConv2d, SpikingLinear, SpikingRNN
 from snnlib.exchange import verify_nir
 from snnlib.exchange.compare import SpikeCounts
 from snnlib.exchange.nir.importers import IMPORTERS
@@ -49,21 +50,21 @@ def by_steps(net: Any, x: Tensor) -> Tensor:
 
 def nets(tau_m: float, tau_s: float) -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
     torch.manual_seed(1)
-    hidden = snnlib.SpikingLinear(40, 30, neuron=LIF(tau=tau_m))
+    hidden = SpikingLinear(40, 30, neuron=LIF(tau=tau_m))
     conv = (
-        snnlib.SpikingConv2d(2, 4, 3, padding=1, neuron=LIF(tau=tau_m)),
+        SpikingConv2d(2, 4, 3, padding=1, neuron=LIF(tau=tau_m)),
         snnlib.AvgPool2d(2),
-        snnlib.SpikingConv2d(4, 6, 3, neuron=CubaLIF(tau_m, tau_s)),
-        snnlib.SpikingLinear(24, 10, neuron=LIF(tau=tau_s)),
+        SpikingConv2d(4, 6, 3, neuron=CubaLIF(tau_m, tau_s)),
+        SpikingLinear(24, 10, neuron=LIF(tau=tau_s)),
     )
     srm = (snnlib.PerStep(nn.Linear(40, 20, bias=False)), SRM(tau_m, tau_s, reset_states="membrane"))
     return {
-        "LIF": (nn.Sequential(hidden, snnlib.SpikingLinear(30, 10, neuron=LIF(tau=tau_s))), (40,)),
-        "IF": (nn.Sequential(snnlib.SpikingLinear(40, 10, neuron=IF())), (40,)),
-        "CubaLIF": (nn.Sequential(snnlib.SpikingLinear(40, 10, neuron=CubaLIF(tau_m, tau_s))), (40,)),
+        "LIF": (nn.Sequential(hidden, SpikingLinear(30, 10, neuron=LIF(tau=tau_s))), (40,)),
+        "IF": (nn.Sequential(SpikingLinear(40, 10, neuron=IF())), (40,)),
+        "CubaLIF": (nn.Sequential(SpikingLinear(40, 10, neuron=CubaLIF(tau_m, tau_s))), (40,)),
         "convolutions": (nn.Sequential(*conv), (2, 8, 8)),
         "SRM": (nn.Sequential(*srm), (40,)),
-        "recurrent": (nn.Sequential(snnlib.SpikingRNN(40, 20, neuron=LIF(tau=tau_m, surrogate=LOW))), (40,)),
+        "recurrent": (nn.Sequential(SpikingRNN(40, 20, neuron=LIF(tau=tau_m, surrogate=LOW))), (40,)),
     }
 
 
@@ -105,34 +106,28 @@ def test_nets_arrive_without_their_readout(importer: str) -> None:
 def importer_cases() -> dict[str, tuple[Any, dict[str, str]]]:
     """Graphs, and what importers do that do not read them as they stand: why there is no variant, or "" with one."""
     torch.manual_seed(0)
-    conv = dyadic(nn.Sequential(snnlib.SpikingConv2d(4, 4, 3, groups=2), snnlib.AvgPool2d(2)))
-    rnn = dyadic(nn.Sequential(snnlib.SpikingRNN(12, 8, neuron=LIF(tau=4.0, surrogate=LOW))))
+    conv = dyadic(nn.Sequential(SpikingConv2d(4, 4, 3, groups=2), snnlib.AvgPool2d(2)))
+    rnn = dyadic(nn.Sequential(SpikingRNN(12, 8, neuron=LIF(tau=4.0, surrogate=LOW))))
     several = nir.LIF(np.array([2e-4, 2e-4]), np.ones(2), np.zeros(2), np.array([0.25, 0.5]))
     rest = nir.LIF(*(np.array([value, value]) for value in (2e-4, 1.0, 0.125, 0.25)), v_reset=np.zeros(2))
     plain = nir.LIF(*(np.array([value, value]) for value in (2e-4, 1.0, 0.0, 0.25)))
     scale = nir.NIRGraph.from_list(nir.Scale(np.array([0.75, 2.0])), plain)
+    other_thresholds = {
+        "snntorch": "v_threshold must be same",
+        "spikingjelly": "v_threshold must be uniform",
+    }
+    other_rest = {"snntorch": "v_leak not supported", "spikingjelly": "v_leak"}
+
+    def linear(neuron: Any) -> Any:
+        return snnlib.to_nir(dyadic(nn.Sequential(SpikingLinear(12, 8, neuron=neuron))))
+
     return {
-        "LIF": (
-            snnlib.to_nir(dyadic(nn.Sequential(snnlib.SpikingLinear(12, 8, neuron=LIF(tau=4.0))))),
-            {},
-        ),
-        "grouped convolution and pooling": (
-            snnlib.to_nir(conv, x=spikes(1, 1, 4, 6, 6)),
-            {"spikingjelly": "", "norse": ""},
-        ),
+        "LIF": (linear(LIF(tau=4.0)), {}),
+        "grouped": (snnlib.to_nir(conv, x=spikes(1, 1, 4, 6, 6)), {"spikingjelly": "", "norse": ""}),
         "recurrent": (snnlib.to_nir(rnn), {"snntorch": ""}),
-        "IF": (
-            snnlib.to_nir(dyadic(nn.Sequential(snnlib.SpikingLinear(12, 8, neuron=IF())))),
-            {"snntorch": ""},
-        ),
-        "several thresholds": (
-            single(several, (2,)),
-            {"snntorch": "v_threshold must be same", "spikingjelly": "v_threshold must be uniform"},
-        ),
-        "a rest that is no reset": (
-            single(rest, (2,)),
-            {"snntorch": "v_leak not supported", "spikingjelly": "v_leak"},
-        ),
+        "IF": (linear(IF()), {"snntorch": ""}),
+        "several thresholds": (single(several, (2,)), other_thresholds),
+        "a rest that is no reset": (single(rest, (2,)), other_rest),
         "a scale": (scale, {"snntorch": "", "spikingjelly": ""}),
     }
 
@@ -170,7 +165,7 @@ def test_the_command_writes_the_variant(tmp_path: Path, capsys: pytest.CaptureFi
     peer("snntorch")
     peer("sinabs")
     path = tmp_path / "net.nir"
-    nir.write(path, snnlib.to_nir(nn.Sequential(snnlib.SpikingLinear(6, 4, neuron=IF()))))
+    nir.write(path, snnlib.to_nir(nn.Sequential(SpikingLinear(6, 4, neuron=IF()))))
     code, said = command(capsys, "verify", path, "--target", "snntorch")
     assert code == 0 and "a variant of the graph is exact there" in said
     assert (tmp_path / "net.snntorch.nir").exists()
@@ -180,7 +175,7 @@ def test_the_command_writes_the_variant(tmp_path: Path, capsys: pytest.CaptureFi
 def test_recurrent_neurons_that_nirtorch_builds_twice_are_refused() -> None:
     peer("snntorch")
     torch.manual_seed(1)
-    layers = (snnlib.SpikingRNN(8, 8, neuron=LIF(tau=4.0, decay_input=False)) for _ in range(2))
+    layers = (SpikingRNN(8, 8, neuron=LIF(tau=4.0, decay_input=False)) for _ in range(2))
     x = spikes(STEPS, BATCH, 8)
     graph = snnlib.to_nir(nn.Sequential(*layers), x=x)
     found = verify_nir(graph, "snntorch", DT, x=x.numpy())

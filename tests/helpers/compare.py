@@ -1,5 +1,7 @@
 """Comparisons that cannot hide an error: bits, elements, and gradients as vectors."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -18,6 +20,15 @@ def assert_bits(actual: Tensor, expected: Tensor, what: str = "result") -> None:
             f"{what}: {int(different.sum())} of {different.numel()} elements differ, first at {first}: "
             f"{actual[first].item()!r}, expected {expected[first].item()!r}"
         )
+
+
+def assert_same_bits(
+    actual: Iterable[Tensor], expected: Iterable[Tensor], what: str = "results", strides: bool = False
+) -> None:
+    """`assert_bits` of each pair; with `strides` they lie alike in memory, too."""
+    for number, (out, other) in enumerate(zip(actual, expected, strict=True)):
+        assert not strides or out.stride() == other.stride(), f"{what}, output {number}"
+        assert_bits(out, other, f"{what}, output {number}")
 
 
 def assert_close(actual: Tensor, expected: Tensor, tolerance: float, what: str = "result") -> None:

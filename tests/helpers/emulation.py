@@ -7,7 +7,8 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -64,3 +65,17 @@ def module() -> ModuleType:
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     return loaded
+
+
+def counting(*names: str) -> tuple[SimpleNamespace, list[str]]:
+    """The kernels, and a list to which each call of those that are named adds its name."""
+    kernels, calls = module(), list[str]()
+    found = SimpleNamespace(**vars(kernels))
+    for name in names:
+
+        def counted(name: str = name, **arguments: Any) -> Any:
+            calls.append(name)
+            return getattr(kernels, name)(**arguments)
+
+        setattr(found, name, counted)
+    return found, calls

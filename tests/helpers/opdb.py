@@ -1,16 +1,16 @@
 """The one list of ops: sample inputs, float64 answer, tolerances and promises of each. Every matrix test reads it."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import op_calls
-import opdb_delay
-import opdb_delayed_recurrent
-import opdb_neurons
-import opdb_recurrent
+import opdb_delay as delay
+import opdb_delayed_recurrent as late
+import opdb_neurons as of_neurons
+import opdb_recurrent as recurrent
 import oracles
 import scan_samples
 import torch
@@ -71,11 +71,11 @@ class OpCase:
     # float64 answers for the arguments as the op got them; None stands for an output that is not compared.
     answer: Callable[..., list[Tensor | None]]
     # True where rounding may make the element incomparable (a potential next to the threshold).
-    doubtful: Callable[..., Tensor | None]
-    tolerance: dict[torch.dtype, float]
+    doubtful: Callable[..., Tensor | None] = lambda *_: None
+    tolerance: dict[torch.dtype, float] = field(default_factory=lambda: NEURON_TOLERANCE)
     # Whether native and reference give the same bits, and which argument holds the events.
-    bit_equal: bool
-    events: int
+    bit_equal: bool = True
+    events: int = 0
     differentiable: bool = False
     # Whether CPU values come from the library's kernels: threads and batches may change the order of torch's sums.
     own_kernels: bool = True
@@ -157,10 +157,17 @@ def _trace_answer(current: Tensor, threshold: Tensor, *rest: Any) -> list[Tensor
     return [_like_train(column, current, time_dim) for column in run[:4]]
 
 
+def _array(tensor: Tensor) -> oracles.Array:
+    return tensor.double().numpy()
+
+
+def _tensors(*arrays: oracles.Array) -> list[Tensor | None]:
+    return [torch.from_numpy(array) for array in arrays]
+
+
 def _conv_answer(credit: Callable[..., oracles.Array]) -> Callable[..., list[Tensor | None]]:
     def answer(size: list[int], g: Tensor, operand: Tensor, *options: Any) -> list[Tensor | None]:
-        arrays = (g.double().numpy(), operand.double().numpy())
-        return [torch.from_numpy(credit(size, *arrays, *options[:4]))]
+        return _tensors(credit(size, _array(g), _array(operand), *options[:4]))
 
     return answer
 
@@ -266,347 +273,254 @@ def _srm_conv_backward_answer(
     ]
 
 
-OPS = {
-    case.name: case
-    for case in (
-        OpCase(
-            "srm_forward",
-            tuple(forward_sample(name) for name in SEQUENCES),
-            _forward_answer,
-            lambda i, limit, state, *rest: _near_threshold(i, limit, state, rest[:3], rest[4]),
-            NEURON_TOLERANCE,
-            bit_equal=True,
-            events=0,
-            differentiable=True,
+def _samples(make: Callable[..., Sample], names: Iterable[str]) -> tuple[Sample, ...]:
+    return tuple(make(name) for name in names)
+
+
+def _summed(name: str, samples: tuple[Sample, ...], answer: Any, **options: Any) -> OpCase:
+    """A backward pass whose gradients of weights or coefficients are sums over samples and steps."""
+    return OpCase(name, samples, answer, tolerance=SRM_CONV_GRADIENT_TOLERANCE, **options)
+
+
+_CASES = (
+    OpCase(
+        "srm_forward",
+        _samples(forward_sample, SEQUENCES),
+        _forward_answer,
+        lambda i, limit, state, *rest: _near_threshold(i, limit, state, rest[:3], rest[4]),
+        differentiable=True,
+    ),
+    OpCase(
+        "srm_backward",
+        (
+            *_samples(backward_sample, SEQUENCES),
+            backward_sample("prime sizes", (True, False)),
+            backward_sample("prime sizes", (False, True)),
         ),
-        OpCase(
-            "srm_backward",
-            (
-                *(backward_sample(name) for name in SEQUENCES),
-                backward_sample("prime sizes", (True, False)),
-                backward_sample("prime sizes", (False, True)),
-            ),
-            _backward_answer,
-            lambda _, i, limit, state, *rest: _near_threshold(i, limit, state, rest[:3], rest[4]),
-            NEURON_TOLERANCE,
-            bit_equal=True,
-            events=1,
+        _backward_answer,
+        lambda _, i, limit, state, *rest: _near_threshold(i, limit, state, rest[:3], rest[4]),
+        events=1,
+    ),
+    OpCase(
+        "srm_trace",
+        _samples(trace_sample, SEQUENCES),
+        _trace_answer,
+        lambda i, limit, *rest: _near_threshold(i, limit, None, rest[:3], rest[3]),
+        registered=False,
+    ),
+    OpCase(
+        "srm_pool_forward",
+        _samples(pooled_sequence_sample, POOLED_SEQUENCES),
+        _pooled_answer,
+        _pooled_doubtful,
+    ),
+    OpCase(
+        "srm_pool_backward",
+        (
+            *_samples(pooled_sequence_backward_sample, POOLED_SEQUENCES),
+            pooled_sequence_backward_sample("planes", (True, False)),
+            pooled_sequence_backward_sample("channels-last", (False, True)),
         ),
-        OpCase(
-            "srm_trace",
-            tuple(trace_sample(name) for name in SEQUENCES),
-            _trace_answer,
-            lambda i, limit, *rest: _near_threshold(i, limit, None, rest[:3], rest[3]),
-            NEURON_TOLERANCE,
-            bit_equal=True,
-            events=0,
-            registered=False,
+        _pooled_backward_answer,
+        _pooled_backward_doubtful,
+        events=1,
+    ),
+    OpCase(
+        "srm_conv_forward",
+        (
+            *_samples(srm_conv_sample, SRM_CONVS),
+            srm_conv_sample("scatter", stateful=True),
+            srm_conv_sample("stride", stateful=True, keep=False),
+            srm_conv_sample("fully connected", stateful=True),
+            srm_conv_sample("scatter", pool=(2, 2)),
+            srm_conv_sample("gather, many channels", stateful=True, pool=(2, 3)),
         ),
-        OpCase(
-            "srm_pool_forward",
-            tuple(pooled_sequence_sample(name) for name in POOLED_SEQUENCES),
-            _pooled_answer,
-            _pooled_doubtful,
-            NEURON_TOLERANCE,
-            bit_equal=True,
-            events=0,
+        _srm_conv_answer,
+        _srm_conv_doubtful,
+    ),
+    _summed(
+        "srm_conv_backward",
+        (
+            *_samples(srm_conv_backward_sample, SRM_CONVS),
+            srm_conv_backward_sample("scatter", (True, False)),
+            srm_conv_backward_sample("gather back", (False, True)),
+            srm_conv_backward_sample("scatter", pool=(2, 2)),
+            srm_conv_backward_sample("gather back", pool=(2, 4)),
         ),
-        OpCase(
-            "srm_pool_backward",
-            (
-                *(pooled_sequence_backward_sample(name) for name in POOLED_SEQUENCES),
-                pooled_sequence_backward_sample("planes", (True, False)),
-                pooled_sequence_backward_sample("channels-last", (False, True)),
-            ),
-            _pooled_backward_answer,
-            _pooled_backward_doubtful,
-            NEURON_TOLERANCE,
-            bit_equal=True,
-            events=1,
+        _srm_conv_backward_answer,
+        # Output spikes and dense signals add in different orders.
+        bit_equal=False,
+        events=1,
+    ),
+    OpCase(
+        "scan_forward",
+        _samples(of_neurons.scan_sample, of_neurons.NEURONS)
+        + _samples(scan_samples.forward_sample, scan_samples.LINEAR),
+        of_neurons.scan_answer,
+        differentiable=True,
+    ),
+    _summed(
+        "scan_backward",
+        _samples(of_neurons.scan_backward_sample, of_neurons.NEURONS)
+        + _samples(scan_samples.backward_sample, scan_samples.LINEAR),
+        of_neurons.scan_backward_answer,
+        events=2,
+    ),
+    OpCase(
+        "scan_pool_forward",
+        _samples(of_neurons.pooled_sample, of_neurons.POOLED),
+        of_neurons.pooled_answer,
+        differentiable=True,
+    ),
+    OpCase(
+        "scan_pool_backward",
+        _samples(of_neurons.pooled_backward_sample, of_neurons.POOLED),
+        of_neurons.pooled_backward_answer,
+        events=2,
+    ),
+    OpCase(
+        "recurrent_forward",
+        _samples(recurrent.recurrent_sample, recurrent.RECURRENT),
+        recurrent.recurrent_answer,
+        differentiable=True,
+    ),
+    _summed(
+        "recurrent_backward",
+        (
+            *_samples(recurrent.recurrent_backward_sample, recurrent.RECURRENT),
+            recurrent.recurrent_backward_sample("lengths", (True, False)),
+            recurrent.recurrent_backward_sample("next", (False, True)),
+            # The default options without gradients of the constants have kernels of their own.
+            recurrent.recurrent_backward_sample("one neuron", (False, True)),
+            recurrent.recurrent_backward_sample("batch first", (False, True)),
         ),
-        OpCase(
-            "srm_conv_forward",
-            (
-                *(srm_conv_sample(name) for name in SRM_CONVS),
-                srm_conv_sample("scatter", stateful=True),
-                srm_conv_sample("stride", stateful=True, keep=False),
-                srm_conv_sample("fully connected", stateful=True),
-                srm_conv_sample("scatter", pool=(2, 2)),
-                srm_conv_sample("gather, many channels", stateful=True, pool=(2, 3)),
-            ),
-            _srm_conv_answer,
-            _srm_conv_doubtful,
-            NEURON_TOLERANCE,
-            bit_equal=True,
-            events=0,
+        recurrent.recurrent_backward_answer,
+        events=2,
+    ),
+    OpCase(
+        "delayed_recurrent_forward",
+        _samples(late.late_sample, late.LATE),
+        late.late_answer,
+        differentiable=True,
+    ),
+    _summed(
+        "delayed_recurrent_backward",
+        (
+            *_samples(late.late_backward_sample, late.LATE),
+            late.late_backward_sample("lengths", (True, False, True)),
+            late.late_backward_sample("next", (False, True, False)),
+            late.late_backward_sample("batch first", (False, True, True)),
         ),
-        OpCase(
-            "srm_conv_backward",
-            (
-                *(srm_conv_backward_sample(name) for name in SRM_CONVS),
-                srm_conv_backward_sample("scatter", (True, False)),
-                srm_conv_backward_sample("gather back", (False, True)),
-                srm_conv_backward_sample("scatter", pool=(2, 2)),
-                srm_conv_backward_sample("gather back", pool=(2, 4)),
-            ),
-            _srm_conv_backward_answer,
-            lambda *_: None,
-            SRM_CONV_GRADIENT_TOLERANCE,
-            # Output spikes and dense signals add in different orders.
-            bit_equal=False,
-            events=1,
+        late.late_backward_answer,
+        # As in the ops of delays, sums for weights and delays round in another order than torch's.
+        bit_equal=False,
+        events=2,
+    ),
+    OpCase(
+        "delay_forward", _samples(delay.shift_sample, delay.SHIFTS), delay.shift_answer, differentiable=True
+    ),
+    _summed(
+        "delay_backward",
+        _samples(delay.shift_backward_sample, delay.SHIFTS),
+        delay.shift_backward_answer,
+        bit_equal=False,
+        events=1,
+    ),
+    _summed(
+        "delayed_linear_forward",
+        _samples(delay.linear_sample, delay.LINEARS),
+        delay.linear_answer,
+        bit_equal=False,
+        differentiable=True,
+    ),
+    _summed(
+        "delayed_linear_backward",
+        (
+            *_samples(delay.linear_backward_sample, delay.LINEARS),
+            delay.linear_backward_sample("between steps", (False, True, True)),
+            delay.linear_backward_sample("whole steps, batch first", (True, False, True)),
+            delay.linear_backward_sample("per channel, whole steps", (False, True, False)),
         ),
-        OpCase(
-            "scan_forward",
-            (
-                *(opdb_neurons.scan_sample(name) for name in opdb_neurons.NEURONS),
-                *(scan_samples.forward_sample(name) for name in scan_samples.LINEAR),
-            ),
-            opdb_neurons.scan_answer,
-            lambda *_: None,
-            NEURON_TOLERANCE,
-            bit_equal=True,
-            events=0,
-            differentiable=True,
+        delay.linear_backward_answer,
+        bit_equal=False,
+        events=1,
+    ),
+    OpCase("layer_forward", of_neurons.LAYERS, of_neurons.layer_answer),
+    _summed(
+        "layer_backward",
+        of_neurons.LAYERS_BACKWARD,
+        of_neurons.layer_backward_answer,
+        # Entries and dense signals add in different orders.
+        bit_equal=False,
+        events=1,
+    ),
+    OpCase(
+        "currents_forward",
+        _samples(of_neurons.currents_sample, of_neurons.CURRENTS),
+        of_neurons.currents_answer,
+        tolerance=CONV_TOLERANCE,
+        differentiable=True,
+    ),
+    _summed(
+        "currents_backward",
+        (
+            *_samples(of_neurons.currents_backward_sample, of_neurons.CURRENTS),
+            of_neurons.currents_backward_sample("scatter", (True, False)),
+            of_neurons.currents_backward_sample("gather back", (False, True)),
         ),
+        of_neurons.currents_backward_answer,
+        bit_equal=False,
+        events=1,
+    ),
+    OpCase(
+        "spike_avg_pool",
+        _samples(pool_sample, POOLS),
+        lambda x, *options: _tensors(oracles.avg_pool(_array(x), *options)),
+        tolerance=POOL_TOLERANCE,
+        differentiable=True,
+    ),
+    OpCase(
+        "spike_avg_pool_backward",
+        _samples(pool_backward_sample, POOLS),
+        lambda g, x, *options: _tensors(oracles.avg_pool_credit(_array(g), _array(x), *options)),
+        tolerance=POOL_TOLERANCE,
+        # torch adds the shares of overlapping windows in an order of its own.
+        bit_equal=False,
+        events=1,
+    ),
+    OpCase(
+        "max_pool",
+        _samples(max_pool_sample, POOLS),
+        lambda x, *options: _tensors(*oracles.max_pool(_array(x), *options)),
+        # A value is copied.
+        tolerance=dict.fromkeys(DTYPES, 0.0),
+        differentiable=True,
+    ),
+    OpCase(
+        "max_pool_backward",
+        _samples(max_pool_backward_sample, POOLS),
+        lambda g, taps, *options: _tensors(oracles.max_pool_credit(_array(g), taps.numpy(), *options)),
+        tolerance=MAX_POOL_GRADIENT_TOLERANCE,
+        # torch adds the gradients of half types in an order of its own; test_max_pool.py compares bits.
+        bit_equal=False,
+        differentiable=True,
+    ),
+    *(
         OpCase(
-            "scan_backward",
-            (
-                *(opdb_neurons.scan_backward_sample(name) for name in opdb_neurons.NEURONS),
-                *(scan_samples.backward_sample(name) for name in scan_samples.LINEAR),
-            ),
-            opdb_neurons.scan_backward_answer,
-            lambda *_: None,
-            # Gradients of coefficients are sums over all neurons and steps.
-            SRM_CONV_GRADIENT_TOLERANCE,
-            bit_equal=True,
-            events=2,
-        ),
-        OpCase(
-            "scan_pool_forward",
-            tuple(opdb_neurons.pooled_sample(name) for name in opdb_neurons.POOLED),
-            opdb_neurons.pooled_answer,
-            lambda *_: None,
-            NEURON_TOLERANCE,
-            bit_equal=True,
-            events=0,
-            differentiable=True,
-        ),
-        OpCase(
-            "scan_pool_backward",
-            tuple(opdb_neurons.pooled_backward_sample(name) for name in opdb_neurons.POOLED),
-            opdb_neurons.pooled_backward_answer,
-            lambda *_: None,
-            NEURON_TOLERANCE,
-            bit_equal=True,
-            events=2,
-        ),
-        OpCase(
-            "recurrent_forward",
-            tuple(opdb_recurrent.recurrent_sample(name) for name in opdb_recurrent.RECURRENT),
-            opdb_recurrent.recurrent_answer,
-            lambda *_: None,
-            NEURON_TOLERANCE,
-            bit_equal=True,
-            events=0,
-            differentiable=True,
-        ),
-        OpCase(
-            "recurrent_backward",
-            (
-                *(opdb_recurrent.recurrent_backward_sample(name) for name in opdb_recurrent.RECURRENT),
-                opdb_recurrent.recurrent_backward_sample("lengths", (True, False)),
-                opdb_recurrent.recurrent_backward_sample("next", (False, True)),
-                # The default options without gradients of the constants have kernels of their own.
-                opdb_recurrent.recurrent_backward_sample("one neuron", (False, True)),
-                opdb_recurrent.recurrent_backward_sample("batch first", (False, True)),
-            ),
-            opdb_recurrent.recurrent_backward_answer,
-            lambda *_: None,
-            SRM_CONV_GRADIENT_TOLERANCE,
-            bit_equal=True,
-            events=2,
-        ),
-        OpCase(
-            "delayed_recurrent_forward",
-            tuple(opdb_delayed_recurrent.late_sample(name) for name in opdb_delayed_recurrent.LATE),
-            opdb_delayed_recurrent.late_answer,
-            lambda *_: None,
-            NEURON_TOLERANCE,
-            bit_equal=True,
-            events=0,
-            differentiable=True,
-        ),
-        OpCase(
-            "delayed_recurrent_backward",
-            (
-                *(opdb_delayed_recurrent.late_backward_sample(name) for name in opdb_delayed_recurrent.LATE),
-                opdb_delayed_recurrent.late_backward_sample("lengths", (True, False, True)),
-                opdb_delayed_recurrent.late_backward_sample("next", (False, True, False)),
-                opdb_delayed_recurrent.late_backward_sample("batch first", (False, True, True)),
-            ),
-            opdb_delayed_recurrent.late_backward_answer,
-            lambda *_: None,
-            SRM_CONV_GRADIENT_TOLERANCE,
-            # As in the ops of delays, sums for weights and delays round in another order than torch's.
-            bit_equal=False,
-            events=2,
-        ),
-        OpCase(
-            "delay_forward",
-            tuple(opdb_delay.shift_sample(name) for name in opdb_delay.SHIFTS),
-            opdb_delay.shift_answer,
-            lambda *_: None,
-            NEURON_TOLERANCE,
-            bit_equal=True,
-            events=0,
-            differentiable=True,
-        ),
-        OpCase(
-            "delay_backward",
-            tuple(opdb_delay.shift_backward_sample(name) for name in opdb_delay.SHIFTS),
-            opdb_delay.shift_backward_answer,
-            lambda *_: None,
-            SRM_CONV_GRADIENT_TOLERANCE,
-            bit_equal=False,
-            events=1,
-        ),
-        OpCase(
-            "delayed_linear_forward",
-            tuple(opdb_delay.linear_sample(name) for name in opdb_delay.LINEARS),
-            opdb_delay.linear_answer,
-            lambda *_: None,
-            SRM_CONV_GRADIENT_TOLERANCE,
-            bit_equal=False,
-            events=0,
-            differentiable=True,
-        ),
-        OpCase(
-            "delayed_linear_backward",
-            (
-                *(opdb_delay.linear_backward_sample(name) for name in opdb_delay.LINEARS),
-                opdb_delay.linear_backward_sample("between steps", (False, True, True)),
-                opdb_delay.linear_backward_sample("whole steps, batch first", (True, False, True)),
-                opdb_delay.linear_backward_sample("per channel, whole steps", (False, True, False)),
-            ),
-            opdb_delay.linear_backward_answer,
-            lambda *_: None,
-            SRM_CONV_GRADIENT_TOLERANCE,
-            bit_equal=False,
-            events=1,
-        ),
-        OpCase(
-            "layer_forward",
-            opdb_neurons.LAYERS,
-            opdb_neurons.layer_answer,
-            lambda *_: None,
-            NEURON_TOLERANCE,
-            bit_equal=True,
-            events=0,
-        ),
-        OpCase(
-            "layer_backward",
-            opdb_neurons.LAYERS_BACKWARD,
-            opdb_neurons.layer_backward_answer,
-            lambda *_: None,
-            SRM_CONV_GRADIENT_TOLERANCE,
-            # Entries and dense signals add in different orders.
-            bit_equal=False,
-            events=1,
-        ),
-        OpCase(
-            "currents_forward",
-            tuple(opdb_neurons.currents_sample(name) for name in opdb_neurons.CURRENTS),
-            opdb_neurons.currents_answer,
-            lambda *_: None,
-            CONV_TOLERANCE,
-            bit_equal=True,
-            events=0,
-            differentiable=True,
-        ),
-        OpCase(
-            "currents_backward",
-            (
-                *(opdb_neurons.currents_backward_sample(name) for name in opdb_neurons.CURRENTS),
-                opdb_neurons.currents_backward_sample("scatter", (True, False)),
-                opdb_neurons.currents_backward_sample("gather back", (False, True)),
-            ),
-            opdb_neurons.currents_backward_answer,
-            lambda *_: None,
-            SRM_CONV_GRADIENT_TOLERANCE,
-            bit_equal=False,
-            events=1,
-        ),
-        OpCase(
-            "spike_avg_pool",
-            tuple(pool_sample(name) for name in POOLS),
-            lambda x, *options: [torch.from_numpy(oracles.avg_pool(x.double().numpy(), *options))],
-            lambda *_: None,
-            POOL_TOLERANCE,
-            bit_equal=True,
-            events=0,
-            differentiable=True,
-        ),
-        OpCase(
-            "spike_avg_pool_backward",
-            tuple(pool_backward_sample(name) for name in POOLS),
-            lambda g, x, *options: [
-                torch.from_numpy(oracles.avg_pool_credit(g.double().numpy(), x.double().numpy(), *options))
-            ],
-            lambda *_: None,
-            POOL_TOLERANCE,
-            # torch adds the shares of overlapping windows in an order of its own.
-            bit_equal=False,
-            events=1,
-        ),
-        OpCase(
-            "max_pool",
-            tuple(max_pool_sample(name) for name in POOLS),
-            lambda x, *options: [
-                torch.from_numpy(out) for out in oracles.max_pool(x.double().numpy(), *options)
-            ],
-            lambda *_: None,
-            # A value is copied.
-            dict.fromkeys(DTYPES, 0.0),
-            bit_equal=True,
-            events=0,
-            differentiable=True,
-        ),
-        OpCase(
-            "max_pool_backward",
-            tuple(max_pool_backward_sample(name) for name in POOLS),
-            lambda g, taps, *options: [
-                torch.from_numpy(oracles.max_pool_credit(g.double().numpy(), taps.numpy(), *options))
-            ],
-            lambda *_: None,
-            MAX_POOL_GRADIENT_TOLERANCE,
-            # torch adds the gradients of half types in an order of its own; test_max_pool.py compares bits.
-            bit_equal=False,
-            events=0,
-            differentiable=True,
-        ),
-        OpCase(
-            "conv2d_input_backward",
-            tuple(conv_backward_sample(name, weight=False) for name in CONVS),
-            _conv_answer(oracles.conv_input_credit),
-            lambda *_: None,
-            CONV_TOLERANCE,
+            f"conv2d_{of}_backward",
+            tuple(conv_backward_sample(name, weight=of == "weight") for name in CONVS),
+            _conv_answer(credit),
+            tolerance=CONV_TOLERANCE,
             # Both paths are torch's on a CPU.
             bit_equal=False,
-            events=1,
+            events=events,
             differentiable=True,
             own_kernels=False,
-        ),
-        OpCase(
-            "conv2d_weight_backward",
-            tuple(conv_backward_sample(name, weight=True) for name in CONVS),
-            _conv_answer(oracles.conv_weight_credit),
-            lambda *_: None,
-            CONV_TOLERANCE,
-            bit_equal=False,
-            events=2,
-            differentiable=True,
-            own_kernels=False,
-        ),
-    )
-}
+        )
+        for of, credit, events in (
+            ("input", oracles.conv_input_credit, 1),
+            ("weight", oracles.conv_weight_credit, 2),
+        )
+    ),
+)
+OPS = {case.name: case for case in _CASES}

@@ -140,12 +140,7 @@ def test_instructions_of_delays(check: ModuleType) -> None:
     assert [line.partition(" instructions")[0][-3:] for line in lines] == ["4.0", "4.0", "1.0", "1.0"]
     with pytest.raises(SystemExit, match="expected kernels"):
         check.check_shifts(check.functions(assembly.replace("4, true", "8, tru")))
+    add = "FADD R4, R4, R5 ;\n"
+    many = assembly.replace(add, add + f"        /*0010*/   {add}" * 100)
     with pytest.raises(SystemExit, match="at most 80"):
-        check.check_shifts(
-            check.functions(
-                assembly.replace(
-                    "FADD R4, R4, R5 ;\n",
-                    "FADD R4, R4, R5 ;\n" + "        /*0010*/   FADD R4, R4, R5 ;\n" * 100,
-                )
-            )
-        )
+        check.check_shifts(check.functions(many))

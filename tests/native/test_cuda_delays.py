@@ -1,19 +1,19 @@
 """Kernels of delays per channel, run as loops on the CPU, give the bits of the CPU's: any length, layout and delay."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import emulation
 import pytest
 import torch
-from compare import assert_bits
+from compare import assert_bits, assert_same_bits
 from opdb import DTYPES
 from torch import Tensor
 
 import snnlib
 from snnlib import ops
-from snnlib.backends import native
 
+# In whatever order the threads run.
+pytestmark = pytest.mark.parametrize("emulated", [False, True], ids=["forwards", "backwards"], indirect=True)
 # A warp adds up the events of 32 steps and cells of a channel; a block has eight channels, here more and fewer.
 SHAPES = {
     "flat": (2, 5),
@@ -22,22 +22,6 @@ SHAPES = {
     "channels-last": (1, 5, 3, 2),
     "no cells": (2, 3, 0),
 }
-
-
-@pytest.fixture(params=[False, True], ids=["forwards", "backwards"])
-def emulated(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
-    """`emulated(f)` calls f with the CUDA kernels, the threads of a block from the first to the last or back."""
-    kernels = emulation.module()
-    kernels.run_backwards(request.param)
-
-    def call(function: Callable[[], Any]) -> Any:
-        with monkeypatch.context() as patch:
-            patch.setattr(native, "_kernels", {"cpu": kernels})
-            return function()
-
-    with snnlib.use_path("native"):
-        yield call
-    kernels.run_backwards(False)
 
 
 def _sequence(steps: int, name: str, time_dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -77,11 +61,9 @@ def test_any_number_of_steps(
             x, grad = _sequence(steps, name, time_dim, dtype)
             arguments = (x, grad, _delays(name, steps, dtype), rounded, time_dim)
             expected = _run(*arguments)
-            found = emulated(lambda arguments=arguments: _run(*arguments))
+            found = emulated(_run, *arguments)
             assert not x.numel() or steps < 48 or all(bool(out.any()) for out in expected)
-            for number, (out, other) in enumerate(zip(found, expected, strict=True)):
-                assert out.stride() == other.stride()
-                assert_bits(out, other, f"{steps} steps, output {number}")
+            assert_same_bits(found, expected, f"{steps} steps", strides=True)
 
 
 def test_addresses_that_are_no_whole_packs(emulated: Callable[..., Any]) -> None:
@@ -89,9 +71,7 @@ def test_addresses_that_are_no_whole_packs(emulated: Callable[..., Any]) -> None
     shifted = torch.cat((torch.zeros(1), x.flatten()))[1:].reshape(x.shape)
     assert shifted.data_ptr() % 16
     arguments = (grad, _delays("packs", 9, torch.float32), False, 0)
-    found = emulated(lambda: _run(shifted, *arguments))
-    for out, other in zip(found, _run(x, *arguments), strict=True):
-        assert_bits(out, other)
+    assert_same_bits(emulated(_run, shifted, *arguments), _run(x, *arguments))
 
 
 def test_numbers_that_are_none(emulated: Callable[..., Any]) -> None:
@@ -100,8 +80,7 @@ def test_numbers_that_are_none(emulated: Callable[..., Any]) -> None:
     x[3, 0, 0], x[4, 1, 1], x[5, 1, 0] = torch.inf, torch.nan, -0.0
     grad[6, 0, 1], grad[7, 1, 0] = torch.nan, -torch.inf
     arguments = (x, grad, torch.tensor([2.0, 0.3, 5.5, 0.0, 1.0]), False, 0)
-    for out, other in zip(emulated(lambda: _run(*arguments)), _run(*arguments), strict=True):
-        assert_bits(out, other)
+    assert_same_bits(emulated(_run, *arguments), _run(*arguments))
 
 
 def test_chunks_of_a_layer(emulated: Callable[..., Any]) -> None:

@@ -3,14 +3,14 @@
 import copy
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import emulation
 import pytest
 import torch
-from compare import assert_bits, assert_close
+from compare import assert_bits, assert_close, assert_same_bits
 from half_values import HALVES, every_value
 from layouts import LAYOUTS
 from op_samples import Sample
@@ -36,31 +36,6 @@ CALLS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def native_path() -> Iterator[None]:
-    with snnlib.use_path("native"):
-        yield
-
-
-@pytest.fixture
-def emulated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """`emulated(f, *args)` calls f with the CUDA kernels in the place of the CPU's."""
-    kernels = emulation.module()
-
-    def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        with monkeypatch.context() as patch:
-            patch.setattr(native, "_kernels", {"cpu": kernels})
-            return function(*args, **kwargs)
-
-    return call
-
-
-def _assert_same(outputs: list[Tensor], expected: list[Tensor]) -> None:
-    for number, (out, other) in enumerate(zip(outputs, expected, strict=True)):
-        assert out.stride() == other.stride()
-        assert_bits(out, other, f"output {number}")
-
-
 def test_emulation_is_what_runs(emulated: Callable[..., Any]) -> None:
     assert emulated(lambda: native._kernels["cpu"].__name__) == "_C_emulated"
     assert native._kernels["cpu"].__name__ == "snnlib._C"
@@ -70,7 +45,7 @@ def test_emulation_is_what_runs(emulated: Callable[..., Any]) -> None:
 def test_bits_of_the_cpu_kernels(case: OpCase, sample: Sample, emulated: Callable[..., Any]) -> None:
     for dtype in DTYPES:
         args = sample.arguments(dtype)
-        _assert_same(emulated(case, *args), case(*args))
+        assert_same_bits(emulated(case, *args), case(*args), strides=True)
 
 
 # One step, the groups of 5 and 12 steps that are unrolled together and their neighbours, the longest sequences that fit
@@ -92,11 +67,11 @@ def test_any_number_of_steps(
     limit = 0.5 + torch.rand(3, generator=generator, dtype=torch.promote_types(dtype, torch.float32))
     state = torch.rand(3, samples, 3, 5, generator=generator).to(limit.dtype) * 0.4
     forward = (current, limit, state, 5.0, 3.0, 3.0, 4.0, 0, True)
-    _assert_same(emulated(OPS["srm_forward"], *forward), OPS["srm_forward"](*forward))
+    assert_same_bits(emulated(OPS["srm_forward"], *forward), OPS["srm_forward"](*forward), strides=True)
     backward = (q, current, limit, state, 5.0, 3.0, 3.0, 4.0, 0, *needs)
     signals = OPS["srm_backward"](*backward)
     assert all(bool(signal.any()) == need for signal, need in zip(signals, needs, strict=True))
-    _assert_same(emulated(OPS["srm_backward"], *backward), signals)
+    assert_same_bits(emulated(OPS["srm_backward"], *backward), signals, strides=True)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -119,12 +94,12 @@ def test_pooled_srm_neurons_of_any_number_of_steps(
         options = (limit, 5.0, 3.0, 3.0)
         for x in (current.to(dtype), current.to(dtype).movedim(2, -1).contiguous().movedim(-1, 2)):
             means = OPS["srm_pool_forward"](x, *options, time_dim)
-            _assert_same(emulated(OPS["srm_pool_forward"], x, *options, time_dim), means)
+            assert_same_bits(emulated(OPS["srm_pool_forward"], x, *options, time_dim), means, strides=True)
             q = torch.randn(means[0].shape, generator=generator).to(dtype)
             backward = (q, x, *options, 4.0, time_dim, *needs)
             signals = OPS["srm_pool_backward"](*backward)
             assert steps < 13 or all(bool(s.any()) == need for s, need in zip(signals, needs, strict=True))
-            _assert_same(emulated(OPS["srm_pool_backward"], *backward), signals)
+            assert_same_bits(emulated(OPS["srm_pool_backward"], *backward), signals, strides=True)
 
 
 @pytest.mark.parametrize("scale", [1e-42, 1e-38, 1e-30, 1e30, 1e37, 1e38])
@@ -143,7 +118,7 @@ def test_reciprocals_beyond_the_range_of_fast_ones(
     backward = (q, current, limit, None, 5.0, 3.0, 6.0, math.inf, 0, True, True)
     signals = OPS["srm_backward"](*backward)
     assert all(bool(signal[:, :, column].any()) for signal in signals for column in range(neurons))
-    _assert_same(emulated(OPS["srm_backward"], *backward), signals)
+    assert_same_bits(emulated(OPS["srm_backward"], *backward), signals, strides=True)
 
 
 def test_states_above_the_threshold_and_numbers_that_are_none(emulated: Callable[..., Any]) -> None:
@@ -156,7 +131,7 @@ def test_states_above_the_threshold_and_numbers_that_are_none(emulated: Callable
     current[5, 0, 4], current[6, 0, 5], current[7, 0, 6] = torch.nan, torch.inf, -torch.inf
     q = torch.randn(current.shape, generator=generator)
     backward = (q, current, torch.tensor(1.0), state, 5.0, 3.0, 6.0, 4.0, 0, True, True)
-    _assert_same(emulated(OPS["srm_backward"], *backward), OPS["srm_backward"](*backward))
+    assert_same_bits(emulated(OPS["srm_backward"], *backward), OPS["srm_backward"](*backward), strides=True)
 
 
 @pytest.mark.parametrize("steps", [4, 30, 48])
@@ -219,7 +194,7 @@ def test_scans_of_any_number_of_steps(name: str, dtype: torch.dtype, emulated: C
 
             expected = run()
             assert steps < 25 or all(bool(tensor.any()) for tensor in expected)
-            _assert_same(emulated(run), expected)
+            assert_same_bits(emulated(run), expected, strides=True)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -249,7 +224,7 @@ def test_pooled_scans_of_any_number_of_steps(
 
             expected = run()
             assert steps < 9 or all(bool(tensor.any()) for tensor in expected)
-            _assert_same(emulated(run), expected)
+            assert_same_bits(emulated(run), expected, strides=True)
 
 
 def test_pooled_scans_of_other_windows_are_scans_and_pools(emulated: Callable[..., Any]) -> None:
@@ -266,7 +241,7 @@ def test_pooled_scans_of_other_windows_are_scans_and_pools(emulated: Callable[..
 
     expected = run()
     assert expected[0].any() and ops.scan_pool.can_fuse(current, dynamics, (2, 3))
-    _assert_same(emulated(run), expected)
+    assert_same_bits(emulated(run), expected, strides=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -288,7 +263,7 @@ def test_slopes_beyond_the_range_of_fast_reciprocals(
         value = neuron(x)
         return [value, *torch.autograd.grad(value.sum(), x)]
 
-    _assert_same(emulated(run), run())
+    assert_same_bits(emulated(run), run(), strides=True)
 
 
 @pytest.mark.parametrize("neurons", [1, 7, 8, 16, 127, 128, 129, 1024])
@@ -302,9 +277,9 @@ def test_any_number_of_neurons(
     args = (current, torch.tensor(1.0), None, 5.0, 3.0, 3.0, 4.0, time_dim, True)
     expected = OPS["srm_forward"](*args)
     assert neurons < 16 or expected[0].any()
-    _assert_same(emulated(OPS["srm_forward"], *args), expected)
+    assert_same_bits(emulated(OPS["srm_forward"], *args), expected, strides=True)
     backward = (current, *args[:-1], True, True)
-    _assert_same(emulated(OPS["srm_backward"], *backward), OPS["srm_backward"](*backward))
+    assert_same_bits(emulated(OPS["srm_backward"], *backward), OPS["srm_backward"](*backward), strides=True)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -322,7 +297,7 @@ def test_layouts(
         signals = F.srm_backward(current, current, threshold=limit)
         return [spikes, *signals, F.spike_avg_pool2d(frames[None], 3, 2, 1)]
 
-    _assert_same(emulated(run), run())
+    assert_same_bits(emulated(run), run(), strides=True)
 
 
 # Rows of whole vectors and of whole windows, a column and a row in no window, one window, more channels than a vector.
@@ -349,7 +324,7 @@ def test_pools_of_two_by_two(
             outputs += [out.detach(), *torch.autograd.grad((out * q).sum(), frames)]
         return outputs
 
-    _assert_same(emulated(run), run())
+    assert_same_bits(emulated(run), run(), strides=True)
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
@@ -383,7 +358,7 @@ def test_training_step(emulated: Callable[..., Any], monkeypatch: pytest.MonkeyP
         patch.setattr(native, "_kernels", {"cpu": SimpleNamespace(**shared)})
         expected = gradients()
     assert all(bool(tensor.any()) for tensor in expected)
-    _assert_same(emulated(gradients), expected)
+    assert_same_bits(emulated(gradients), expected, strides=True)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -409,18 +384,10 @@ def test_a_fused_net_pools_in_the_scan(training: bool, monkeypatch: pytest.Monke
         if parameter.dim() == 4:
             parameter.data.mul_(8)
     net = snnlib.fuse_(net)
-    calls: list[str] = []
-    kernels = emulation.module()
-    counting = SimpleNamespace(**vars(kernels))
     pools = ("scan_pool_forward", "scan_pool_backward")
-    apart = SimpleNamespace(**{name: value for name, value in vars(kernels).items() if name not in pools})
-    for name in pools:
-
-        def counted(name: str = name, **arguments: Any) -> Any:
-            calls.append(name)
-            return getattr(kernels, name)(**arguments)
-
-        setattr(counting, name, counted)
+    counting, calls = emulation.counting(*pools)
+    kernels = vars(emulation.module()).items()
+    apart = SimpleNamespace(**{name: value for name, value in kernels if name not in pools})
     results = []
     with snnlib.use_path("auto"), monkeypatch.context() as patch:
         for table in (apart, counting):
@@ -457,16 +424,8 @@ def test_a_fused_net_of_srm_neurons_pools_in_the_scan(
     x = (torch.rand(12, 3, 2, 16, 16) < 0.2).float()
     calibrate_firing_rate_(net, x, 0.15)
     fused = snnlib.fuse_(copy.deepcopy(net))
-    calls: list[str] = []
-    kernels = emulation.module()
-    counting = SimpleNamespace(**vars(kernels))
-    for name in ("srm_pool_forward", "srm_pool_backward", "srm_forward", "srm_backward"):
-
-        def counted(name: str = name, **arguments: Any) -> Any:
-            calls.append(name)
-            return getattr(kernels, name)(**arguments)
-
-        setattr(counting, name, counted)
+    kernels = ("srm_pool_forward", "srm_pool_backward", "srm_forward", "srm_backward")
+    counting, calls = emulation.counting(*kernels)
     results = []
     with monkeypatch.context() as patch:
         patch.setattr(native, "_kernels", {"cpu": counting})
@@ -507,7 +466,7 @@ LAYERS: dict[str, Callable[[], torch.nn.Module]] = {
 @pytest.mark.parametrize("dtype", (torch.float32, *HALVES), ids=str)
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_whole_net_spikes_as_on_the_cpu(
-    name: str, dtype: torch.dtype, emulated: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Events are added in the order of the CPU's kernels: equal bits of spikes, and gradients that fit."""
     torch.manual_seed(2)
@@ -516,11 +475,7 @@ def test_a_whole_net_spikes_as_on_the_cpu(
     with snnlib.use_path("auto"):
         snnlib.prepare_(net, x, standardize=False)
     net, x = net.to(dtype), x.to(dtype)
-    calls: list[str] = []
-    kernel = emulation.module().event_currents
-    counting = SimpleNamespace(**vars(emulation.module()))
-    counting.event_currents = lambda **arguments: (calls.append("currents"), kernel(**arguments))
-    monkeypatch.setattr(emulation, "module", lambda: counting)
+    counting, calls = emulation.counting("event_currents")
 
     def step() -> list[Tensor]:
         spikes = net(x)
@@ -535,7 +490,7 @@ def test_a_whole_net_spikes_as_on_the_cpu(
     assert len(calls) == 6
     assert expected[0].any()
     assert_bits(found[0], expected[0], "spikes")
-    _assert_same(found, again)
+    assert_same_bits(found, again, strides=True)
     for gradient, other in zip(found[1:], expected[1:], strict=True):
         assert other.any()
         distance = (gradient.float() - other.float()).norm() / other.float().norm()

@@ -2,20 +2,21 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import emulation
 import pytest
 import torch
-from compare import assert_bits
+from compare import assert_same_bits
 from torch import Tensor
 
 import snnlib
 from snnlib import neurons, surrogate
-from snnlib.backends import native
 from snnlib.functional import spiking_recurrent
 
+# In whatever order the threads run.
+pytestmark = pytest.mark.parametrize("emulated", [False, True], ids=["forwards", "backwards"], indirect=True)
 MODELS: dict[str, Callable[..., neurons.Neuron]] = {
     "LIF": neurons.LIF,
     "LIF, learned": functools.partial(neurons.LIF, learnable=("tau", "threshold")),
@@ -29,21 +30,6 @@ MODELS: dict[str, Callable[..., neurons.Neuron]] = {
     "Izhikevich": functools.partial(neurons.Izhikevich, a=0.5, b=0.25),
     "BRF, learned": functools.partial(neurons.BRF, 6.0, 0.5, dt=0.125, learnable=("omega", "threshold")),
 }
-
-
-@pytest.fixture(params=[False, True], ids=["forwards", "backwards"])
-def emulated(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
-    """`emulated(f)` calls f with the CUDA kernels, the threads of a block from the first to the last or back."""
-    kernels = emulation.module()
-    kernels.run_backwards(request.param)
-
-    def call(function: Callable[[], Any]) -> Any:
-        with monkeypatch.context() as patch, snnlib.use_path("native"):
-            patch.setattr(native, "_kernels", {"cpu": kernels})
-            return function()
-
-    yield call
-    kernels.run_backwards(False)
 
 
 def _run(
@@ -75,17 +61,16 @@ def _run(
     return [value, *final, *torch.autograd.grad(loss, leaves)]
 
 
-def _assert_same(emulated: Callable[..., Any], run: Callable[[], list[Tensor]]) -> list[Tensor]:
+def _both(emulated: Callable[..., Any], run: Callable[[], list[Tensor]]) -> list[Tensor]:
     expected = run()
-    for number, (out, other) in enumerate(zip(emulated(run), expected, strict=True)):
-        assert_bits(out, other, f"output {number}")
+    assert_same_bits(emulated(run), expected)
     return expected
 
 
 # Parts of a warp, whole warps, and two neurons for some threads of a block.
 @pytest.mark.parametrize("size", [1, 5, 32, 33, 150, 520])
 def test_sizes(size: int, emulated: Callable[..., Any]) -> None:
-    value, *_, _ = _assert_same(emulated, lambda: _run(neurons.LIF(), 6, 2, size))
+    value, *_ = _both(emulated, lambda: _run(neurons.LIF(), 6, 2, size))
     assert size < 5 or 0.05 < value.mean() < 0.8
 
 
@@ -106,12 +91,12 @@ def test_models(name: str, batch_first: bool, dtype: torch.dtype, emulated: Call
     size = 260 if name.startswith("AdLIF") and dtype == torch.float32 else 37
     for given in (None, lengths):
         neuron = MODELS[name](batch_first=batch_first)
-        _assert_same(emulated, lambda n=neuron, g=given: _run(n, 5, 4, size, dtype, g, g is None))
+        _both(emulated, lambda n=neuron, g=given: _run(n, 5, 4, size, dtype, g, g is None))
 
 
 def test_more_rows_than_a_block_looks_at_together(emulated: Callable[..., Any]) -> None:
     """The gradient of the weights: 600 steps and samples, of which a block of threads takes 512."""
-    _assert_same(emulated, lambda: _run(neurons.LIF(batch_first=True), 200, 3, 20))
+    _both(emulated, lambda: _run(neurons.LIF(batch_first=True), 200, 3, 20))
 
 
 def test_numbers_that_are_none_stay_with_their_sample(emulated: Callable[..., Any]) -> None:
@@ -123,7 +108,7 @@ def test_numbers_that_are_none_stay_with_their_sample(emulated: Callable[..., An
         value, _ = spiking_recurrent(current, weight, neurons.LIF())
         return [value, *torch.autograd.grad(value[:, 0].sum(), current)]
 
-    value, grad = _assert_same(emulated, run)
+    value, grad = _both(emulated, run)
     assert value[:, 0].isfinite().all()
     assert value[3:, 1].isnan().all()
     assert grad[:, 0].any()
@@ -141,7 +126,7 @@ def test_an_infinite_credit_reaches_no_neuron_without_slope(emulated: Callable[.
         value, _ = spiking_recurrent(current, weight, neuron)
         return list(torch.autograd.grad(1e3 * value.sum(), current))
 
-    (grad,) = _assert_same(emulated, run)
+    (grad,) = _both(emulated, run)
     assert grad.isinf().any()
 
 

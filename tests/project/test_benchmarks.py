@@ -10,15 +10,11 @@ import torch
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks" / "cpu"
+DENSE = "dense convolutions, channels-last"
 # Rows of the first table that are ours or need no other library.
 ROWS = {
-    "training_step": [
-        "snnlib, fused",
-        "snnlib, fused, bfloat16",
-        "snnlib, layer by layer",
-        "dense convolutions, channels-last",
-    ],
-    "small_batch": ["snnlib, fused", "dense convolutions, channels-last"],
+    "training_step": ["snnlib, fused", "snnlib, fused, bfloat16", "snnlib, layer by layer", DENSE],
+    "small_batch": ["snnlib, fused", DENSE],
     "fine_bins": ["T = 30"],
     "surrogate_step": ["snnlib, LIF, triangle 0.5", "snnlib, LIF, ATan", "snnlib, SRM"],
     "batch_norm_step": ["snnlib, fused, triangle", "snnlib, fused, ATan", "snnlib, layer by layer, ATan"],
