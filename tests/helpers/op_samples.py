@@ -201,15 +201,7 @@ CONVS: dict[str, tuple[tuple[int, ...], tuple[int, ...], list[int], list[int], l
     "size kept, channels last": ((2, 3, 7, 6), (4, 3, 3, 3), [1, 1], [1, 1], [1, 1], 1, True),
     "cells left over": ((2, 3, 9, 8), (2, 3, 3, 2), [2, 3], [0, 1], [1, 1], 1, False),
     "dilated": ((1, 2, 9, 10), (3, 2, 3, 2), [1, 1], [2, 1], [2, 3], 1, True),
-    "stride, padding and dilation differ per axis": (
-        (2, 4, 10, 9),
-        (6, 2, 2, 3),
-        [2, 1],
-        [1, 2],
-        [1, 2],
-        2,
-        False,
-    ),
+    "options differ per axis": ((2, 4, 10, 9), (6, 2, 2, 3), [2, 1], [1, 2], [1, 2], 2, False),
     "depthwise": ((2, 4, 6, 6), (4, 1, 3, 3), [1, 1], [1, 1], [1, 1], 4, False),
     "depthwise, channels last": ((2, 4, 6, 6), (8, 1, 3, 3), [2, 2], [1, 1], [1, 1], 4, True),
     "one window": ((3, 2, 4, 4), (5, 2, 4, 4), [1, 1], [0, 0], [1, 1], 1, False),
@@ -237,15 +229,11 @@ def conv_backward_sample(name: str, *, weight: bool) -> Sample:
     return Sample(name, make)
 
 
+_ONES = [1, 1, 1]
 # name: (steps, batch, channels in, space, channels out, kernel, stride, padding, dilation, groups, time dimension,
 # amplitudes, channels-last). Few channels out scatter, many gather; small batches are cut into bands. Groups and three
 # axes go densely.
-SRM_CONVS: dict[
-    str,
-    tuple[
-        int, int, int, tuple[int, ...], int, list[int], list[int], list[int], list[int], int, int, bool, bool
-    ],
-] = {
+SRM_CONVS: dict[str, tuple[Any, ...]] = {
     "scatter": (9, 3, 2, (9, 8), 12, [5, 5], [1, 1], [1, 1], [1, 1], 1, 0, False, False),
     "scatter, every second row": (6, 2, 2, (9, 7), 6, [3, 3], [2, 1], [1, 1], [1, 1], 1, 0, True, False),
     "scatter, rows left out": (6, 2, 3, (11, 6), 5, [3, 2], [4, 1], [1, 0], [1, 1], 1, 1, False, True),
@@ -263,39 +251,11 @@ SRM_CONVS: dict[
     "grouped": (7, 3, 6, (8, 7), 10, [3, 2], [1, 1], [1, 1], [1, 1], 2, 1, False, True),
     "depthwise, dilated": (6, 2, 4, (9, 9), 8, [3, 3], [2, 1], [2, 2], [2, 2], 4, 0, True, False),
     "three axes": (6, 2, 2, (4, 5, 6), 5, [2, 3, 3], [1, 2, 1], [0, 1, 1], [1, 1, 2], 1, 0, False, False),
-    "three axes, grouped": (
-        5,
-        3,
-        4,
-        (3, 4, 5),
-        6,
-        [3, 2, 2],
-        [1, 1, 1],
-        [1, 0, 1],
-        [1, 1, 1],
-        2,
-        1,
-        True,
-        True,
-    ),
+    "three axes, grouped": (5, 3, 4, (3, 4, 5), 6, [3, 2, 2], _ONES, [1, 0, 1], _ONES, 2, 1, True, True),
     "T = 0": (0, 2, 3, (4, 4), 5, [3, 3], [1, 1], [1, 1], [1, 1], 1, 0, False, False),
     "T = 0, grouped": (0, 2, 4, (4, 4), 4, [3, 3], [1, 1], [1, 1], [1, 1], 4, 1, False, False),
     "N = 0": (4, 0, 3, (4, 4), 5, [3, 3], [1, 1], [1, 1], [1, 1], 1, 0, False, False),
-    "N = 0, three axes": (
-        4,
-        0,
-        2,
-        (3, 4, 4),
-        5,
-        [3, 3, 2],
-        [1, 1, 1],
-        [1, 1, 1],
-        [1, 1, 1],
-        1,
-        0,
-        False,
-        False,
-    ),
+    "N = 0, three axes": (4, 0, 2, (3, 4, 4), 5, [3, 3, 2], _ONES, _ONES, _ONES, 1, 0, False, False),
 }
 
 

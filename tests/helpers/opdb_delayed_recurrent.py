@@ -6,65 +6,22 @@ import linear_oracle
 import torch
 from op_samples import Arguments, Sample
 from opdb_delay import delays
-from opdb_neurons import _PLAIN, coefficients, without_fixed
-from opdb_recurrent import _CUBA, _NEXT
+from opdb_neurons import _PLAIN, ATTACHED, SQUARES, WIDE, coefficients, without_fixed
+from opdb_recurrent import _CUBA, _NEXT, _NO_PAST, _SQUARES, _THREE
 from torch import Tensor
 
 # name: (shape of the currents, time dimension, initial states, lengths, longest delay, rounded, states, flags, rows).
 # Sizes around the 16 lanes of the widest vectors, sequences longer than a window of steps and shorter than a delay.
-LATE: dict[
-    str,
-    tuple[
-        tuple[int, int, int],
-        int,
-        bool,
-        tuple[int, ...] | None,
-        int,
-        bool,
-        int,
-        list[int],
-        dict[str, float],
-    ],
-] = {
+LATE: dict[str, tuple[Any, ...]] = {
     "one neuron": ((40, 1, 1), 0, False, None, 3, False, 1, _PLAIN, {"keep0": 0.0, "scale": 0.5}),
-    "state": ((7, 2, 17), 0, True, None, 4, False, 1, [2, 0, 0, 0, 0, 0, 1, 0, 0], {"keep0": 0.0}),
-    "lengths": ((9, 3, 5), 0, True, (9, 0, 3), 2, True, 2, [0, 0, 0, 0, 0, 0, 1, 0, 0], _CUBA),
+    "state": ((7, 2, 17), 0, True, None, 4, False, 1, WIDE, {"keep0": 0.0}),
+    "lengths": ((9, 3, 5), 0, True, (9, 0, 3), 2, True, 2, ATTACHED, _CUBA),
     "batch first": ((2, 33, 6), 1, False, (33, 6), 18, False, 2, _PLAIN, _CUBA | {"scale": 2.0}),
     "next": ((6, 2, 20), 0, True, None, 0, False, 1, _NEXT, {"keep0": 0.0, "scale": 0.5}),
     "longer than the sequence": ((3, 2, 4), 0, True, None, 9, True, 1, _PLAIN, {"keep0": 0.0}),
-    "three states": (
-        (5, 2, 7),
-        0,
-        True,
-        None,
-        2,
-        False,
-        3,
-        [3, 1, 0, 1, 0, 0, 1, 0, 0],
-        {"a01": 0.5, "a02": -0.5, "b1": 0.5, "j2": 0.5, "p1": 0.25, "keep0": 0.0},
-    ),
-    "squares": (
-        (6, 2, 5),
-        0,
-        True,
-        None,
-        2,
-        False,
-        2,
-        [2, 0, 0, 0, 0, 0, 1, 0, 1],
-        {"a01": -0.5, "b1": 0.5, "p0": 0.25, "p1": -0.25, "j1": 0.25, "keep0": 0.0, "scale": 0.5},
-    ),
-    "no gradient through time": (
-        (6, 2, 5),
-        0,
-        True,
-        None,
-        2,
-        False,
-        2,
-        [0, 0, 1, 1, 0, 0, 0, 0, 0],
-        _CUBA | {"scale": 0.5},
-    ),
+    "three states": ((5, 2, 7), 0, True, None, 2, False, 3, [3, 1, 0, 1, 0, 0, 1, 0, 0], _THREE),
+    "squares": ((6, 2, 5), 0, True, None, 2, False, 2, SQUARES, _SQUARES),
+    "no gradient through time": ((6, 2, 5), 0, True, None, 2, False, 2, _NO_PAST, _CUBA | {"scale": 0.5}),
     "T = 0": ((0, 2, 3), 0, True, None, 2, False, 1, _PLAIN, {}),
     "N = 0": ((3, 0, 3), 0, False, None, 2, False, 1, _PLAIN, {}),
     "H = 0": ((3, 2, 0), 0, False, None, 2, False, 1, _PLAIN, {}),

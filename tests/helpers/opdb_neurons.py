@@ -31,18 +31,19 @@ def coefficients(
 
 
 # Surrogate's shape, strict, detach_reset, detach_jump, reset_next, membrane, through_time, rectified, quadratic.
-_PLAIN = [0, 0, 1, 1, 0, 0, 1, 0, 0]
+_PLAIN, ATTACHED, SQUARES = (
+    [0, 0, 1, 1, 0, 0, 1, 0, 0],
+    [0, 0, 0, 0, 0, 0, 1, 0, 0],
+    [2, 0, 0, 0, 0, 0, 1, 0, 1],
+)
+# A compact surrogate with a detached subtracting reset, and one of unbounded support with a reset to a value.
+COMPACT, WIDE = [0, 1, 1, 1, 0, 0, 1, 0, 0], [2, 0, 0, 0, 0, 0, 1, 0, 0]
 # name: (sample of SEQUENCES, states, flags, rows)
 NEURONS: dict[str, tuple[str, int, list[int], dict[str, float]]] = {
     "LIF, zero": ("prime sizes", 1, _PLAIN, {"keep0": 0.0, "offset0": 0.25}),
-    "LIF, zero, not detached": ("state", 1, [2, 0, 0, 0, 0, 0, 1, 0, 0], {"keep0": 0.0}),
+    "LIF, zero, not detached": ("state", 1, WIDE, {"keep0": 0.0}),
     "LIF, subtract": ("more than a block", 1, [3, 1, 1, 1, 0, 0, 1, 0, 0], {"offset0": -1.0, "d0": 0.25}),
-    "LIF, subtract, not detached, floor": (
-        "batch first",
-        1,
-        [0, 0, 0, 0, 0, 0, 1, 0, 0],
-        {"offset0": -1.0, "floor": -0.25},
-    ),
+    "LIF, subtract, not detached, floor": ("batch first", 1, ATTACHED, {"offset0": -1.0, "floor": -0.25}),
     "LIF, next, zero": ("no space axes", 1, [1, 0, 0, 0, 1, 0, 1, 0, 0], {"keep0": 0.0, "scale": 2.0}),
     "LIF, next, subtract": (
         "batch first, more than a block",
@@ -81,7 +82,7 @@ NEURONS: dict[str, tuple[str, int, list[int], dict[str, float]]] = {
     "three states": (
         "state",
         3,
-        [0, 0, 0, 0, 0, 0, 1, 0, 0],
+        ATTACHED,
         {"a01": 0.5, "a02": -0.5, "a12": 0.25, "b1": 0.5, "j2": 0.5, "p1": 0.25, "keep0": 0.0, "keep1": 0.0},
     ),
     "three states, next": (
@@ -93,7 +94,7 @@ NEURONS: dict[str, tuple[str, int, list[int], dict[str, float]]] = {
     "squares": (
         "state",
         2,
-        [2, 0, 0, 0, 0, 0, 1, 0, 1],
+        SQUARES,
         {"a01": -0.5, "b1": 0.5, "d0": 0.25, "p0": 0.5, "p1": -0.25, "j1": 0.25, "keep0": 0.0},
     ),
     "squares, detached": (
@@ -190,14 +191,12 @@ def scan_backward_answer(
 
 
 # name: (shape of the currents, time dimension, channels-last, thresholds per channel, initial state, flags, rows).
-POOLED: dict[
-    str, tuple[tuple[int, int, int, int, int], int, bool, bool, bool, list[int], dict[str, float]]
-] = {
+POOLED: dict[str, tuple[Any, ...]] = {
     "LIF": ((13, 2, 3, 4, 6), 0, False, False, False, _PLAIN, {"keep0": 0.0, "offset0": 0.25}),
     "own thresholds": ((7, 2, 3, 2, 8), 0, False, True, True, _PLAIN, {"keep0": 0.0}),
     "channels-last": ((9, 3, 6, 4, 2), 0, True, True, True, _PLAIN, {"offset0": -1.0}),
     "channels-last, odd number": ((6, 2, 5, 2, 4), 0, True, True, False, _PLAIN, {"keep0": 0.0}),
-    "batch first": ((3, 6, 4, 6, 4), 1, False, True, True, [2, 0, 0, 0, 0, 0, 1, 0, 0], {"keep0": 0.0}),
+    "batch first": ((3, 6, 4, 6, 4), 1, False, True, True, WIDE, {"keep0": 0.0}),
     "batch first, channels-last": (
         (2, 5, 4, 2, 2),
         1,
@@ -399,8 +398,6 @@ def currents_backward_answer(signal: Tensor, x: Tensor, weight: Tensor, *rest: A
     ]
 
 
-# A compact surrogate with a detached subtracting reset, and one of unbounded support with a reset to a value.
-COMPACT, WIDE = [0, 1, 1, 1, 0, 0, 1, 0, 0], [2, 0, 0, 0, 0, 0, 1, 0, 0]
 _FEW = ("scatter", "gather, many channels", "stride", "fully connected", "grouped", "T = 0")
 # The kernels of currents are those of the layers, so a sample of each kind will do.
 CURRENTS = (*_FEW, "gather, dilated", "gather back", "one pixel, padded", "three axes, grouped", "N = 0")

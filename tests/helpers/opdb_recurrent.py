@@ -5,63 +5,27 @@ from typing import Any
 import linear_oracle
 import torch
 from op_samples import Arguments, Sample
-from opdb_neurons import _PLAIN, coefficients, without_fixed
+from opdb_neurons import _PLAIN, ATTACHED, SQUARES, WIDE, coefficients, without_fixed
 from torch import Tensor
 
-_NEXT = [1, 0, 0, 0, 1, 0, 1, 0, 0]
+_NEXT, _NO_PAST = [1, 0, 0, 0, 1, 0, 1, 0, 0], [0, 0, 1, 1, 0, 0, 0, 0, 0]
+_THREE = {"a01": 0.5, "a02": -0.5, "b1": 0.5, "j2": 0.5, "p1": 0.25, "keep0": 0.0}
+_SQUARES = {"a01": -0.5, "b1": 0.5, "p0": 0.25, "p1": -0.25, "j1": 0.25, "keep0": 0.0, "scale": 0.5}
+_PRODUCTS = {"a01": -0.25, "c2": -1.0, "p0": -0.25, "p2": 0.25, "j2": 0.5, "scale": 0.5}
 _CUBA = {"a01": 1.0, "b1": 1.0, "b0": 0.0, "keep0": 0.0}
 # name: (shape of the currents, time dimension, thresholds per neuron, initial state, lengths, states, flags, rows).
 # Sizes around the 16 lanes of the widest vectors.
-RECURRENT: dict[
-    str,
-    tuple[tuple[int, int, int], int, bool, bool, tuple[int, ...] | None, int, list[int], dict[str, float]],
-] = {
+RECURRENT: dict[str, tuple[Any, ...]] = {
     "one neuron": ((5, 1, 1), 0, False, False, None, 1, _PLAIN, {"keep0": 0.0, "scale": 0.5}),
-    "state": ((7, 3, 17), 0, True, True, None, 1, [2, 0, 0, 0, 0, 0, 1, 0, 0], {"keep0": 0.0}),
-    "lengths": ((7, 4, 33), 0, False, True, (7, 0, 3, 6), 2, [0, 0, 0, 0, 0, 0, 1, 0, 0], _CUBA),
+    "state": ((7, 3, 17), 0, True, True, None, 1, WIDE, {"keep0": 0.0}),
+    "lengths": ((7, 4, 33), 0, False, True, (7, 0, 3, 6), 2, ATTACHED, _CUBA),
     "batch first": ((2, 6, 16), 1, True, False, (4, 6), 2, _PLAIN, _CUBA | {"scale": 2.0}),
     "next": ((6, 3, 20), 0, False, True, (6, 1, 4), 1, _NEXT, {"keep0": 0.0, "scale": 0.5}),
-    "three states": (
-        (5, 2, 7),
-        0,
-        True,
-        True,
-        None,
-        3,
-        [3, 1, 0, 1, 0, 0, 1, 0, 0],
-        {"a01": 0.5, "a02": -0.5, "b1": 0.5, "j2": 0.5, "p1": 0.25, "keep0": 0.0},
-    ),
+    "three states": ((5, 2, 7), 0, True, True, None, 3, [3, 1, 0, 1, 0, 0, 1, 0, 0], _THREE),
     "rectified": ((6, 2, 9), 0, False, True, (6, 4), 1, [2, 1, 0, 0, 0, 0, 1, 1, 0], {"c0": 0.5}),
-    "squares": (
-        (5, 2, 18),
-        0,
-        False,
-        True,
-        None,
-        2,
-        [2, 0, 0, 0, 0, 0, 1, 0, 1],
-        {"a01": -0.5, "b1": 0.5, "d0": 0.25, "p0": 0.5, "p1": -0.25, "j1": 0.25, "keep0": 0.0, "scale": 0.5},
-    ),
-    "products": (
-        (4, 3, 5),
-        0,
-        False,
-        True,
-        (4, 2, 0),
-        3,
-        [3, 1, 0, 0, 0, 0, 1, 0, 1],
-        {"a01": -0.25, "c2": -1.0, "p0": -0.25, "p2": 0.25, "j2": 0.5, "scale": 0.5},
-    ),
-    "no gradient through time": (
-        (5, 2, 5),
-        0,
-        False,
-        True,
-        None,
-        2,
-        [0, 0, 1, 1, 0, 0, 0, 0, 0],
-        _CUBA | {"scale": 0.5},
-    ),
+    "squares": ((5, 2, 18), 0, False, True, None, 2, SQUARES, _SQUARES | {"d0": 0.25, "p0": 0.5}),
+    "products": ((4, 3, 5), 0, False, True, (4, 2, 0), 3, [3, 1, 0, 0, 0, 0, 1, 0, 1], _PRODUCTS),
+    "no gradient through time": ((5, 2, 5), 0, False, True, None, 2, _NO_PAST, _CUBA | {"scale": 0.5}),
     "T = 0": ((0, 2, 3), 0, False, True, None, 1, _PLAIN, {}),
     "N = 0": ((3, 0, 3), 0, False, False, None, 1, _PLAIN, {}),
     "H = 0": ((3, 2, 0), 0, False, False, None, 1, _PLAIN, {}),
