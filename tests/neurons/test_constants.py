@@ -17,10 +17,6 @@ from snnlib import neurons, surrogate
     ("make", "message"),
     [
         (lambda v: snnlib.SRMLinear(3, 2, tau_m=v(5.0)), r"tau_m: expected a number"),
-        (
-            lambda v: snnlib.SRMLinear(3, 2, threshold=v(1.0)),
-            r"threshold: .*this model learns no constants",
-        ),
         (lambda v: snnlib.SRMLinear(3, 2, input_grad_scale=v(1.0)), r"input_grad_scale: expected a number"),
         (lambda v: snnlib.SRMReadout(3, 2, tau_s=v(2.0)), r"tau_s: expected a number"),
         (lambda v: neurons.LIF(tau=v(2.0)), r'tau: expected a number or a tensor.*use learnable=\("tau",\)'),

@@ -1,6 +1,5 @@
 """Complementary LIF neurons against their equations written out forwards and back, and as members of nets."""
 
-import json
 import math
 
 import pytest
@@ -111,21 +110,6 @@ def test_is_lif_until_it_fires_and_is_reset_lower() -> None:
     assert v.item() == pytest.approx(alike.run(x[: first + 1]).state[0].item() - sigmoid(1.0))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("batch_first", [False, True])
-def test_chunks_are_the_whole(dtype: torch.dtype, batch_first: bool) -> None:
-    neuron = CLIF(batch_first=batch_first)
-    x = drawn(1)[0].expand(-1, 3, -1).to(dtype)
-    x = x.transpose(0, 1).contiguous() if batch_first else x.contiguous()
-    dim = int(batch_first)
-    whole, (last,) = neuron.run(x)
-    first, state = neuron.run(x.narrow(dim, 0, 15))
-    second, (final,) = neuron.run(x.narrow(dim, 15, 25), state)
-    assert whole.dtype == dtype and 0 < whole.float().mean() < 1
-    assert_bits(torch.cat((first, second), dim), whole)
-    assert_bits(final, last)
-
-
 def test_learns_in_a_net() -> None:
     """`prepare_` sets the rates of layers with it, and all weights get a gradient."""
     torch.manual_seed(0)
@@ -137,13 +121,6 @@ def test_learns_in_a_net() -> None:
     assert float(net[0](x).detach().mean()) == pytest.approx(0.1, rel=0.3)
     net(x).sum().backward()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in net.parameters())
-
-
-def test_configuration_and_print() -> None:
-    neuron = CLIF(torch.tensor([2.0, 3.0]), detach_reset=True, surrogate=PiecewiseQuadratic(2.0))
-    again = snnlib.neurons.from_config(json.loads(json.dumps(snnlib.neurons.config(neuron))))
-    assert repr(again) == repr(neuron)
-    assert repr(CLIF()) == "CLIF(tau=2, threshold=1, surrogate=Rect(alpha=1.0))"
 
 
 def test_refused() -> None:

@@ -1,6 +1,5 @@
 """Quadratic integrate-and-fire neurons against their equations written out, and as members of nets."""
 
-import json
 from typing import Any
 
 import pytest
@@ -127,21 +126,6 @@ def test_rests_below_the_critical_potential_and_fires_from_above() -> None:
     assert value.sum() == 1
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("batch_first", [False, True])
-def test_chunks_are_the_whole(dtype: torch.dtype, batch_first: bool) -> None:
-    neuron = QIF(2.0, batch_first=batch_first)
-    x = (2 * torch.rand(3, 12, 4, generator=torch.Generator().manual_seed(1))).to(dtype)
-    x = x if batch_first else x.transpose(0, 1).contiguous()
-    dim = int(batch_first)
-    whole, (last,) = neuron.run(x)
-    first, state = neuron.run(x.narrow(dim, 0, 5))
-    second, (final,) = neuron.run(x.narrow(dim, 5, 7), state)
-    assert whole.dtype == dtype and 0 < whole.float().mean() < 1
-    assert_bits(torch.cat((first, second), dim), whole)
-    assert_bits(final, last)
-
-
 def test_learns_in_a_net() -> None:
     """`prepare_` sets the rates of layers with it, and all weights get a gradient."""
     torch.manual_seed(0)
@@ -153,13 +137,6 @@ def test_learns_in_a_net() -> None:
     assert float(net[0](x).detach().mean()) == pytest.approx(0.1, rel=0.3)
     net(x).sum().backward()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in net.parameters())
-
-
-def test_configuration_and_print() -> None:
-    neuron = QIF(torch.tensor([2.0, 3.0]), critical=0.5, reset="subtract", dialect="spikingjelly")
-    again = snnlib.neurons.from_config(json.loads(json.dumps(snnlib.neurons.config(neuron))))
-    assert repr(again) == repr(neuron)
-    assert repr(QIF()) == "QIF(tau=2, curvature=1, threshold=1, surrogate=ATan(alpha=2.0))"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ numbers have six decimals.
 
 import dataclasses
 import math
-from collections.abc import Mapping
+import re
 from typing import NamedTuple
 
 import pytest
@@ -35,20 +35,6 @@ GRADIENT = (1.0, 2.0, -1.0, 1.0, 0.5, 1.0)
 TRIANGLE = PiecewiseQuadratic(1.0)
 
 
-class Vector(NamedTuple):
-    name: str
-    neuron: Neuron
-    factor: float
-    spikes: str
-    dx: str
-    # Membrane before the reset, and gradients of learnable constants.
-    h: str = ""
-    learned: Mapping[str, float] = {}
-    start: tuple[float, ...] = ()
-    final_gradient: tuple[float, ...] = ()
-    start_gradient: tuple[float, ...] = ()
-
-
 def lif(**options: object) -> LIF:
     usual = {"decay_input": False, "surrogate": TRIANGLE, "detach_reset": False}
     return LIF(2.0, learnable=("tau", "threshold"), **{**usual, **options})
@@ -70,160 +56,51 @@ def adlif(integration: str, **options: object) -> AdLIF:
     return AdLIF(HALF, THREE_QUARTERS, integration=integration, **{**usual, **options})
 
 
-VECTORS = [
-    Vector(
-        "LIF without a reset",
-        lif(reset="none"),
-        1,
-        "011011",
-        "1.509033 1.518066 -.463867 .947266 .332031 .554688",
-        ".75 1.125 1.0625 .78125 1.890625 1.445312",
-        {"tau": 2.931274 * PER_TAU_2, "threshold": -2.953125},
-    ),
-    Vector(
-        "LIF, zero",
-        lif(),
-        1,
-        "010010",
-        "1.166222 1.902727 -.310303 .505859 .015625 .5",
-        ".75 1.125 .5 .5 1.75 .5",
-        {"tau": 1.687788 * PER_TAU_2, "threshold": -2.568025},
-    ),
-    Vector(
-        "LIF, zero, detached",
-        lif(detach_reset=True),
-        1,
-        "010010",
-        "1.625 1.75 -.21875 .5625 .125 .5",
-        ".75 1.125 .5 .5 1.75 .5",
-        {"tau": 1.65625 * PER_TAU_2, "threshold": -3.125},
-    ),
-    Vector(
-        "LIF, reset value",
-        lif(reset_value=-0.25, rest=-0.25),
-        1,
-        "000010",
-        "1.044985 1.743951 -.77429 .558965 .094757 .25",
-        ".5 .875 .8125 .53125 1.640625 .25",
-        {"threshold": -2.106676},
-    ),
-    Vector(
-        "LIF, subtract",
-        lif(reset="subtract"),
-        1,
-        "010010",
-        "0.965446 1.723565 -.422954 .637923 .455139 .882812",
-        ".75 1.125 .5625 .53125 1.765625 .882812",
-        {"tau": 2.516333 * PER_TAU_2, "threshold": -2.833618},
-    ),
-    Vector(
-        "LIF, subtract, detached",
+# Neurons, by which number the currents are multiplied, and gradients of learnable constants.
+NEURONS: dict[str, tuple[Neuron, float, dict[str, float]]] = {
+    "LIF without a reset": (lif(reset="none"), 1, {"tau": 2.931274 * PER_TAU_2, "threshold": -2.953125}),
+    "LIF, zero": (lif(), 1, {"tau": 1.687788 * PER_TAU_2, "threshold": -2.568025}),
+    "LIF, zero, detached": (lif(detach_reset=True), 1, {"tau": 1.65625 * PER_TAU_2, "threshold": -3.125}),
+    "LIF, reset value": (lif(reset_value=-0.25, rest=-0.25), 1, {"threshold": -2.106676}),
+    "LIF, subtract": (lif(reset="subtract"), 1, {"tau": 2.516333 * PER_TAU_2, "threshold": -2.833618}),
+    "LIF, subtract, detached": (
         lif(reset="subtract", detach_reset=True),
         1,
-        "010010",
-        "1.585693 1.671387 -.157227 .810547 .558594 .882812",
-        ".75 1.125 .5625 .53125 1.765625 .882812",
         {"tau": 2.662476 * PER_TAU_2, "threshold": -3.831543},
     ),
-    Vector(
-        "LIF, zero in the next step",
+    "LIF, zero in the next step": (
         lif(reset_time="next"),
         1,
-        "010010",
-        "0.191194 1.625618 0 .267578 .1875 0",
-        ".75 1.125 0 .25 1.625 0",
         {"tau": 1.266088 * PER_TAU_2, "threshold": -1.365331},
     ),
-    Vector(
-        "LIF, zero in the next step, detached",
+    "LIF, zero in the next step, detached": (
         lif(reset_time="next", detach_reset=True),
         1,
-        "010010",
-        "1.625 1.75 0 .34375 .1875 0",
-        ".75 1.125 0 .25 1.625 0",
         {"tau": 1.359375 * PER_TAU_2, "threshold": -2.9375},
     ),
-    Vector(
-        "LIF, subtract in the next step",
+    "LIF, subtract in the next step": (
         lif(reset="subtract", reset_time="next"),
         1,
-        "010010",
-        ".320193 1.71923 .082054 .33041 .224731 .320312",
-        ".75 1.125 .0625 .28125 1.640625 .320312",
         {"tau": 1.991102 * PER_TAU_2, "threshold": -2.060928},
     ),
-    Vector(
-        "LIF, subtract in the next step, detached",
+    "LIF, subtract in the next step, detached": (
         lif(reset="subtract", reset_time="next", detach_reset=True),
         1,
-        "010010",
-        "1.665771 1.831543 .163086 .451172 .339844 .320312",
-        ".75 1.125 .0625 .28125 1.640625 .320312",
         {"tau": 2.206421 * PER_TAU_2, "threshold": -3.702148},
     ),
-    Vector(
-        "LIF, input scaled",
-        lif(decay_input=True),
-        2,
-        "010010",
-        "0.583111 .951364 -.155151 .252930 .0078125 .25",
-        ".75 1.125 .5 .5 1.75 .5",
-        # The input's gain is 1/tau, which falls as the decay rises.
-        {"tau": (1.687788 - 5.092925) * PER_TAU_2},
-    ),
-    Vector(
-        "LIF, several spikes, threshold 1/2",
-        lif(reset="subtract", threshold=0.5, max_spikes=math.inf),
-        1,
-        "111031",
-        "1.084466 1.07029 -.522791 .975861 .457031 .914062",
-    ),
-    Vector(
-        "CubaLIF, zero",
-        cuba(),
-        1,
-        "011011",
-        "1.500503 .696032 -1.061188 .919922 .277344 .554688",
-        ".75 1.6875 1.0625 .78125 2.476562 1.445312",
-        {"tau_s": 1.570986 * PER_TAU_2, "tau_m": 0.91997 * PER_TAU_4},
-    ),
-    Vector(
-        "CubaLIF as in Norse",
-        cuba(decay_input=True),
-        4,
-        "011011",
-        ".375126 .174008 -.265297 .22998 .069336 .138672",
-        ".75 1.6875 1.0625 .78125 2.476562 1.445312",
-    ),
-    Vector(
-        "CubaLIF as in snnTorch, zero in the next step",
+    # The input's gain is 1/tau, which falls as the decay rises.
+    "LIF, input scaled": (lif(decay_input=True), 2, {"tau": (1.687788 - 5.092925) * PER_TAU_2}),
+    "LIF, several spikes, threshold 1/2": (lif(reset="subtract", threshold=0.5, max_spikes=math.inf), 1, {}),
+    "CubaLIF, zero": (cuba(), 1, {"tau_s": 1.570986 * PER_TAU_2, "tau_m": 0.91997 * PER_TAU_4}),
+    "CubaLIF as in Norse": (cuba(decay_input=True), 4, {}),
+    "CubaLIF as in snnTorch, zero in the next step": (
         cuba(reset_time="next", detach_reset=True, compare=">"),
         1,
-        "010010",
-        "1.628906 .820312 .390625 .78125 0 0",
-        ".75 1.6875 0 .78125 2.476562 0",
         {"tau_s": 1.884766 * PER_TAU_2, "tau_m": 0.46875 * PER_TAU_4},
     ),
-    Vector(
-        "CubaLIF from a state and with its gradient",
-        cuba(),
-        1,
-        "111011",
-        "-.051898 2.206403 -1.006144 .98502 .376289 .752579",
-        start=(0.5, 0.25),
-        final_gradient=(1.0, 1.0),
-        start_gradient=(-0.866325, -0.025949),
-    ),
-    Vector(
-        "LSNN",
-        ALIF(4.0, 4.0, 0.5, tau_s=2.0, dialect="lsnn", surrogate=TRIANGLE),
-        4,
-        "001011",
-        ".268679 -.095334 .13613 -.015691 .173828 0",
-        "0 .75 1.6875 1.0625 1.578125 1.890625",
-    ),
-    Vector(
-        "ALIF",
+    "CubaLIF from a state and with its gradient": (cuba(), 1, {}),
+    "LSNN": (ALIF(4.0, 4.0, 0.5, tau_s=2.0, dialect="lsnn", surrogate=TRIANGLE), 4, {}),
+    "ALIF": (
         ALIF(
             2.0,
             4.0,
@@ -235,90 +112,103 @@ VECTORS = [
             surrogate=TRIANGLE,
         ),
         2,
-        "101010",
-        ".324079 1.020921 -.549276 .058667 .117335 .168945",
-        ".75 .875 .9375 .28125 1.640625 .777344",
+        {},
     ),
-    Vector(
-        "AdLIF, symplectic",
-        adlif("symplectic"),
-        4,
-        "110010",
-        ".160891 .762375 -.2825 .150853 0 .244995",
-        "1.5 1.25 .5625 .382812 2.844727 .48999",
-    ),
-    Vector(
-        "AdLIF, Euler",
-        adlif("euler"),
-        4,
-        "110010",
-        ".266841 .459759 -.376175 .14505 0 .314453",
-        "1.5 1.5 .75 .4375 2.796875 .628906",
-    ),
-    Vector(
-        "AdLIF of Bittar and Garner",
+    "AdLIF, symplectic": (adlif("symplectic"), 4, {}),
+    "AdLIF, Euler": (adlif("euler"), 4, {}),
+    "AdLIF of Bittar and Garner": (
         AdLIF(HALF, THREE_QUARTERS, a=0.25, b=0.5, dialect="sparch", surrogate=TRIANGLE),
         4,
-        "110010",
-        ".24551 .635493 -.287349 .049594 .162429 .433144",
-        "1.5 1.3125 .414062 .098633 2.580688 .866287",
+        {},
     ),
-    Vector(
-        "Alpha",
-        Alpha(4.0, 2.0, threshold=0.25, dialect="snntorch", surrogate=TRIANGLE),
-        1,
-        "010001",
-        ".794467 0 0 .437056 .203166 0",
-        "0 .320533 0 0 .106844 .774622",
-    ),
-    Vector(
-        "Resonate",
+    "Alpha": (Alpha(4.0, 2.0, threshold=0.25, dialect="snntorch", surrogate=TRIANGLE), 1, {}),
+    "Resonate": (
         Resonate(0.5, -0.25, discretisation="euler", threshold=0.5, detach_reset=False, surrogate=TRIANGLE),
         1,
-        "001111",
-        ".609453 .041846 .582559 .272095 .145752 0",
-        "0 .375 .9375 .648438 .611328 1.208496",
+        {},
     ),
-    Vector(
-        "KLIF",
-        KLIF(k=1.5, decay_input=False, detach_reset=False, surrogate=TRIANGLE),
-        1,
-        "110010",
-        "-.987176 3.114904 -.663574 1.40625 0 1.125",
-        learned={"k": 1.803611},
-    ),
-    Vector(
-        "Quadratic integrate-and-fire",
+    "KLIF": (KLIF(k=1.5, decay_input=False, detach_reset=False, surrogate=TRIANGLE), 1, {"k": 1.803611}),
+    "Quadratic integrate-and-fire": (
         Izhikevich(rest=0.0, critical=0.5, reset_value=-0.25, detach_reset=False, surrogate=TRIANGLE),
         2,
-        "010010",
-        ".692689 .590271 .07487 .283447 0 .171875",
+        {},
     ),
-    Vector(
-        "Izhikevich",
+    "Izhikevich": (
         Izhikevich(a=0.5, b=0.25, rest=0.0, critical=0.5, detach_reset=False, surrogate=TRIANGLE),
         2,
-        "010010",
-        ".566794 .46697 .02061 .134761 .074091 .062555",
+        {},
     ),
-    Vector(
-        "BRF",
-        BRF(6.0, 0.5, dt=0.125, surrogate=TRIANGLE),
-        12,
-        "100000",
-        ".023875 .140914 -.024611 -.005047 .01963 .026694",
-    ),
-    Vector(
-        "floor",
-        lif(reset="subtract", detach_reset=True, floor=-0.25),
-        0,
-        "001001",
-        "0 .961426 -.577148 .720703 .378906 .242188",
-        "-1 .625 1.0625 .53125 .515625 1.757812",
-    ),
-]
+    "BRF": (BRF(6.0, 0.5, dt=0.125, surrogate=TRIANGLE), 12, {}),
+    "floor": (lif(reset="subtract", detach_reset=True, floor=-0.25), 0, {}),
+}
+# Spikes and gradients of the currents; below them the membrane before each reset, where it is known.
+NUMBERS = """
+LIF without a reset: 011011  1.509033 1.518066 -.463867 .947266 .332031 .554688
+    .75 1.125 1.0625 .78125 1.890625 1.445312
+LIF, zero: 010010  1.166222 1.902727 -.310303 .505859 .015625 .5
+    .75 1.125 .5 .5 1.75 .5
+LIF, zero, detached: 010010  1.625 1.75 -.21875 .5625 .125 .5
+    .75 1.125 .5 .5 1.75 .5
+LIF, reset value: 000010  1.044985 1.743951 -.77429 .558965 .094757 .25
+    .5 .875 .8125 .53125 1.640625 .25
+LIF, subtract: 010010  0.965446 1.723565 -.422954 .637923 .455139 .882812
+    .75 1.125 .5625 .53125 1.765625 .882812
+LIF, subtract, detached: 010010  1.585693 1.671387 -.157227 .810547 .558594 .882812
+    .75 1.125 .5625 .53125 1.765625 .882812
+LIF, zero in the next step: 010010  0.191194 1.625618 0 .267578 .1875 0
+    .75 1.125 0 .25 1.625 0
+LIF, zero in the next step, detached: 010010  1.625 1.75 0 .34375 .1875 0
+    .75 1.125 0 .25 1.625 0
+LIF, subtract in the next step: 010010  .320193 1.71923 .082054 .33041 .224731 .320312
+    .75 1.125 .0625 .28125 1.640625 .320312
+LIF, subtract in the next step, detached: 010010  1.665771 1.831543 .163086 .451172 .339844 .320312
+    .75 1.125 .0625 .28125 1.640625 .320312
+LIF, input scaled: 010010  0.583111 .951364 -.155151 .252930 .0078125 .25
+    .75 1.125 .5 .5 1.75 .5
+LIF, several spikes, threshold 1/2: 111031  1.084466 1.07029 -.522791 .975861 .457031 .914062
+CubaLIF, zero: 011011  1.500503 .696032 -1.061188 .919922 .277344 .554688
+    .75 1.6875 1.0625 .78125 2.476562 1.445312
+CubaLIF as in Norse: 011011  .375126 .174008 -.265297 .22998 .069336 .138672
+    .75 1.6875 1.0625 .78125 2.476562 1.445312
+CubaLIF as in snnTorch, zero in the next step: 010010  1.628906 .820312 .390625 .78125 0 0
+    .75 1.6875 0 .78125 2.476562 0
+CubaLIF from a state and with its gradient: 111011  -.051898 2.206403 -1.006144 .98502 .376289 .752579
+LSNN: 001011  .268679 -.095334 .13613 -.015691 .173828 0
+    0 .75 1.6875 1.0625 1.578125 1.890625
+ALIF: 101010  .324079 1.020921 -.549276 .058667 .117335 .168945
+    .75 .875 .9375 .28125 1.640625 .777344
+AdLIF, symplectic: 110010  .160891 .762375 -.2825 .150853 0 .244995
+    1.5 1.25 .5625 .382812 2.844727 .48999
+AdLIF, Euler: 110010  .266841 .459759 -.376175 .14505 0 .314453
+    1.5 1.5 .75 .4375 2.796875 .628906
+AdLIF of Bittar and Garner: 110010  .24551 .635493 -.287349 .049594 .162429 .433144
+    1.5 1.3125 .414062 .098633 2.580688 .866287
+Alpha: 010001  .794467 0 0 .437056 .203166 0
+    0 .320533 0 0 .106844 .774622
+Resonate: 001111  .609453 .041846 .582559 .272095 .145752 0
+    0 .375 .9375 .648438 .611328 1.208496
+KLIF: 110010  -.987176 3.114904 -.663574 1.40625 0 1.125
+Quadratic integrate-and-fire: 010010  .692689 .590271 .07487 .283447 0 .171875
+Izhikevich: 010010  .566794 .46697 .02061 .134761 .074091 .062555
+BRF: 100000  .023875 .140914 -.024611 -.005047 .01963 .026694
+floor: 001001  0 .961426 -.577148 .720703 .378906 .242188
+    -1 .625 1.0625 .53125 .515625 1.757812
+"""
 # What "floor" gets instead of a multiple of INPUT.
 WITH_FLOOR = (-1.0, 0.75, 0.75, 0.5, 0.25, 1.5)
+# An initial state, the gradient of the last one, and that of the initial one.
+FROM_STATE = "CubaLIF from a state and with its gradient"
+START, FINAL_GRADIENT, START_GRADIENT = (0.5, 0.25), (1.0, 1.0), (-0.866325, -0.025949)
+
+
+class Vector(NamedTuple):
+    name: str
+    spikes: str
+    dx: str
+    h: str
+
+
+VECTORS = [Vector(*row) for row in re.findall(r"^(\S.*): (\d+)  (.*)\n(?: +(.*)\n)?", NUMBERS, re.MULTILINE)]
 
 
 def numbers(text: str) -> Tensor:
@@ -334,39 +224,47 @@ def run(neuron: Neuron, by_step: bool, *args: object) -> snnlib.neurons.Output:
     return neuron.reference(*args) if by_step else neuron.run(*args)
 
 
+def currents(vector: Vector) -> Tensor:
+    factor = NEURONS[vector.name][1]
+    values = [x * factor for x in INPUT] if factor else WITH_FLOOR
+    return torch.tensor(values, dtype=torch.float64).reshape(6, 1, 1)
+
+
 @pytest.mark.parametrize("by_step", [False, True], ids=["kernel", "step"])
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.name)
 def test_vector(vector: Vector, by_step: bool, path: str) -> None:
-    neuron = vector.neuron
+    neuron, _, learned = NEURONS[vector.name]
     neuron.zero_grad()
-    values = [x * vector.factor for x in INPUT] if vector.factor else WITH_FLOOR
-    x = torch.tensor(values, dtype=torch.float64).reshape(6, 1, 1).requires_grad_()
-    state = torch.tensor(vector.start, dtype=torch.float64).reshape(-1, 1, 1)
-    state = (state.requires_grad_(),) if vector.start else None
+    x, state = currents(vector).requires_grad_(), None
+    if vector.name == FROM_STATE:
+        start = torch.tensor(START, dtype=torch.float64).reshape(-1, 1, 1)
+        state = (start.requires_grad_(),)
     out = run(neuron, by_step, x, state)
     assert "".join(str(int(s)) for s in out.value.flatten()) == vector.spikes
     loss = (out.value.flatten() * torch.tensor(GRADIENT, dtype=torch.float64)).sum()
-    if vector.final_gradient:
-        loss = loss + (out.state[0].flatten() * torch.tensor(vector.final_gradient)).sum()
+    if state is not None:
+        loss = loss + (out.state[0].flatten() * torch.tensor(FINAL_GRADIENT)).sum()
     loss.backward()
     assert_decimals(x.grad, numbers(vector.dx))
     if state is not None:
-        assert_decimals(state[0].grad, torch.tensor(vector.start_gradient, dtype=torch.float64))
-    for name, expected in vector.learned.items():
+        assert_decimals(state[0].grad, torch.tensor(START_GRADIENT, dtype=torch.float64))
+    for name, expected in learned.items():
         assert getattr(neuron, name).grad.item() == pytest.approx(expected, abs=1e-6, rel=1e-6), name
+
+
+def test_every_neuron_has_numbers() -> None:
+    assert [vector.name for vector in VECTORS] == list(NEURONS)
 
 
 @pytest.mark.parametrize("vector", [v for v in VECTORS if v.h], ids=lambda vector: vector.name)
 def test_membrane(vector: Vector, path: str) -> None:
     """The potential that is compared, at every step."""
-    values = [x * vector.factor for x in INPUT] if vector.factor else WITH_FLOOR
-    x = torch.tensor(values, dtype=torch.float64).reshape(6, 1, 1)
-    constants = {name: value.double() for name, value in vector.neuron.constants().items()}
-    dynamics = vector.neuron.dynamics(constants)
-    start = torch.zeros(len(vector.neuron.state_names), 1, 1, dtype=torch.float64)
-    if isinstance(vector.neuron, LIF):
-        start[0] = vector.neuron.reset_value
-    h, _ = snnlib.ops.scan.run(x, dataclasses.replace(dynamics, membrane=True), start, 0)
+    neuron = NEURONS[vector.name][0]
+    dynamics = neuron.dynamics({name: value.double() for name, value in neuron.constants().items()})
+    start = torch.zeros(len(neuron.state_names), 1, 1, dtype=torch.float64)
+    if isinstance(neuron, LIF):
+        start[0] = neuron.reset_value
+    h, _ = snnlib.ops.scan.run(currents(vector), dataclasses.replace(dynamics, membrane=True), start, 0)
     assert_decimals(h.detach(), numbers(vector.h))
 
 

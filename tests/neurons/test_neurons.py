@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from compare import assert_bits, assert_close
+from compare import assert_bits, assert_close, assert_same_bits
 from torch import Tensor
 
 import snnlib
@@ -16,7 +16,6 @@ from snnlib.neurons import (
     ALIF,
     BRF,
     IF,
-    KLIF,
     LIF,
     MODELS,
     PSN,
@@ -154,8 +153,7 @@ def test_kernel_bits(model: type[Neuron], options: dict[str, Any]) -> None:
             (value * torch.cos(torch.arange(240.0)).reshape(x.shape)).sum().backward()
             leaves = [x, *neuron.parameters()]
             results.append([value, state, *filled([leaf.grad for leaf in leaves], leaves)])
-    for number, (a, b) in enumerate(zip(*results, strict=True)):
-        assert_bits(a, b, f"output {number}")
+    assert_same_bits(*results)
 
 
 @every_case
@@ -356,32 +354,6 @@ def test_repr(model: type[Neuron]) -> None:
     assert "batch_first=True" in repr(model(batch_first=True))
 
 
-@pytest.mark.parametrize("model", [LIF, CubaLIF, SRM])
-def test_compiled(model: type[Neuron]) -> None:
-    """The ops and their gradients trace into one graph."""
-    neuron = model()
-    compiled = torch.compile(neuron, backend="aot_eager", fullgraph=True)
-    gradients = []
-    for call in (neuron, compiled):
-        x = currents(6, 2, 3, dtype=torch.float32).requires_grad_()
-        call(x).sum().backward()
-        gradients.append(x.grad)
-    assert_bits(gradients[1], gradients[0])
-
-
-def test_event_gradient_of_srm_by_step() -> None:
-    """`step` in plain torch gives the event-driven gradient of the kernels."""
-    x = currents(15, 2, 3)
-    gradients = []
-    neuron = SRM()
-    for run in (neuron.run, neuron.reference):
-        current = x.clone().requires_grad_()
-        (run(current).value * torch.sin(torch.arange(90.0)).reshape(x.shape)).sum().backward()
-        gradients.append(current.grad)
-    assert gradients[0].any()
-    assert_close(gradients[0], gradients[1], 1e-12)
-
-
 def test_srm_with_its_membrane_reset_is_an_event_driven_cuba_lif() -> None:
     """Both have EventProp's gradient; the SRM's current is that of the CubaLIF, in other units."""
     x = currents(20, 2, 3)
@@ -423,21 +395,6 @@ def test_dialects_are_options(path: str) -> None:
 
 def test_repr_of_plif_has_no_minus_zero() -> None:
     assert "w=0," in repr(snnlib.neurons.PLIF(tau=2.0))
-
-
-def test_klif_has_the_bits_of_its_step() -> None:
-    """Dynamics whose coefficients are exact: spikes, states and gradients of the same sums."""
-    x = (torch.randn(12, 3, 8, generator=torch.Generator().manual_seed(1)) * 3 + 1).requires_grad_()
-    for options in ({"k": 1.7}, {"k": 0.6, "reset": "subtract", "detach_reset": False, "decay_input": False}):
-        neuron = KLIF(surrogate=Triangle(2.0), **options)
-        runs = [neuron.run(x), neuron.reference(x)]
-        assert runs[0].value.any()
-        assert_bits(runs[0].value, runs[1].value)
-        assert_bits(runs[0].state[0], runs[1].state[0])
-        grads = [torch.autograd.grad((run.value * x.detach()).sum(), [x, neuron.k]) for run in runs]
-        for native, stepped in zip(*grads, strict=True):
-            assert native.any()
-            assert_close(native, stepped, 1e-5)
 
 
 @pytest.mark.parametrize("per_channel", [False, True])

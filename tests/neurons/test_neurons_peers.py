@@ -69,9 +69,10 @@ class Case(NamedTuple):
     """Ours and theirs from a time constant: of binary fractions, then of any numbers."""
 
     name: str
-    build: Callable[[float], tuple[Neuron, Callable[[], Run]]]
-    exact: float
-    other: float
+    ours: Callable[[float], Neuron]
+    theirs: Callable[[float], Run]
+    exact: float = 4
+    other: float = 7
     # Binary fractions of the constants only.
     exact_constants: bool = True
 
@@ -80,176 +81,117 @@ def beta(tau: float) -> float:
     return 1 - 1 / tau
 
 
+RATES = {"tau_syn_inv": 512.0}
+RESTS = {"v_leak": 0.25, "v_reset": -0.5}
+OUR_RESTS = {"rest": 0.25, "reset_value": -0.5, "dialect": "norse"}
+ALPHA = {"threshold": 0.25, "dialect": "snntorch"}
 CASES = [
     Case(
-        "snnTorch Leaky",
-        lambda t: (LIF(t, dialect="snntorch"), lambda: snntorch("Leaky", beta=beta(t))),
-        2,
-        7,
+        "snnTorch Leaky", lambda t: LIF(t, dialect="snntorch"), lambda t: snntorch("Leaky", beta=beta(t)), 2
     ),
     Case(
         "snnTorch Leaky, zero",
-        lambda t: (
-            LIF(t, dialect="snntorch", reset="zero"),
-            lambda: snntorch("Leaky", beta=beta(t), reset_mechanism="zero"),
-        ),
-        4,
-        7,
+        lambda t: LIF(t, dialect="snntorch", reset="zero"),
+        lambda t: snntorch("Leaky", beta=beta(t), reset_mechanism="zero"),
     ),
     Case(
         "snnTorch Lapicque",
-        lambda t: (LIF(t, dialect="lapicque"), lambda: snntorch("Lapicque", R=1.0, C=t, time_step=1.0)),
+        lambda t: LIF(t, dialect="lapicque"),
+        lambda t: snntorch("Lapicque", R=1.0, C=t, time_step=1.0),
         2,
-        7,
     ),
     Case(
         "snnTorch Synaptic",
-        lambda t: (
-            CubaLIF(t, 2.0, dialect="snntorch"),
-            lambda: snntorch("Synaptic", alpha=0.5, beta=beta(t)),
-        ),
-        4,
-        7,
+        lambda t: CubaLIF(t, 2.0, dialect="snntorch"),
+        lambda t: snntorch("Synaptic", alpha=0.5, beta=beta(t)),
     ),
     Case(
         "snnTorch Alpha",
-        lambda t: (
-            Alpha(t, 2.0, threshold=0.25, dialect="snntorch"),
-            lambda: snntorch("Alpha", alpha=beta(t), beta=0.5, threshold=0.25),
-        ),
-        4,
-        7,
-        False,
+        lambda t: Alpha(t, 2.0, **ALPHA),
+        lambda t: snntorch("Alpha", alpha=beta(t), beta=0.5, threshold=0.25),
+        exact_constants=False,
     ),
     Case(
         "snnTorch Alpha, subtract",
-        lambda t: (
-            Alpha(t, 2.0, threshold=0.25, reset="subtract", dialect="snntorch"),
-            lambda: snntorch("Alpha", alpha=beta(t), beta=0.5, threshold=0.25, reset_mechanism="subtract"),
-        ),
-        4,
-        7,
-        False,
+        lambda t: Alpha(t, 2.0, reset="subtract", **ALPHA),
+        lambda t: snntorch("Alpha", alpha=beta(t), beta=0.5, threshold=0.25, reset_mechanism="subtract"),
+        exact_constants=False,
     ),
-    Case("SpikingJelly IF", lambda t: (IF(dialect="spikingjelly"), lambda: spikingjelly("IFNode")), 2, 2),
+    Case("SpikingJelly IF", lambda t: IF(dialect="spikingjelly"), lambda t: spikingjelly("IFNode"), 2, 2),
     Case(
         "SpikingJelly IF, subtract",
-        lambda t: (
-            IF(dialect="spikingjelly", reset="subtract"),
-            lambda: spikingjelly("IFNode", v_reset=None),
-        ),
-        2,
-        2,
+        lambda t: IF(dialect="spikingjelly", reset="subtract"),
+        lambda t: spikingjelly("IFNode", v_reset=None),
+        *(2, 2),
     ),
     *[
         Case(
-            f"SpikingJelly {name}, decay_input {decays}, v_reset {value}",
-            lambda t, model=model, node=node, decays=decays, value=value, word=word: (
-                model(
-                    t,
-                    dialect="spikingjelly",
-                    decay_input=decays,
-                    reset="zero" if value is not None else "subtract",
-                ),
-                lambda: spikingjelly(node, **{word: t}, decay_input=decays, v_reset=value),
+            f"SpikingJelly {model.__name__}, decay_input {decays}, v_reset {value}",
+            lambda t, model=model, decays=decays, reset="subtract" if value is None else "zero": model(
+                t, dialect="spikingjelly", decay_input=decays, reset=reset
             ),
-            2.0,
-            7.0,
+            lambda t, node=node, decays=decays, value=value, word=word: spikingjelly(
+                node, **{word: t}, decay_input=decays, v_reset=value
+            ),
+            *(2.0, 7.0),
         )
-        for model, name, node, word in (
-            (LIF, "LIF", "LIFNode", "tau"),
-            (PLIF, "PLIF", "ParametricLIFNode", "init_tau"),
-            (KLIF, "KLIF", "KLIFNode", "tau"),
+        for model, node, word in (
+            (LIF, "LIFNode", "tau"),
+            (PLIF, "ParametricLIFNode", "init_tau"),
+            (KLIF, "KLIFNode", "tau"),
         )
         for decays in (True, False)
         for value in (0.0, None)
     ],
     Case(
         "SpikingJelly CUBALIF",
-        lambda t: (
-            CubaLIF(t, 2.0, dialect="spikingjelly"),
-            lambda: spikingjelly("CUBALIFNode", v_decay=beta(t)),
-        ),
-        4,
-        7,
+        lambda t: CubaLIF(t, 2.0, dialect="spikingjelly"),
+        lambda t: spikingjelly("CUBALIFNode", v_decay=beta(t)),
     ),
     Case(
         "SpikingJelly RAF",
-        lambda t: (Resonate(dialect="spikingjelly"), lambda: spikingjelly("RAFNode")),
-        2,
-        2,
-        False,
+        lambda t: Resonate(dialect="spikingjelly"),
+        lambda t: spikingjelly("RAFNode"),
+        *(2, 2),
+        exact_constants=False,
     ),
     Case(
         "SpikingJelly Izhikevich",
-        lambda t: (
-            Izhikevich(t, a=0.5, b=0.25, dialect="spikingjelly"),
-            lambda: spikingjelly("IzhikevichNode", tau=float(t), a=0.5, b=0.25),
-        ),
+        lambda t: Izhikevich(t, a=0.5, b=0.25, dialect="spikingjelly"),
+        lambda t: spikingjelly("IzhikevichNode", tau=float(t), a=0.5, b=0.25),
         2,
-        7,
-        False,
+        exact_constants=False,
     ),
-    Case("Norse IAF", lambda t: (IF(dialect="norse"), lambda: norse("IAFCell", "IAF")), 2, 2),
+    Case("Norse IAF", lambda t: IF(dialect="norse"), lambda t: norse("IAFCell", "IAF"), 2, 2),
     Case(
         "Norse LIFBox",
-        lambda t: (LIF(t, dialect="norse"), lambda: norse("LIFBoxCell", "LIFBox", tau_mem_inv=1024 / t)),
-        4,
-        7,
+        lambda t: LIF(t, dialect="norse"),
+        lambda t: norse("LIFBoxCell", "LIFBox", tau_mem_inv=1024 / t),
     ),
     Case(
         "Norse LIF",
-        lambda t: (
-            CubaLIF(t, 2.0, dialect="norse"),
-            lambda: norse("LIFCell", "LIF", tau_mem_inv=1024 / t, tau_syn_inv=512.0),
-        ),
-        4,
-        7,
+        lambda t: CubaLIF(t, 2.0, dialect="norse"),
+        lambda t: norse("LIFCell", "LIF", tau_mem_inv=1024 / t, **RATES),
     ),
     Case(
         "Norse LIF, rest",
-        lambda t: (
-            CubaLIF(t, 2.0, rest=0.25, reset_value=-0.5, dialect="norse"),
-            lambda: norse(
-                "LIFCell", "LIF", tau_mem_inv=1024 / t, tau_syn_inv=512.0, v_leak=0.25, v_reset=-0.5
-            ),
-        ),
-        4,
-        7,
+        lambda t: CubaLIF(t, 2.0, **OUR_RESTS),
+        lambda t: norse("LIFCell", "LIF", tau_mem_inv=1024 / t, **RATES, **RESTS),
     ),
     Case(
         "Norse LIFBox, rest",
-        lambda t: (
-            LIF(t, rest=0.25, reset_value=-0.5, dialect="norse"),
-            lambda: norse("LIFBoxCell", "LIFBox", tau_mem_inv=1024 / t, v_leak=0.25, v_reset=-0.5),
-        ),
-        4,
-        7,
+        lambda t: LIF(t, **OUR_RESTS),
+        lambda t: norse("LIFBoxCell", "LIFBox", tau_mem_inv=1024 / t, **RESTS),
     ),
     Case(
         "Norse LI",
-        lambda t: (
-            Integrator(t, tau_s=2.0, dialect="norse"),
-            lambda: norse("LICell", "LI", tau_mem_inv=1024 / t, tau_syn_inv=512.0),
-        ),
-        4,
-        7,
+        lambda t: Integrator(t, tau_s=2.0, dialect="norse"),
+        lambda t: norse("LICell", "LI", tau_mem_inv=1024 / t, **RATES),
     ),
     Case(
         "Norse LSNN",
-        lambda t: (
-            ALIF(t, 4.0, 0.5, tau_s=2.0, dialect="norse"),
-            lambda: norse(
-                "LSNNCell",
-                "LSNN",
-                tau_mem_inv=1024 / t,
-                tau_syn_inv=512.0,
-                tau_adapt_inv=256.0,
-                beta=0.5,
-            ),
-        ),
-        4,
-        7,
+        lambda t: ALIF(t, 4.0, 0.5, tau_s=2.0, dialect="norse"),
+        lambda t: norse("LSNNCell", "LSNN", tau_mem_inv=1024 / t, tau_adapt_inv=256.0, beta=0.5, **RATES),
     ),
 ]
 every_case = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
@@ -265,8 +207,7 @@ def test_binary_fractions(case: Case) -> None:
     """Nothing rounds in 8 steps, so the spikes are equal."""
     if not case.exact_constants:
         pytest.skip("its constants are no binary fractions")
-    ours, make = case.build(case.exact)
-    theirs = make()
+    ours, theirs = case.ours(case.exact), case.theirs(case.exact)
     x = torch.randint(-4, 13, (8, 1, 131072), generator=torch.Generator().manual_seed(1)).float() / 4
     with torch.no_grad():
         value, expected = ours(x), theirs(x)
@@ -276,8 +217,7 @@ def test_binary_fractions(case: Case) -> None:
 
 @every_case
 def test_random_numbers(case: Case) -> None:
-    ours, make = case.build(case.other)
-    theirs = make()
+    ours, theirs = case.ours(case.other), case.theirs(case.other)
     x = torch.randn(16, 1, 65536, generator=torch.Generator().manual_seed(2)) * 2 + 1
     with torch.no_grad():
         value, expected = ours(x), theirs(x).float()
@@ -290,8 +230,7 @@ def test_random_numbers(case: Case) -> None:
 
 @every_case
 def test_gradients(case: Case) -> None:
-    ours, make = case.build(case.other)
-    theirs = make()
+    ours, theirs = case.ours(case.other), case.theirs(case.other)
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(16, 1, 4096, generator=generator) * 2 + 1
     q = torch.randn(x.shape, generator=generator)
