@@ -190,7 +190,18 @@ def _equals_eager(net: nn.Module, x: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("model", EXACT)
 @pytest.mark.parametrize(
     ("before", "behind"),
-    [*itertools.product(BEFORE, ("layer", "alone")), ("CubaLIF", "recurrent"), ("surrogate", "recurrent")],
+    [
+        *itertools.product(BEFORE, ("layer",)),
+        *(("input", "alone"), ("Linear", "alone"), ("CubaLIF", "recurrent")),
+        # A loop of torch operations is traced for each step, so that the rest takes minutes.
+        *(
+            pytest.param(before, behind, marks=pytest.mark.slow)
+            for before, behind in (
+                *itertools.product(sorted(BEFORE.keys() - {"input", "Linear"}), ("alone",)),
+                ("surrogate", "recurrent"),
+            )
+        ),
+    ],
 )
 def test_gradients_of_exact_times_equal_eager(
     before: str, behind: str, model: str, monkeypatch: pytest.MonkeyPatch
@@ -199,7 +210,7 @@ def test_gradients_of_exact_times_equal_eager(
     monkeypatch.undo()
     torch.manual_seed(3)
     net = nn.Sequential(*BEFORE[before](), BEHIND[behind](EXACT[model]()))
-    x = (torch.rand(4, 3, 8) < 0.5).float()
+    x = (torch.rand(3, 3, 8) < 0.5).float()
     spikes, by_input, *_ = _equals_eager(net, x)
     assert spikes.any() and by_input.any()
 
