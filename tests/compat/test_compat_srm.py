@@ -83,18 +83,8 @@ def test_function_module_and_library_layer_agree(options: dict[str, object], rng
     for ours, table in zip(*results, strict=True):
         torch.testing.assert_close(ours, table, rtol=1e-10, atol=1e-12)
 
-    own = snnlib.SRMConv2d(
-        4,
-        6,
-        3,
-        **options,
-        tau_m=5,
-        tau_s=3,
-        tau_grad=2.5,
-        input_grad_scale=0.85,
-        batch_first=True,
-        dtype=torch.float64,
-    )
+    published = {"tau_m": 5, "tau_s": 3, "tau_grad": 2.5, "input_grad_scale": 0.85, "batch_first": True}
+    own = snnlib.SRMConv2d(4, 6, 3, **options, **published, dtype=torch.float64)
     own.load_state_dict(own.state_dict() | {"weight": module.weight.detach()})
     events = x.clone().requires_grad_()
     spikes = own(events)

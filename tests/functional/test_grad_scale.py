@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import snnlib
 from snnlib import GradScale
 from snnlib.functional import grad_scale
 
@@ -86,13 +87,6 @@ def test_gradient_equals_the_oracle(scale: float, values: list[float]) -> None:
 def test_zero_stops_infinite_and_nan_gradients(scale: float | Tensor) -> None:
     g = torch.tensor([math.inf, -math.inf, math.nan, 1.0])
     assert gradient(torch.randn(4), scale, g).tolist() == [0.0] * 4
-
-
-def test_other_scales_let_non_finite_gradients_through() -> None:
-    g = torch.tensor([math.inf, math.nan])
-    out = gradient(torch.randn(2), -0.5, g)
-    assert out[0] == -math.inf
-    assert out[1].isnan()
 
 
 def test_values_that_are_not_finite_keep_their_gradient() -> None:
@@ -199,6 +193,23 @@ def test_compiles_with_a_number() -> None:
 
 
 # --- the module ---
+
+
+def test_grad_scale_in_front_of_a_layer_is_its_input_grad_scale(rng: torch.Generator) -> None:
+    """The published damping by 0.85 is one of two equal ways to write it."""
+    weight = torch.rand(4, 2, 3, 3, generator=rng, dtype=torch.float64)
+    taus: dict[str, float] = {"tau_m": 5.0, "tau_s": 3.0, "tau_grad": 2.5}
+    grads = []
+    for scale_before, scale_within in ((0.85, 1.0), (1.0, 0.85)):
+        x = (torch.rand(12, 3, 2, 12, 12, generator=rng.manual_seed(1)) < 0.2).double().requires_grad_()
+        w = weight.clone().requires_grad_()
+        spikes = snnlib.functional.srm_conv2d(
+            snnlib.functional.grad_scale(x, scale_before), w, **taus, input_grad_scale=scale_within
+        )
+        assert spikes.sum() > 100
+        grads.append(torch.autograd.grad(spikes.sum(), (x, w)))
+    for before, within in zip(*grads, strict=True):
+        torch.testing.assert_close(before, within, rtol=1e-14, atol=0)
 
 
 def test_module_options() -> None:

@@ -7,21 +7,9 @@ import torch
 import torch.nn.functional as torch_f
 from compare import assert_gradient
 from torch import Tensor
-from torch.nn.grad import (
-    conv1d_input,
-    conv1d_weight,
-    conv2d_input,
-    conv2d_weight,
-    conv3d_input,
-    conv3d_weight,
-)
+from torch.nn import grad as torch_grad
 
 from snnlib import functional as F
-
-CONV = {1: torch_f.conv1d, 2: torch_f.conv2d, 3: torch_f.conv3d}
-CONV_INPUT = {1: conv1d_input, 2: conv2d_input, 3: conv3d_input}
-CONV_WEIGHT = {1: conv1d_weight, 2: conv2d_weight, 3: conv3d_weight}
-LAYER = {1: F.srm_conv1d, 2: F.srm_conv2d, 3: F.srm_conv3d}
 
 # Sums of some hundred products in another order.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
@@ -90,7 +78,7 @@ def test_convolution_layers(name: str, dims: int, dtype: torch.dtype, rng: torch
     x.requires_grad_()
     weight.requires_grad_()
 
-    spikes = LAYER[dims](x, weight, **options, input_grad_scale=0.5)
+    spikes = getattr(F, f"srm_conv{dims}d")(x, weight, **options, input_grad_scale=0.5)
     q = torch.randn(spikes.shape, generator=rng).to(dtype)
     spikes.backward(q)
 
@@ -100,10 +88,14 @@ def test_convolution_layers(name: str, dims: int, dtype: torch.dtype, rng: torch
         frames, crop = _pad_same(frames, kernel, options, dims)
     if isinstance(options.get("padding"), str):
         wide["padding"] = 0
-    current = CONV[dims](frames, weight.detach(), **wide)
+    current = getattr(torch_f, f"conv{dims}d")(frames, weight.detach(), **wide)
     a, b = F.srm_backward(q, current.reshape(q.shape))
-    expected_weight = CONV_WEIGHT[dims](frames, weight.shape, a.flatten(0, 1), **wide)
-    expected_x = CONV_INPUT[dims](frames.shape, weight.detach(), b.flatten(0, 1), **wide)
+    expected_weight = getattr(torch_grad, f"conv{dims}d_weight")(
+        frames, weight.shape, a.flatten(0, 1), **wide
+    )
+    expected_x = getattr(torch_grad, f"conv{dims}d_input")(
+        frames.shape, weight.detach(), b.flatten(0, 1), **wide
+    )
     inside = slice(crop[0], crop[0] + size)
     expected_x = expected_x[(..., *[inside] * dims)].reshape(x.shape) * x.detach() * 0.5
 

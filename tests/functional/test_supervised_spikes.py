@@ -48,14 +48,6 @@ def test_an_inhibited_neuron_fires_at_the_last_step() -> None:
     assert srm_neuron(current + teacher).flatten().nonzero().flatten().tolist() == [9]
 
 
-def test_neurons_that_fire_see_no_teacher() -> None:
-    current = torch.full((10, 2, 3), 1.2)
-    current[:, 0, 0] = 0
-    teacher = supervised_current(current, torch.tensor([0, 1]), snnlib.neurons.SRM())
-    assert teacher[:, 0, 0].count_nonzero() == 1
-    assert teacher.count_nonzero() == 1
-
-
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_all_other_spikes_stay_bit_for_bit(batch_first: bool, rng: torch.Generator) -> None:
     layer = snnlib.SRMLinear(12, 3, batch_first=batch_first, threshold=torch.tensor([0.5, 0.6, 0.7]))

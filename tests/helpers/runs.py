@@ -51,3 +51,11 @@ def assert_samples_as_alone(
             assert_same(part[:, sample : sample + 1], expected)
         assert_close(grad[:steps, sample : sample + 1], turned(leaf.grad).double(), 1e-5)
         assert not value[steps:, sample].any() and not grad[steps:, sample].any()
+
+
+def results(net: nn.Module, x: Tensor) -> list[Tensor]:
+    """Output, and gradients of the input and the parameters, of a loss with weights of both signs."""
+    leaf = x.clone().requires_grad_()
+    out = net(leaf)
+    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(5)).to(out.dtype)
+    return [out.detach(), *torch.autograd.grad(out, [leaf, *net.parameters()], weights)]

@@ -24,20 +24,6 @@ def test_counts_are_sums_over_time_and_batch(dtype: torch.dtype) -> None:
     assert counter.steps.tolist() == [9 * 5, 9 * 5]
 
 
-def test_a_fused_net_is_counted_before_pooling() -> None:
-    torch.manual_seed(0)
-    net, sequence = (
-        snnlib.models.from_notation("3C3p1-P2-7", (2, 6, 8)),
-        (torch.rand(9, 4, 2, 6, 8) < 0.3).float(),
-    )
-    spikes = net.conv1(sequence)
-    counter = SpikeCounter(snnlib.fuse_(net))
-    with counter.counting():
-        net(sequence)
-    assert torch.equal(counter.counts["conv1"], spikes.double().sum((0, 1)))
-    assert counter.layers()[0].neurons == 3 * 6 * 8
-
-
 def test_dead_and_saturated_neurons() -> None:
     counter = SpikeCounter(torch.nn.Sequential(snnlib.SRMLinear(1, 4)))
     counter.counts, counter.steps = (

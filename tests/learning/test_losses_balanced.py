@@ -1,4 +1,4 @@
-"""Count+, cross-entropy on counts and its balanced form: values and gradients by loops, sums of gradients, silence."""
+"""Count+, cross-entropy on counts and its balanced form: values and gradients by loops, silence, options, errors."""
 
 import math
 
@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from snnlib.learning.decoding import spike_count
 from snnlib.learning.losses import (
     count_cross_entropy,
     count_cross_entropy_plus,
@@ -75,43 +74,6 @@ def test_cross_entropy_by_loops(problem: tuple[int, int, int], scale: float, smo
         torch.testing.assert_close(leaf.grad, torch.tensor(wanted_gradient, dtype=torch.float64))
 
 
-def test_gradcheck_of_the_plain_one() -> None:
-    counts, target = _problem(3, 4, 0)
-    assert torch.autograd.gradcheck(
-        lambda counts: count_cross_entropy(counts, target, label_smoothing=0.1), (counts + 1).requires_grad_()
-    )
-
-
-@given(problems)
-def test_balanced_entropy_never_asks_for_fewer_spikes_as_a_whole(problem: tuple[int, int, int]) -> None:
-    """Summed over all spikes of a sample; plain cross-entropy does ask."""
-    counts, target = _problem(*problem)
-    sequence = (torch.arange(8).view(8, 1, 1) < counts).double().requires_grad_()
-    count_cross_entropy_plus(spike_count(sequence), target, reduction="sum").backward()
-    assert ((sequence.grad * sequence).sum((0, 2)) <= 1e-12).all()
-
-
-def test_plain_entropy_asks_for_fewer_spikes() -> None:
-    sequence = torch.ones(8, 1, 2, dtype=torch.float64)
-    sequence[2:, :, 0] = 0
-    sequence.requires_grad_()
-    count_cross_entropy(spike_count(sequence), torch.tensor([0])).backward()
-    assert (sequence.grad * sequence).sum() > 1
-
-
-def test_count_plus_weighs_every_neuron_once() -> None:
-    """The sum of dL/ds over a neuron's spikes is r (count - wanted): the count itself does not come in."""
-    sequence = torch.zeros(12, 1, 3, dtype=torch.float64)
-    sequence[:2, :, 0], sequence[:3, :, 1], sequence[:10, :, 2] = 1, 1, 1
-    sequence.requires_grad_()
-    target = torch.tensor([0])
-    spike_count_plus_loss(spike_count(sequence), target, desired=5, undesired=1).backward()
-    ratio = (3 + 10) / 2 / 2
-    torch.testing.assert_close(
-        (sequence.grad * sequence).sum((0, 1)), torch.tensor([-3 * ratio, 2.0, 9.0], dtype=torch.float64)
-    )
-
-
 LOSSES = [
     lambda counts, target, **options: spike_count_loss(counts, target, desired=6, undesired=1, **options),
     lambda counts, target, **options: spike_count_plus_loss(
@@ -120,6 +82,13 @@ LOSSES = [
     count_cross_entropy,
     count_cross_entropy_plus,
 ]
+
+
+def test_gradcheck_of_the_plain_one() -> None:
+    counts, target = _problem(3, 4, 0)
+    assert torch.autograd.gradcheck(
+        lambda counts: count_cross_entropy(counts, target, label_smoothing=0.1), (counts + 1).requires_grad_()
+    )
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from snnlib.learning.decoding import first_spike_time
-from snnlib.learning.losses import (
-    first_spike_loss,
-    spike_time_loss,
-    target_spike_train,
-    van_rossum_loss,
-)
+from snnlib.learning.losses import first_spike_loss, spike_time_loss, target_spike_train, van_rossum_loss
 
 seeds = st.integers(0, 10**6)
 

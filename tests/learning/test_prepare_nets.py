@@ -4,7 +4,6 @@ import math
 import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -38,42 +37,30 @@ def _events(*shape: int, rate: float = 0.3) -> Tensor:
     return (torch.rand(*shape, generator=torch.Generator().manual_seed(1)) < rate).float()
 
 
+def _read_out(layer: nn.Module, x: Tensor) -> tuple[nn.Module, Tensor]:
+    """The layer before potentials of three outputs, and its input."""
+    with torch.no_grad():
+        features = layer(x)[0, 0].numel()
+    return nn.Sequential(layer, snnlib.SRMReadout(features, 3)), x
+
+
 ONE_CHANNEL: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {
-    "SpikingRNN": lambda: (
-        nn.Sequential(snnlib.SpikingRNN(1, 32), snnlib.SRMReadout(32, 3)),
-        _events(30, 8, 1),
+    "SpikingRNN": lambda: _read_out(snnlib.SpikingRNN(1, 32), _events(30, 8, 1)),
+    "SRMLinear": lambda: _read_out(snnlib.SRMLinear(1, 12), _events(30, 8, 1)),
+    "SpikingLinear": lambda: _read_out(
+        snnlib.SpikingLinear(1, 12), torch.rand(30, 8, 1, generator=torch.Generator().manual_seed(1))
     ),
-    "SRMLinear": lambda: (
-        nn.Sequential(snnlib.SRMLinear(1, 12), snnlib.SRMReadout(12, 3)),
-        _events(30, 8, 1),
-    ),
-    "SpikingLinear": lambda: (
-        nn.Sequential(snnlib.SpikingLinear(1, 12), snnlib.SRMReadout(12, 3)),
-        torch.rand(30, 8, 1, generator=torch.Generator().manual_seed(1)),
-    ),
-    "SpikingConv2d": lambda: (
-        nn.Sequential(snnlib.SpikingConv2d(1, 8, 1), snnlib.SRMReadout(8 * 36, 3)),
-        _events(20, 4, 1, 6, 6),
-    ),
-    "depthwise": lambda: (
-        nn.Sequential(snnlib.SpikingConv2d(4, 4, 1, groups=4), snnlib.SRMReadout(4 * 36, 3)),
-        _events(20, 4, 4, 6, 6),
-    ),
+    "SpikingConv2d": lambda: _read_out(snnlib.SpikingConv2d(1, 8, 1), _events(20, 4, 1, 6, 6)),
+    "depthwise": lambda: _read_out(snnlib.SpikingConv2d(4, 4, 1, groups=4), _events(20, 4, 4, 6, 6)),
 }
 OWN: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {
-    "SpikingLinear": lambda: (
-        nn.Sequential(snnlib.SpikingLinear(20, 30, neuron=_leaky()), snnlib.SRMReadout(30, 3)),
-        _events(20, 8, 20),
+    "SpikingLinear": lambda: _read_out(snnlib.SpikingLinear(20, 30, neuron=_leaky()), _events(20, 8, 20)),
+    "SpikingConv2d": lambda: _read_out(
+        snnlib.SpikingConv2d(2, 6, 3, neuron=_leaky()), _events(12, 4, 2, 6, 6)
     ),
-    "SpikingConv2d": lambda: (
-        nn.Sequential(snnlib.SpikingConv2d(2, 6, 3, neuron=_leaky()), snnlib.SRMReadout(6 * 16, 3)),
-        _events(12, 4, 2, 6, 6),
-    ),
-    "SpikingRNN": lambda: (
-        nn.Sequential(snnlib.SpikingRNN(20, 30, neuron=_leaky()), snnlib.SRMReadout(30, 3)),
-        _events(20, 8, 20),
-    ),
+    "SpikingRNN": lambda: _read_out(snnlib.SpikingRNN(20, 30, neuron=_leaky()), _events(20, 8, 20)),
 }
+COMPACT = surrogate.Triangle(width=0.5, height=0.4)
 
 
 def _check(make: Callable[[], tuple[nn.Module, Tensor]]) -> tuple[LayerPreparation, Tensor, Tensor]:
@@ -234,14 +221,8 @@ NETS: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {
         ),
         _events(15, 6, 2, 6, 6),
     ),
-    "adaptive": lambda: (
-        nn.Sequential(
-            snnlib.SpikingRNN(
-                20, 24, neuron=neurons.AdLIF(a=0.5, b=1.0, surrogate=surrogate.Triangle(0.5, 0.4))
-            ),
-            snnlib.SRMReadout(24, 3),
-        ),
-        _events(20, 8, 20),
+    "adaptive": lambda: _read_out(
+        snnlib.SpikingRNN(20, 24, neuron=neurons.AdLIF(a=0.5, b=1.0, surrogate=COMPACT)), _events(20, 8, 20)
     ),
 }
 
@@ -357,16 +338,3 @@ def test_constants_of_neurons_are_no_attributes_of_a_layer(layer: Callable[..., 
         AttributeError, match=r"^tau_m: expected an attribute of .*, got a constant of its neurons"
     ):
         made.tau_m = 20.0
-
-
-def test_a_file_of_neurons_with_another_reset_is_noticed(tmp_path: Path) -> None:
-    zero, subtract = (
-        nn.Sequential(snnlib.SpikingLinear(3, 4, neuron=neurons.LIF(reset=reset)))
-        for reset in ("zero", "subtract")
-    )
-    torch.save(zero.state_dict(), tmp_path / "net.pt")
-    with pytest.warns(
-        UserWarning, match=r"0\.neuron\.reset: .*'zero', and the net keeps its own, 'subtract'"
-    ):
-        subtract.load_state_dict(torch.load(tmp_path / "net.pt", weights_only=True))
-    zero.load_state_dict(torch.load(tmp_path / "net.pt", weights_only=True))

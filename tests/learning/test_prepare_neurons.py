@@ -97,17 +97,6 @@ def test_batch_norm_keeps_a_net_that_fires_and_whose_neurons_learn_when_silent(
         )
 
 
-@pytest.mark.parametrize("kind", NETS)
-def test_a_second_call_changes_nothing(kind: str) -> None:
-    torch.manual_seed(0)
-    net = NETS[kind]()
-    snnlib.prepare_(net, _events(), target_rate=0.1)
-    once = copy.deepcopy(net.state_dict())
-    snnlib.prepare_(net, _events(), target_rate=0.1, again=True)
-    for name, value in net.state_dict().items():
-        assert torch.equal(value, once[name]), name
-
-
 def test_neurons_behind_a_sum_are_left_and_reported() -> None:
     class Sum(nn.Module):
         def __init__(self) -> None:
@@ -123,31 +112,6 @@ def test_neurons_behind_a_sum_are_left_and_reported() -> None:
     report = snnlib.prepare_(net, torch.ones(5, 2, 6))
     assert all(torch.equal(net.state_dict()[name], value) for name, value in before.items())
     assert any("lif fires at 0.0%" in finding for finding in report.findings())
-
-
-def test_frozen_modules_stay() -> None:
-    torch.manual_seed(0)
-    net = _normalised()
-    net[0][1].weight.requires_grad_(False)
-    before = copy.deepcopy(net[0].state_dict())
-    snnlib.prepare_(net, _events())
-    assert all(torch.equal(value, before[name]) for name, value in net[0].state_dict().items())
-
-
-def test_it_learns() -> None:
-    """Two classes by which half of the inputs is busy, from torch's layers, at Adam's usual rate."""
-    torch.manual_seed(0)
-    labels = torch.arange(40) % 2
-    x = torch.rand(12, 40, 20) < torch.where((torch.arange(20) < 10) == (labels == 0).unsqueeze(1), 0.3, 0.05)
-    net = nn.Sequential(PerStep(nn.Linear(20, 30)), neurons.LIF(), PerStep(nn.Linear(30, 2)), neurons.LIF())
-    snnlib.prepare_(net, x.float())
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
-    for _ in range(60):
-        loss = nn.functional.cross_entropy(snnlib.readout.spike_count(net(x.float())), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert float((net(x.float()).sum(0).argmax(1) == labels).float().mean()) >= 0.95
 
 
 @pytest.mark.parametrize(

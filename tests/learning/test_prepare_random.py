@@ -106,6 +106,7 @@ def _check(seed: int) -> bool:
     drawn = {
         name: _differ(m.effective_weight) for name, m in net.named_modules() if isinstance(m, WeightWithGain)
     }
+    random_state = torch.get_rng_state()
     options = {"gain": chosen.random() < 0.9, "target_rate": chosen.choice((None, None, 0.05))}
     try:
         report = prepare_(net, x, **options)
@@ -131,8 +132,11 @@ def _check(seed: int) -> bool:
     with pytest.raises(ValueError, match="prepared before") if _learning(net) else warnings.catch_warnings():
         prepare_(net, x, **options)
     assert all(map(_equal, net.state_dict().values(), once.values())), seed
+    parameters = list(net.parameters())
     prepare_(net, x, again=True, **options)
     assert all(map(_equal, net.state_dict().values(), once.values())), seed
+    assert all(now is then for now, then in zip(net.parameters(), parameters, strict=True)), seed
+    assert torch.equal(torch.get_rng_state(), random_state), seed
     return True
 
 

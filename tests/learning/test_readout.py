@@ -1,5 +1,7 @@
 """Counts, rates and first spike times: values by loops, gradients by their definition, and signs through a neuron."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given
@@ -53,21 +55,19 @@ def test_gradients(rows: list[list[bool]], batch_first: bool) -> None:
     train = as_train(rows, batch_first)
     grad = torch.arange(1.0, len(rows[0]) + 1).unsqueeze(0)
 
-    leaf = train.clone().requires_grad_()
-    spike_count(leaf, batch_first).backward(grad)
-    assert torch.equal(leaf.grad, grad.unsqueeze(int(batch_first)).expand_as(leaf))
+    def gradient(readout: Callable[..., Tensor], signal: Tensor) -> Tensor:
+        leaf = train.clone().requires_grad_()
+        return torch.autograd.grad(readout(leaf, batch_first), leaf, signal)[0]
 
-    leaf = train.clone().requires_grad_()
-    time_weighted_count(leaf, batch_first).backward(grad)
+    assert torch.equal(gradient(spike_count, grad), grad.unsqueeze(int(batch_first)).expand_as(train))
+
     weight = 1 - torch.arange(len(rows)) / len(rows)
     expected = weight.view(-1, 1, 1) * grad
-    torch.testing.assert_close(leaf.grad, expected.transpose(0, 1) if batch_first else expected)
+    expected = expected.transpose(0, 1) if batch_first else expected
+    torch.testing.assert_close(gradient(time_weighted_count, grad), expected)
 
-    leaf = train.clone().requires_grad_()
-    every = spike_times(leaf, batch_first)
     # Every spike has its own number as gradient, so that each must find its way back.
-    mark = torch.arange(1.0, every.numel() + 1).view_as(every)
-    every.backward(mark)
+    mark = torch.arange(1.0, train.numel() + 1).view_as(train)
     expected = torch.zeros_like(train)
     for neuron in range(len(rows[0])):
         number = 0
@@ -76,16 +76,14 @@ def test_gradients(rows: list[list[bool]], batch_first: bool) -> None:
                 place = (0, t, neuron) if batch_first else (t, 0, neuron)
                 expected[place] = -mark[(0, number, neuron) if batch_first else (number, 0, neuron)]
                 number += 1
-    assert torch.equal(leaf.grad, expected)
+    assert torch.equal(gradient(spike_times, mark), expected)
 
-    leaf = train.clone().requires_grad_()
-    first_spike_time(leaf, batch_first).backward(grad)
     expected = torch.zeros_like(train)
     by_step = expected[0] if batch_first else expected[:, 0]
     for neuron, column in enumerate(zip(*rows, strict=True)):
         if any(column):
             by_step[column.index(True), neuron] = -grad[0, neuron]
-    assert torch.equal(leaf.grad, expected)
+    assert torch.equal(gradient(first_spike_time, grad), expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -74,21 +74,14 @@ def test_a_fused_net_has_the_same_rates_and_dead_channels() -> None:
         (100.0, "of the neurons fired in more than half of all steps of 12 samples"),
     ],
 )
-def test_absurd_scales_are_named_and_train_after_calibration(factor: float, expected: str) -> None:
-    net, (x, labels) = _scaled(factor), _task()
+def test_absurd_scales_are_named_and_healed_by_calibration(factor: float, expected: str) -> None:
+    net, (x, _) = _scaled(factor), _task()
     findings = _findings(net)
     assert any(expected in finding for finding in findings), findings
     assert all("snnlib.prepare_" in finding for finding in findings if "no neuron fired" in finding)
     calibrate_firing_rate_(net, x, {"conv1": 0.05, "conv2": 0.05, "fc1": 0.05, "fc2": 0.1})
     net.zero_grad()
     assert _findings(net) == []
-    snnlib.nn.standardize_weights_(net)
-    optimizer = torch.optim.Adam(net.parameters(), lr=0.02)
-    for _ in range(25):
-        optimizer.zero_grad()
-        _step(net)
-        optimizer.step()
-    assert (spike_count(net(x)).argmax(1) == labels).float().mean() > 0.9
 
 
 def test_a_silent_layer_is_named_once() -> None:
@@ -211,7 +204,7 @@ def test_numbers(batch_first: bool) -> None:
 def test_report_is_a_table() -> None:
     net = _net()
     doctor = SpikeDoctor(net)
-    assert doctor.report().endswith("nothing seen yet")
+    assert str(doctor) == doctor.report() and str(doctor).endswith("nothing seen yet")
     calibrate_firing_rate_(net, _task()[0], {"conv1": 0.05, "conv2": 0.05, "fc1": 0.05, "fc2": 0.1})
     with doctor, torch.no_grad():
         net(_task()[0])
@@ -325,14 +318,3 @@ def test_repr_tells_layers_and_samples() -> None:
     with doctor:
         net(torch.zeros(5, 7, 4))
         assert repr(doctor) == "SpikeDoctor(watching 0, 1; 7 samples seen)"
-
-
-def test_a_doctor_prints_its_report() -> None:
-    net = _net()
-    with SpikeDoctor(net) as doctor:
-        _step(net)
-    assert (
-        str(doctor) == doctor.report()
-        and "spike rate" in str(doctor)
-        and repr(doctor).startswith("SpikeDoctor(")
-    )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import snnlib
-from snnlib.models import from_notation, nmnist_net
+from snnlib.models import from_notation
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,6 @@ def test_layers_that_do_not_fit(notation: str) -> None:
     word = notation.rsplit("-", maxsplit=1)[-1]
     with pytest.raises(ValueError, match=rf"notation: '{word}' in '{notation}' does not fit"):
         from_notation(notation, (1, 8, 8))
-
-
-def test_published_net() -> None:
-    net = nmnist_net(7, tau_grad=3.0)
-    assert net.fc1.weight.shape == (7, 64 * 6 * 6)
-    assert {layer.neuron.taus for layer in net if isinstance(layer, snnlib.nn.SRMLayer)} == {(8.0, 4.0, 3.0)}
 
 
 @pytest.mark.parametrize("attention", [snnlib.nn.SpikingSelfAttention, snnlib.nn.TokenAttention])

@@ -153,15 +153,6 @@ def test_rates_and_a_training_step(published: Net) -> None:
         assert not torch.equal(parameter, before[name]), name
 
 
-@each_other_net
-def test_state_dict_round_trip(published: Net) -> None:
-    nets = [published.make(**published.small).eval() for _ in range(2)]
-    nets[1].load_state_dict(nets[0].state_dict())
-    x = 4 * _events(published.small_frame)
-    out = nets[0](x)
-    assert torch.equal(out, nets[1](x))
-
-
 @each_net
 def test_classes_and_constants(published: Net) -> None:
     net = published.make(classes=3, tau_grad=2.5, threshold=2.0, **published.small)

@@ -1,11 +1,13 @@
 """Trained nets that come with the package do what their cards say."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 import snnlib
@@ -23,14 +25,17 @@ from snnlib.data import (
 from snnlib.models.packing import packed, unpacked
 
 
+def _right(trained: snnlib.models.TrainedNet, batches: Iterable[tuple[Tensor, Tensor]]) -> int:
+    """Number of frames whose highest score is that of their label."""
+    return sum(int((trained.scores(frames).argmax(1) == labels).sum()) for frames, labels in batches)
+
+
 @torch.no_grad()
 def test_digits_are_as_good_as_the_card_says() -> None:
     trained = snnlib.models.load("digits")
     samples = FrameCache(EventDigits(train=False, transform=trained.transform, progress=False))
     assert trained.classes == tuple(EventDigits.classes)
-    right = 0
-    for frames, labels in DataLoader(samples, 90, collate_fn=stack_time_first):
-        right += int((trained.scores(frames).argmax(1) == labels).sum())
+    right = _right(trained, DataLoader(samples, 90, collate_fn=stack_time_first))
     # The figure is of the machine that trained it: one sample may lie on the other side of a rounding.
     assert abs(right - trained.card.accuracy * len(samples)) <= 1.01
     assert trained.card.accuracy > 0.97
@@ -64,10 +69,8 @@ def _compare(name: str, right: int, samples: int, moved: float = 1.01) -> None:
 def test_mnist_is_as_good_as_the_card_says() -> None:
     trained = snnlib.models.load("mnist")
     digits = MNIST(_data("mnist"), train=False)
-    right = 0
-    for images, labels in zip(digits.images.split(250), digits.targets.split(250), strict=True):
-        right += int((trained.scores(trained.transform(images)).argmax(1) == labels).sum())
-    _compare("mnist", right, len(digits), moved=2.01)
+    batches = map(trained.transform, digits.images.split(250)), digits.targets.split(250)
+    _compare("mnist", _right(trained, zip(*batches, strict=True)), len(digits), moved=2.01)
     assert trained.card.accuracy > 0.985
 
 
@@ -75,9 +78,7 @@ def test_mnist_is_as_good_as_the_card_says() -> None:
 def test_nmnist_is_as_good_as_the_card_says() -> None:
     trained = snnlib.models.load("nmnist")
     samples = NMNIST(_data("nmnist", "nmnist_800"), train=False, transform=trained.transform)
-    right = 0
-    for frames, labels in DataLoader(samples, 50, collate_fn=stack_time_first):
-        right += int((trained.scores(frames).argmax(1) == labels).sum())
+    right = _right(trained, DataLoader(samples, 50, collate_fn=stack_time_first))
     _compare("nmnist", right, len(samples))
 
 
@@ -89,8 +90,7 @@ def test_simulated_events_look_like_recordings_as_negatives(negative: bool) -> N
     images = [digits[number] for number in range(150)]
     # Negatives are the default of the data set, and not of the camera.
     samples = SimulatedEvents(images, **{} if negative else {"negative": False}, transform=trained.transform)
-    frames, labels = stack_time_first(samples.__getitems__(range(150)))
-    right = int((trained.scores(frames).argmax(1) == labels).sum())
+    right = _right(trained, [stack_time_first(samples.__getitems__(range(150)))])
     assert right >= 143 if negative else right < 75
 
 

@@ -155,15 +155,9 @@ def test_refused(kind: str) -> None:
     with pytest.raises(ValueError, match=r"^heads: expected a divisor of width=24, got 5$"):
         model(24, 5)
     with pytest.raises(
-        TypeError, match=r"^neuron: expected an instance of snnlib.neurons.Neuron, got 'LIF'$"
-    ):
-        model(24, 3, neuron="LIF")
-    with pytest.raises(
         ValueError, match=r"^x: expected tokens \[T, N, L, C\] with C = 24, got shape \(4, 2, 24\)$"
     ):
         model(24, 3)(torch.zeros(4, 2, 24))
-    with pytest.raises(ValueError, match=r"^neuron: expected batch_first=False, as its copies get"):
-        model(24, 3, neuron=LIF(batch_first=True))
     for scale in (0.0, -1.0, torch.inf, torch.nan):
         with pytest.raises(ValueError, match=r"^scale: expected a finite number above 0, got"):
             model(24, 3, scale=scale)
@@ -172,10 +166,12 @@ def test_refused(kind: str) -> None:
 @pytest.mark.parametrize(
     "made_with",
     [
+        lambda neuron: SpikingSelfAttention(24, 3, neuron=neuron),
+        lambda neuron: TokenAttention(24, 3, neuron=neuron),
         lambda neuron: snnlib.nn.TokenPerceptron(24, neuron=neuron),
         lambda neuron: snnlib.models.spikformer(width=16, neuron=neuron),
     ],
-    ids=["perceptron", "spikformer"],
+    ids=["self", "token", "perceptron", "spikformer"],
 )
 def test_neurons_that_cannot_be_copied_are_refused(made_with: Any) -> None:
     with pytest.raises(ValueError, match=r"^neuron: expected batch_first=False, as its copies get"):

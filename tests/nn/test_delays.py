@@ -4,6 +4,7 @@ import op_calls
 import pytest
 import torch
 from runs import results_in_chunks
+from soft_neuron import Soft
 from torch import Tensor
 
 import snnlib
@@ -68,24 +69,13 @@ def test_currents_have_the_gradient_of_finite_differences(operator: object, per:
 
 @pytest.mark.parametrize("per", ["channel", "connection"])
 def test_recurrent_delays_have_the_gradient_of_finite_differences(per: str) -> None:
-    class Smooth(neurons.Neuron):
-        """Its values are no spikes, so that finite differences see what autograd computes."""
-
-        state_names = ("v",)
-
-        def step(
-            self, state: neurons.base.State, current: Tensor, _: neurons.base.Params
-        ) -> tuple[Tensor, tuple]:
-            v = 0.5 * state[0] + current
-            return torch.tanh(v), (v,)
-
     generator = torch.Generator().manual_seed(0)
     current, weight = (torch.randn(shape, generator=generator).double() for shape in ((7, 2, 3), (3, 3)))
     delay = torch.rand(weight.shape if per == "connection" else (3,), generator=generator).double() * 2
     leaves = [part.requires_grad_() for part in (current, weight, delay)]
 
     def run(current: Tensor, weight: Tensor, delay: Tensor) -> Tensor:
-        return snnlib.functional.spiking_recurrent(current, weight, Smooth(), delay=delay, max_delay=2).value
+        return snnlib.functional.spiking_recurrent(current, weight, Soft(), delay=delay, max_delay=2).value
 
     assert torch.autograd.gradcheck(run, leaves, fast_mode=True)
 
@@ -320,17 +310,15 @@ def test_delays_beyond_any_index_never_arrive() -> None:
 def test_srm_delays_of_groups() -> None:
     """Groups are a weight that is zero between them."""
     torch.manual_seed(0)
-    grouped = snnlib.SpikingConv2d(
-        4,
-        6,
-        3,
-        groups=2,
-        neuron=neurons.SRM(),
-        delays=snnlib.Delays(4, initial=torch.tensor([1.0, 2.0, 3.0, 1.0])),
-    ).double()
-    full = snnlib.SpikingConv2d(
-        4, 6, 3, neuron=neurons.SRM(), delays=snnlib.Delays(4, initial=torch.tensor([1.0, 2.0, 3.0, 1.0]))
-    ).double()
+    grouped, full = (
+        snnlib.SpikingConv2d(
+            *(4, 6, 3),
+            groups=groups,
+            neuron=neurons.SRM(),
+            delays=snnlib.Delays(4, initial=torch.tensor([1.0, 2.0, 3.0, 1.0])),
+        ).double()
+        for groups in (2, 1)
+    )
     _positive(grouped)
     with torch.no_grad():
         full.weight.zero_()

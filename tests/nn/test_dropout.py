@@ -64,16 +64,6 @@ def test_gradient_is_that_of_the_values(rng: torch.Generator) -> None:
     torch.testing.assert_close(x.grad, (mask.double() / 0.75).expand(3, 2, 4))
 
 
-def test_seeded_by_torch() -> None:
-    x = torch.ones(2, 3, 50)
-    dropout = SpikeDropout()
-    torch.manual_seed(3)
-    first, second = dropout(x), dropout(x)
-    torch.manual_seed(3)
-    assert torch.equal(dropout(x), first)
-    assert not torch.equal(first, second)
-
-
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.booleans())
 def test_chunks_with_the_state_are_the_whole_train(lengths: list[int], batch_first: bool) -> None:
     time_dim = int(batch_first)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_bits, assert_gradient
+from runs import results
 from torch import Tensor, nn
 
 import snnlib
@@ -41,36 +42,29 @@ def _events(*shape: int) -> Tensor:
     return (torch.rand(8, 3, *shape, generator=torch.Generator().manual_seed(1)) < 0.2).float()
 
 
-def _results(net: nn.Module, x: Tensor) -> list[Tensor]:
-    x = x.clone().requires_grad_()
-    out = net(x)
-    q = torch.randn(out.shape, generator=torch.Generator().manual_seed(2))
-    return [out.detach(), *torch.autograd.grad(out, [x, *net.parameters()], q)]
-
-
 @pytest.mark.parametrize("name", list(MAPS))
 def test_currents_and_gradients_are_those_of_torch(name: str, path: str) -> None:
     torch.manual_seed(0)
     make, shape = MAPS[name]
     net = snnlib.PerStep(make())
     x = _events(*shape)
-    before = _results(net, x)
+    before = results(net, x)
     assert type(snnlib.fuse_(net)) is EventDrivenMap
-    for result, expected in zip(_results(net, x), before, strict=True):
+    for result, expected in zip(results(net, x), before, strict=True):
         assert_gradient(result, expected, 1e-5)
     assert type(snnlib.unfuse_(net)) is snnlib.PerStep
-    for result, expected in zip(_results(net, x), before, strict=True):
+    for result, expected in zip(results(net, x), before, strict=True):
         assert_bits(result, expected)
 
 
 def test_maps_of_modules_with_a_forward_of_their_own() -> None:
     torch.manual_seed(0)
     net, x = _Branches(), _events(2, 8, 8)
-    keys, before = list(net.state_dict()), _results(copy.deepcopy(net), x)
+    keys, before = list(net.state_dict()), results(copy.deepcopy(net), x)
     snnlib.fuse_(net)
     assert type(net.conv) is type(net.beside) is EventDrivenMap and list(net.state_dict()) == keys
     for made in (net, copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
-        for result, expected in zip(_results(made, x), before, strict=True):
+        for result, expected in zip(results(made, x), before, strict=True):
             if expected.abs().max() > 1e-4:
                 assert_gradient(result, expected, 1e-4)
     with snnlib.nn.fusion.unfused(net):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from compare import assert_bits, assert_gradient
+from runs import results
 from torch import Tensor, nn
 
 import snnlib
@@ -28,13 +29,6 @@ def _layer(make: type[nn.Module], shape: tuple[int, ...]) -> nn.Module:
     return layer
 
 
-def _results(layer: nn.Module, x: Tensor, flatten: bool) -> list[Tensor]:
-    x = x.clone().requires_grad_()
-    out = layer(x.flatten(2) if flatten else x)
-    q = torch.randn(out.shape, generator=torch.Generator().manual_seed(3))
-    return [out.detach(), *torch.autograd.grad(out, [x, layer.weight], q)]
-
-
 @each_layout
 @each_shape
 @each_layer
@@ -42,9 +36,9 @@ def test_frames_mean_what_flatten_makes_of_them(
     make: type[nn.Module], shape: tuple[int, ...], channels_last: bool, path: str
 ) -> None:
     layer, x = _layer(make, shape), _frames(shape, channels_last)
-    expected = _results(layer, x, flatten=True)
+    expected = results(nn.Sequential(nn.Flatten(2), layer), x)
     assert expected[0].any()
-    out, *gradients = _results(layer, x, flatten=False)
+    out, *gradients = results(layer, x)
     assert_bits(out, expected[0])
     for gradient, wanted in zip(gradients, expected[1:], strict=True):
         assert_gradient(gradient, wanted, 1e-5)
@@ -60,9 +54,9 @@ def test_large_layers_by_each_path(choice: str, density: float) -> None:
         .float()
         .movedim(-1, 2)
     )
-    expected = _results(layer, x, flatten=True)
+    expected = results(nn.Sequential(nn.Flatten(2), layer), x)
     with snnlib.use_convolution(choice):  # type: ignore[arg-type]
-        out, *gradients = _results(layer, x, flatten=False)
+        out, *gradients = results(layer, x)
     assert_bits(out, expected[0])
     for gradient, wanted in zip(gradients, expected[1:], strict=True):
         assert_gradient(gradient, wanted, 1e-5)

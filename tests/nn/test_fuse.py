@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_bits, assert_gradient
+from runs import results
 from torch import Tensor, nn
 
 import snnlib
@@ -34,29 +35,22 @@ def _events(steps: int = 12, batch: int = 3) -> Tensor:
     return (torch.rand(steps, batch, 2, 9, 9, generator=torch.Generator().manual_seed(4)) < 0.3).float()
 
 
-def _results(net: nn.Module, x: Tensor) -> list[Tensor]:
-    x = x.clone().requires_grad_()
-    out = net(x)
-    q = torch.randn(out.shape, generator=torch.Generator().manual_seed(5))
-    return [out.detach(), *torch.autograd.grad(out, [x, *net.parameters()], q)]
-
-
 def test_same_results_before_during_and_after(path: str) -> None:
     net, x = _net(), _events()
-    before = _results(net, x)
+    before = results(net, x)
     assert before[0].sum() > 0
     state, text = list(net.state_dict()), repr(net)
     assert snnlib.fuse_(net) is net
     assert list(net.state_dict()) == state
     assert "blocks: 0+1" in repr(net)
     assert "blocks: 0+1" in repr(net[2])
-    fused = _results(net, x)
+    fused = results(net, x)
     assert_bits(fused[0], before[0])
     for gradient, expected in zip(fused[1:], before[1:], strict=True):
         assert_gradient(gradient, expected, 1e-5)
     snnlib.unfuse_(net)
     assert repr(net) == text
-    for result, expected in zip(_results(net, x), before, strict=True):
+    for result, expected in zip(results(net, x), before, strict=True):
         assert_bits(result, expected)
 
 
@@ -120,8 +114,8 @@ def test_subclasses_stay_what_they_are() -> None:
 
 def test_float64_falls_back_to_layer_and_pool() -> None:
     net, x = _net().double(), _events().double()
-    before = _results(net, x)
-    for result, expected in zip(_results(snnlib.fuse_(net), x), before, strict=True):
+    before = results(net, x)
+    for result, expected in zip(results(snnlib.fuse_(net), x), before, strict=True):
         assert_bits(result, expected)
 
 
@@ -172,7 +166,7 @@ class _FirstLayer(nn.Module):
 @pytest.mark.parametrize("make", [_net, _surrogate_net])
 def test_blocks_stay_fused_in_chunks(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     net, x, calls = snnlib.fuse_(make()), _events(), []
-    expected = _results(net, x)
+    expected = results(net, x)
     layer, spikes = next(iter(net.children())), []
     one_by_one = layer(x)
     run = PooledLayer.run
@@ -229,10 +223,10 @@ def test_pools_behind_dilated_and_grouped_layers(options: dict[str, Any]) -> Non
     x = _events().repeat(1, 1, 2, 1, 1)
     calibrate_firing_rate_(net, x, 0.15)
     before = snnlib.memory_report(net, x).total.sequence_bytes
-    expected = _results(net, x)
-    results = _results(snnlib.fuse_(net), x)
-    assert_bits(results[0], expected[0])
-    for gradient, answer in zip(results[1:], expected[1:], strict=True):
+    expected = results(net, x)
+    found = results(snnlib.fuse_(net), x)
+    assert_bits(found[0], expected[0])
+    for gradient, answer in zip(found[1:], expected[1:], strict=True):
         assert_gradient(gradient, answer, 1e-5)
     # The spikes before pooling are gone.
     assert snnlib.memory_report(net, x).total.sequence_bytes < before

@@ -7,6 +7,7 @@ import op_calls
 import pytest
 import torch
 from compare import assert_bits, assert_gradient
+from runs import results
 from torch import Tensor, nn
 
 import snnlib
@@ -21,51 +22,37 @@ def _conv(bias: bool = True) -> nn.Conv2d:
     return nn.Conv2d(3, 6, 3, padding=1, bias=bias)
 
 
+def _normalised(bias: bool = True, **options: bool) -> nn.Module:
+    return snnlib.PerStep(_conv(bias), nn.BatchNorm2d(6, **options))
+
+
 def _lif(**options: object) -> neurons.LIF:
     return neurons.LIF(3.0, surrogate=surrogate.Triangle(), **options)  # type: ignore[arg-type]
 
 
 NETS: dict[str, Make] = {
-    "batch norm": lambda: [snnlib.PerStep(_conv(False), nn.BatchNorm2d(6)), _lif()],
+    "batch norm": lambda: [_normalised(bias=False), _lif()],
     "batch norm of its own": lambda: [snnlib.PerStep(_conv()), snnlib.PerStep(nn.BatchNorm2d(6)), _lif()],
-    "bias, pool": lambda: [snnlib.PerStep(_conv(), nn.BatchNorm2d(6)), _lif(), snnlib.AvgPool2d(2)],
-    "one window a row": lambda: [
-        snnlib.PerStep(_conv(), nn.BatchNorm2d(6)),
-        _lif(),
-        snnlib.AvgPool2d((1, 8)),
-    ],
-    "windows leave cells out": lambda: [
-        snnlib.PerStep(_conv(), nn.BatchNorm2d(6)),
-        _lif(),
-        snnlib.AvgPool2d(3),
-    ],
+    "bias, pool": lambda: [_normalised(), _lif(), snnlib.AvgPool2d(2)],
+    "one window a row": lambda: [_normalised(), _lif(), snnlib.AvgPool2d((1, 8))],
+    "windows leave cells out": lambda: [_normalised(), _lif(), snnlib.AvgPool2d(3)],
     "own batch norm": lambda: [
         snnlib.PerStep(_conv()),
         snnlib.BatchNorm2d(6, threshold=0.5, momentum=None),
         neurons.LIF(3.0, threshold=0.5),
     ],
-    "two states": lambda: [
-        snnlib.PerStep(_conv(), nn.BatchNorm2d(6)),
-        neurons.CubaLIF(3.0, 2.0, surrogate=surrogate.ATan()),
-    ],
+    "two states": lambda: [_normalised(), neurons.CubaLIF(3.0, 2.0, surrogate=surrogate.ATan())],
     "subtract, not detached": lambda: [
-        snnlib.PerStep(_conv(), nn.BatchNorm2d(6, affine=False)),
+        _normalised(affine=False),
         _lif(reset="subtract", detach_reset=False, rest=0.25),
     ],
-    "learnable": lambda: [
-        snnlib.PerStep(_conv(), nn.BatchNorm2d(6, track_running_stats=False)),
-        neurons.PLIF(3.0),
-    ],
+    "learnable": lambda: [_normalised(track_running_stats=False), neurons.PLIF(3.0)],
     "learnable, bias": lambda: [snnlib.PerStep(_conv()), neurons.PLIF(3.0), snnlib.AvgPool2d(2)],
-    "rectified": lambda: [snnlib.PerStep(_conv(), nn.BatchNorm2d(6)), neurons.KLIF()],
-    "by step": lambda: [snnlib.PerStep(_conv(), nn.BatchNorm2d(6)), neurons.KLIF(scale_reset=True)],
+    "rectified": lambda: [_normalised(), neurons.KLIF()],
+    "by step": lambda: [_normalised(), neurons.KLIF(scale_reset=True)],
     "no batch norm": lambda: [snnlib.PerStep(_conv()), _lif(), snnlib.AvgPool2d((2, 1))],
     "nothing but the convolution": lambda: [snnlib.PerStep(_conv(False)), _lif(), snnlib.AvgPool2d(2)],
-    "linear": lambda: [
-        nn.Flatten(2),
-        snnlib.PerStep(nn.Linear(3 * 8 * 8, 5), nn.BatchNorm1d(5)),
-        _lif(),
-    ],
+    "linear": lambda: [nn.Flatten(2), snnlib.PerStep(nn.Linear(3 * 8 * 8, 5), nn.BatchNorm1d(5)), _lif()],
 }
 
 
@@ -89,15 +76,6 @@ def _net(make: Make) -> nn.Sequential:
     return net
 
 
-def _results(net: nn.Sequential) -> tuple[Tensor, list[Tensor]]:
-    x = _events().requires_grad_()
-    out = net(x)
-    q = torch.randn(out.shape, generator=torch.Generator().manual_seed(5))
-    learned = list(net.parameters())
-    gradients = torch.autograd.grad(out, [x, *learned], q)
-    return out.detach(), list(gradients)
-
-
 @pytest.mark.parametrize("name", list(NETS))
 def test_blocks_give_what_their_layers_give(name: str, path: str) -> None:
     net = _net(NETS[name])
@@ -108,7 +86,7 @@ def test_blocks_give_what_their_layers_give(name: str, path: str) -> None:
     assert list(fused.state_dict()) == list(net.state_dict())
     for training in (True, True, False):
         fused.train(training), net.train(training)
-        (out, gradients), (expected, answers) = _results(fused), _results(net)
+        (out, *gradients), (expected, *answers) = (results(part, _events()) for part in (fused, net))
         assert 0.02 < expected.mean() < 0.9
         # Currents are added in another order: a potential at the threshold may fall on its other side.
         assert (out != expected).float().mean() <= 1e-3
@@ -128,9 +106,7 @@ def test_blocks_give_what_their_layers_give(name: str, path: str) -> None:
 
 def test_gradients_are_compared_at_all() -> None:
     """Of the nets above, most have no spike that differs."""
-    same = [
-        torch.equal(_results(snnlib.fuse_(_net(make)))[0], _results(_net(make))[0]) for make in NETS.values()
-    ]
+    same = [torch.equal(snnlib.fuse_(_net(make))(_events()), _net(make)(_events())) for make in NETS.values()]
     assert sum(same) >= len(same) - 2
 
 
@@ -138,8 +114,8 @@ def test_a_channel_of_weight_zero_learns_its_weight() -> None:
     net = _net(NETS["batch norm"])
     net[0][1].weight.data.zero_()
     net[0][1].bias.data.fill_(0.75)
-    _, answers = _results(net)
-    _, gradients = _results(snnlib.fuse_(net))
+    _, *answers = results(net, _events())
+    _, *gradients = results(snnlib.fuse_(net), _events())
     # Nothing goes on to the convolution.
     assert [bool(answer.any()) for answer in answers] == [False, False, True, True]
     for gradient, answer in zip(gradients[2:], answers[2:], strict=True):
@@ -167,7 +143,7 @@ def test_normalised_currents_are_not_kept() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: [snnlib.PerStep(_conv(), nn.BatchNorm2d(6)), neurons.SRM()],
+        lambda: [_normalised(), neurons.SRM()],
         lambda: [snnlib.PerStep(_conv()), snnlib.BatchNorm2d(6, time_steps=9), _lif()],
         lambda: [snnlib.PerStep(_conv(), nn.ReLU()), _lif()],
         lambda: [snnlib.PerStep(nn.Conv2d(3, 6, 3, padding_mode="circular", padding=1)), _lif()],
@@ -182,7 +158,7 @@ def test_left_alone(make: Make) -> None:
 def test_event_time_pooling_is_an_error_and_nothing_has_changed() -> None:
     net = nn.Sequential(
         nn.Sequential(snnlib.SRMConv2d(3, 3, 3), snnlib.SpikeAvgPool2d(2)),
-        snnlib.PerStep(_conv(), nn.BatchNorm2d(6)),
+        _normalised(),
         _lif(),
         snnlib.SpikeAvgPool2d(2),
     )
@@ -264,19 +240,16 @@ def test_other_windows_are_pooled_by_the_kernel_of_the_neurons(
     window: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Outputs and gradients have the bits of neurons and pool apart."""
-    results, calls = [], list[bool]()
+    found, calls = [], list[bool]()
     for one_pass in (True, False):
         torch.manual_seed(0)
         neuron = neurons.LIF(3.0, surrogate=surrogate.Triangle())
         layer = snnlib.PerStep(nn.Conv2d(2, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16))
         net = snnlib.fuse_(nn.Sequential(layer, neuron, snnlib.AvgPool2d(window)))
-        x = (torch.rand(7, 2, 2, 12, 12) < 0.3).float().requires_grad_()
+        x = (torch.rand(7, 2, 2, 12, 12) < 0.3).float()
         if not one_pass:
             monkeypatch.setattr(ops.scan_pool, "can_fuse", lambda *_: calls.append(True))
-        out = net(x)
-        assert bool(calls) != one_pass
-        assert out.any()
-        (out * torch.linspace(-1, 1, out.numel()).view(out.shape)).sum().backward()
-        results.append([out, x.grad, *(parameter.grad for parameter in net.parameters())])
-    for first, second in zip(*results, strict=True):
+        found.append(results(net, x))
+        assert bool(calls) != one_pass and found[-1][0].any()
+    for first, second in zip(*found, strict=True):
         assert_bits(first, second)

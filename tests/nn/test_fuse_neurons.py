@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from runs import results
+from torch import nn
 
 import snnlib
 from snnlib import neurons, surrogate
@@ -28,13 +29,6 @@ KINDS = [
 ]
 
 
-def _gradients(net: nn.Module, x: Tensor) -> list[Tensor]:
-    leaf = x.clone().requires_grad_()
-    out = net(leaf)
-    weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
-    return [out.detach(), *torch.autograd.grad((out * weight).sum(), [leaf, *net.parameters()])]
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("delays", [None, "channel", "connection"])
 @pytest.mark.parametrize(("name", "options"), KINDS, ids=[f"{name}{list(o.values())}" for name, o in KINDS])
@@ -49,10 +43,10 @@ def test_gradients(name: str, options: dict[str, Any], delays: str | None, dtype
     with torch.no_grad():
         while not net(x).any():
             layer.weight *= 2
-    apart = _gradients(net, x)
+    apart = results(net, x)
     fused = snnlib.fuse_(copy.deepcopy(net))
     assert type(fused) is not nn.Sequential
-    for part, expected in zip(_gradients(fused, x), apart, strict=True):
+    for part, expected in zip(results(fused, x), apart, strict=True):
         # Sums in another order.
         scale = 1e-5 if dtype == torch.float32 else 1e-12
         torch.testing.assert_close(

@@ -118,12 +118,6 @@ def test_layers_without_memory_take_a_state_dict(make: Callable[..., nn.Module])
         assert_bits(tensor, expected)
 
 
-def test_channels_last_input(rng: torch.Generator) -> None:
-    layer, x = _layers()["conv2d"]
-    moved = x.movedim(2, -1).contiguous().movedim(-1, 2)
-    assert_bits(layer(moved), layer(x))
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -4,8 +4,6 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
@@ -39,19 +37,6 @@ def test_definition(shape: tuple[int, ...], dtype: torch.dtype, rng: torch.Gener
     torch.testing.assert_close(
         got.double(), standardized(weight, module.gain, module.bias), rtol=8 * eps, atol=8 * eps
     )
-
-
-@given(st.lists(st.floats(-100, 100), min_size=2, max_size=12), st.floats(0.5, 50), st.floats(-100, 100))
-def test_mean_zero_variance_one_whatever_the_scale(values: list[float], scale: float, shift: float) -> None:
-    weight = torch.tensor([values], dtype=torch.float64)
-    variance = weight.var().item()
-    got = WeightStandardization(1)(weight).detach()
-    assert got.mean().abs() < 1e-6
-    # The epsilon beside the variance is the only difference from 1.
-    assert got.var().item() == pytest.approx(variance / (variance + 1e-5), abs=1e-6)
-    if variance > 1:
-        moved = WeightStandardization(1)(weight * scale + shift).detach()
-        torch.testing.assert_close(moved, got, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("gain", "bias"), [(True, False), (True, True), (False, False), (False, True)])

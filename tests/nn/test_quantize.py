@@ -142,18 +142,6 @@ def test_dtype_is_kept_and_half_is_as_exact_as_float32(
     assert torch.equal(quantizer(y), y)
 
 
-@given(st.lists(finite, min_size=1, max_size=20), st.integers(2, 24), st.sampled_from(ROUNDINGS))
-def test_error_is_bounded_and_eval_is_idempotent(values: list[float], bits: int, rounding: str) -> None:
-    x = torch.tensor(values, dtype=torch.float64)
-    quantizer = calibrated(bits, values, rounding=rounding)
-    y = quantizer(x)
-    assert torch.equal(quantizer(y), y)
-    step = 2.0 ** -quantizer.exponent.item()
-    assert torch.equal(y, quantizer.int_repr(x) * step)
-    # The largest value rounds to qmax by definition of the exponent, so nothing but rounding is lost.
-    assert (y - x).abs().max() <= (step if rounding == "trunc" else step / 2)
-
-
 @pytest.mark.parametrize(("rounding", "expected"), [("trunc", [2, -2, 0]), ("nearest", [2, -4, 0])])
 def test_round_ste(rounding: str, expected: list[int]) -> None:
     x = torch.tensor([2.5, -2.5 if rounding == "trunc" else -3.5, 0.5], requires_grad=True)
@@ -312,7 +300,9 @@ def test_to_moves_the_buffers() -> None:
 
 @pytest.mark.parametrize("layer", [nn.Linear(6, 4), nn.Conv2d(2, 4, 3)], ids=["linear", "conv"])
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_parametrized_weight_trains(layer: nn.Module, per_channel: bool, rng: torch.Generator) -> None:
+def test_gradient_is_that_of_the_quantised_weight(
+    layer: nn.Module, per_channel: bool, rng: torch.Generator
+) -> None:
     layer = copy.deepcopy(layer)
     # Gradients are compared with those of a layer that simply holds the quantised weight.
     plain = copy.deepcopy(layer)
@@ -321,22 +311,11 @@ def test_parametrized_weight_trains(layer: nn.Module, per_channel: bool, rng: to
     original = layer.parametrizations.weight.original
     assert quantizer.range.initialised.all()
     x = torch.randn((8, 6) if isinstance(layer, nn.Linear) else (8, 2, 5, 5), generator=rng)
-    target = torch.ones_like(layer(x))
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.05)
-    losses = []
-    for _ in range(20):
-        optimizer.zero_grad()
-        loss = nn.functional.mse_loss(layer(x), target)
-        loss.backward()
-        with torch.no_grad():
-            plain.weight.copy_(layer.weight)
-            plain.bias.copy_(layer.bias)
-        plain.zero_grad()
-        nn.functional.mse_loss(plain(x), target).backward()
-        torch.testing.assert_close(original.grad, plain.weight.grad)
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.7 * losses[0]
+    with torch.no_grad():
+        plain.weight.copy_(layer.weight)
+    for net in (layer, plain):
+        (net(x) - 1).square().mean().backward()
+    torch.testing.assert_close(original.grad, plain.weight.grad)
     layer.eval()
     assert torch.equal(quantizer(layer.weight), layer.weight)
     assert not torch.equal(original, layer.weight)

@@ -160,38 +160,6 @@ def test_streams_prepare_and_dropout() -> None:
     assert_bits(dropped(x), dropped(x))
 
 
-def test_profile_counts_the_recurrence() -> None:
-    layer, x = _rnn("default")
-    own = snnlib.profile(layer, x)["layers.0"]
-    out = layer(x)
-    events = int(x.sum() / 2)
-    # The input is 0 or 2, so its products are multiplications; those with spikes are accumulations.
-    assert own.macs == events * 16
-    assert own.acs == int(out[:-1].sum()) * 16 > 0
-    assert own.dense == 12 * 3 * (6 + 16) * 16
-    by_steps = snnlib.profile(snnlib.SpikingRNN(6, 16, neuron=Soft()), x)["layers.0"]
-    assert by_steps.dense == own.dense
-
-
-def test_it_learns_to_remember() -> None:
-    """A spike in one of two inputs at the start decides the class that is read at the end, 8 steps later."""
-    torch.manual_seed(0)
-    labels = torch.arange(24) % 2
-    x = torch.zeros(8, 24, 3)
-    x[0, torch.arange(24), labels] = 1
-    x[:, :, 2] = (torch.rand(8, 24) < 0.3).float()
-    rnn = snnlib.SpikingRNN(3, 24, neuron=neurons.CubaLIF(3.0, surrogate=COMPACT))
-    net = nn.Sequential(rnn, nn.Linear(24, 2))
-    snnlib.prepare_(rnn, x, 0.1)
-    optimiser = torch.optim.Adam(net.parameters(), 1e-2)
-    for _ in range(25):
-        optimiser.zero_grad()
-        loss = nn.functional.cross_entropy(net(x)[-3:].mean(0), labels)
-        loss.backward()
-        optimiser.step()
-    assert (net(x)[-3:].mean(0).argmax(1) == labels).float().mean() > 0.95
-
-
 def test_errors() -> None:
     layer, x = _rnn("default")
     state = layer.run(x).state

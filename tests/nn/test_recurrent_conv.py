@@ -99,6 +99,11 @@ def test_tools_see_the_recurrence() -> None:
         snnlib.to_nir(layer, x=x)
 
 
+def _currents_through(operator: Convolution, **options: Any) -> Any:
+    current, weight = torch.ones(2, 1, 2, 4), torch.ones(2, 2, 3)
+    return spiking_recurrent(current, weight, neurons.LIF(), operator=operator, **options)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -112,22 +117,11 @@ def test_tools_see_the_recurrence() -> None:
             "state: expected",
         ),
         (
-            lambda: spiking_recurrent(
-                torch.ones(2, 1, 2, 4),
-                torch.ones(2, 2, 3),
-                neurons.LIF(),
-                operator=Convolution(1),
-            ),
+            lambda: _currents_through(Convolution(1)),
             "weight: expected an operator that keeps the frames' shape (2, 4), got one that makes them (2, 2)",
         ),
         (
-            lambda: spiking_recurrent(
-                torch.ones(2, 1, 2, 4),
-                torch.ones(2, 2, 3),
-                neurons.LIF(),
-                operator=Convolution(1, padding="same"),
-                delay=torch.zeros(2),
-            ),
+            lambda: _currents_through(Convolution(1, padding="same"), delay=torch.zeros(2)),
             "delay: expected None with an operator",
         ),
     ],

@@ -84,28 +84,16 @@ def test_layouts_and_empty_trains(rng: torch.Generator) -> None:
     assert x.grad.tolist() == torch.ones(2, 1, 3).tolist()
 
 
+ONES = torch.ones(2, 1)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "error", "message"),
     [
-        (
-            torch.ones(2, 1, dtype=torch.long),
-            torch.ones(2, 1),
-            TypeError,
-            "a: expected a floating dtype, got torch.int64",
-        ),
-        (
-            torch.ones(2, 1),
-            torch.ones(2, 1).half(),
-            TypeError,
-            "b: expected torch.float32, got torch.float16",
-        ),
-        (torch.ones(2, 1), torch.ones(2, 3), ValueError, "b: expected the shape of a, (2, 1), got (2, 3)"),
-        (
-            torch.ones(2, 1),
-            torch.ones(2, 1, device="meta"),
-            ValueError,
-            "b: expected a tensor on cpu, got one on meta",
-        ),
+        (ONES.long(), ONES, TypeError, "a: expected a floating dtype, got torch.int64"),
+        (ONES, ONES.half(), TypeError, "b: expected torch.float32, got torch.float16"),
+        (ONES, torch.ones(2, 3), ValueError, "b: expected the shape of a, (2, 1), got (2, 3)"),
+        (ONES, ONES.to("meta"), ValueError, "b: expected a tensor on cpu, got one on meta"),
     ],
 )
 def test_errors(a: Tensor, b: Tensor, error: type[Exception], message: str) -> None:

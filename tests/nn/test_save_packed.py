@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 import snnlib
-from snnlib import neurons, surrogate
+from snnlib import neurons
 from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 from snnlib.nn.memory.save_packed import Packed, pack, save_packed
 from snnlib.nn.memory.shared_blocks import SharedBlocks
@@ -156,22 +156,6 @@ def test_what_is_kept_lies_together() -> None:
     # Parts of larger tensors stay where they are.
     assert memory.copy(values[:2]) is not None
     assert memory.copy(values[:2]).data_ptr() == values.data_ptr()
-
-
-def test_gradients_are_the_same_from_kept_memory() -> None:
-    torch.manual_seed(0)
-    neuron = neurons.LIF(surrogate=surrogate.Triangle(0.5))
-    net = torch.nn.Sequential(snnlib.SpikingLinear(300, 60, neuron=neuron), snnlib.SRMLinear(60, 10))
-    x = (torch.rand(40, 8, 300) < 0.1).float()
-    gradients: list[Tensor] = []
-    for memory in (None, SharedBlocks()):
-        net.zero_grad()
-        with save_packed(memory=memory) as saved:
-            out = net(x)
-        assert 0 < saved.kept < saved.given
-        out.sum().backward()
-        gradients.append(torch.cat([parameter.grad.flatten() for parameter in net.parameters()]))  # type: ignore[union-attr]
-    assert_bits(*gradients)
 
 
 @pytest.mark.parametrize("size", [12, 300])

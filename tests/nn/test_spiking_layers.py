@@ -121,19 +121,6 @@ def test_half_precision_is_computed_in_float32() -> None:
     assert torch.equal(out.float(), expected)
 
 
-def test_layers_learn_after_batch_norm() -> None:
-    torch.manual_seed(0)
-    net = nn.Sequential(
-        snnlib.PerStep(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4)),
-        neurons.LIF(),
-        snnlib.SpikingLinear(4 * 6 * 6, 3, neuron=neurons.LIF(surrogate=surrogate.Triangle())),
-    )
-    out = net((torch.rand(6, 4, 2, 8, 8) < 0.3).float())
-    assert out.shape == (6, 4, 3)
-    out.sum().backward()
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in net.parameters() if p.dim() > 1)
-
-
 def test_errors_name_what_is_wrong() -> None:
     with pytest.raises(TypeError, match=r"neuron: expected an instance of snnlib\.neurons\.Neuron"):
         snnlib.SpikingLinear(3, 4, neuron=neurons.LIF)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from runs import results
 from torch import nn
 
 import snnlib
@@ -98,21 +99,14 @@ def test_srm_neurons_in_any_layer_are_those_of_srm_layers(events: torch.Tensor) 
     for a, b in ((own.conv1, net.conv1), (own.fc1, net.fc1)):
         a.weight.data *= 3
         b.weight.data.copy_(a.weight)
-    results = []
-    for model in (own, net, snnlib.fuse_(net)):
-        x = events.clone().requires_grad_()
-        model.zero_grad()
-        out = model(x)
-        (out * torch.linspace(-1, 2, out.numel()).reshape(out.shape)).sum().backward()
-        results.append([out.detach(), x.grad, *(p.grad.clone() for p in model.parameters())])
-    assert 0.05 < results[0][0].mean() < 0.9
-    assert all(torch.equal(a, b) for a, b in zip(results[0], results[1], strict=True))
-    assert all(
-        torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in zip(results[0], results[2], strict=True)
-    )
+    expected, found = results(own, events), results(net, events)
+    fused = results(snnlib.fuse_(net), events)
+    assert 0.05 < expected[0].mean() < 0.9
+    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in zip(expected, fused, strict=True))
     with torch.no_grad():
         stream = snnlib.Stream(net)
-        assert torch.equal(torch.cat([stream(chunk) for chunk in events.split([5, 7])]), results[0][0])
+        assert torch.equal(torch.cat([stream(chunk) for chunk in events.split([5, 7])]), expected[0])
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 5, 7, 9), (3, 1, 20, 6, 4)])

@@ -196,10 +196,7 @@ def test_constants_are_float64_and_casts_skip_them() -> None:
         (lambda: snnlib.SRMLinear(3, 2, input_grad_scale=0.85), lambda: snnlib.SRMLinear(3, 2)),
         (lambda: snnlib.SRMReadout(3, 2, tau_s=2.0), lambda: snnlib.SRMReadout(3, 2)),
         (lambda: neurons.SRM(tau_m=8.0), neurons.SRM),
-        (
-            lambda: snnlib.SpikingLinear(3, 2, neuron=neurons.LIF(tau=3.0)),
-            lambda: snnlib.SpikingLinear(3, 2),
-        ),
+        (lambda: snnlib.SpikingLinear(3, 2, neuron=neurons.LIF(tau=3.0)), lambda: snnlib.SpikingLinear(3, 2)),
         (lambda: neurons.LIF(tau=torch.tensor([2.0, 3.0])), neurons.LIF),
     ],
 )

@@ -69,61 +69,44 @@ def _norm(**options: bool) -> nn.Module:
     return snnlib.PerStep(nn.BatchNorm1d(10, **options))
 
 
+def _both(neuron: neurons.Neuron | None) -> nn.Module:
+    layer = snnlib.SpikingLinear(10, 5, neuron=neuron) if neuron else snnlib.SpikingRNN(10, 5)
+    return snnlib.Bidirectional(layer)
+
+
 LENGTHS = torch.tensor([16, 9])
 UNDECLARED = "does not say whether it mixes time steps. "
 MIXING = "mixes time steps, so its sequence cannot be cut into chunks: "
 REACHED = "expected modules that padding cannot reach, got "
 
-# What stands within a net, its path and class, and why it is refused in chunks, and with padding or not.
-REFUSED: dict[str, tuple[Callable[[], nn.Module], str, str, str | None]] = {
-    "undeclared": (Own, "inner (Own)", UNDECLARED, UNDECLARED),
-    "within a declared one": (lambda: Net(Own()), "inner.inner (Own)", UNDECLARED, UNDECLARED),
-    "scripted": (
-        lambda: torch.jit.script(nn.ReLU()),
-        "inner (RecursiveScriptModule)",
-        UNDECLARED,
-        UNDECLARED,
-    ),
-    "declared": (OverTime, "inner (OverTime)", MIXING + "it says mixes_time", "it says mixes_time"),
-    "in a container": (lambda: nn.ModuleList([Own()]), "inner.0 (Own)", UNDECLARED, UNDECLARED),
-    "softmax": (lambda: nn.Softmax(0), "inner (Softmax)", MIXING + "it may read along", "it may read along"),
+SAYS, READS = "it says mixes_time", "it may read along"
+STARTS, NORMALISES = "within a net it starts", "it normalises"
+
+# What stands within a net, its path and class, why it is refused in chunks, and whether with padding too.
+REFUSED: dict[str, tuple[Callable[[], nn.Module], str, str, bool]] = {
+    "undeclared": (Own, "inner (Own)", UNDECLARED, True),
+    "within a declared one": (lambda: Net(Own()), "inner.inner (Own)", UNDECLARED, True),
+    "scripted": (lambda: torch.jit.script(nn.ReLU()), "inner (RecursiveScriptModule)", UNDECLARED, True),
+    "declared": (OverTime, "inner (OverTime)", SAYS, True),
+    "in a container": (lambda: nn.ModuleList([Own()]), "inner.0 (Own)", UNDECLARED, True),
+    "softmax": (lambda: nn.Softmax(0), "inner (Softmax)", READS, True),
     "attention": (
         lambda: nn.TransformerEncoderLayer(10, 2),
         "inner.self_attn (MultiheadAttention)",
-        MIXING + "it may read along",
-        "it may read along",
+        READS,
+        True,
     ),
-    "recurrent": (lambda: nn.GRU(10, 10), "inner (GRU)", MIXING + "within a net it starts", None),
-    "both ends": (
-        lambda: nn.GRU(10, 5, bidirectional=True),
-        "inner (GRU)",
-        MIXING + "within a net it starts",
-        "within a net it starts",
-    ),
-    "bidirectional": (
-        lambda: snnlib.Bidirectional(snnlib.SpikingRNN(10, 5)),
-        "inner (Bidirectional)",
-        MIXING + "it says mixes_time",
-        None,
-    ),
-    "all steps": (
-        lambda: neurons.PSN(16),
-        "inner (PSN)",
-        MIXING + "it says mixes_time",
-        "it says mixes_time",
-    ),
-    "all steps in a layer": (
-        lambda: snnlib.Bidirectional(snnlib.SpikingLinear(10, 5, neuron=neurons.PSN(16))),
-        "inner",
-        MIXING + "it says mixes_time",
-        "it says mixes_time",
-    ),
-    "statistics": (_norm, "inner.0 (BatchNorm1d)", MIXING + "it normalises", "it normalises"),
+    "recurrent": (lambda: nn.GRU(10, 10), "inner (GRU)", STARTS, False),
+    "both ends": (lambda: nn.GRU(10, 5, bidirectional=True), "inner (GRU)", STARTS, True),
+    "bidirectional": (lambda: _both(None), "inner (Bidirectional)", SAYS, False),
+    "all steps": (lambda: neurons.PSN(16), "inner (PSN)", SAYS, True),
+    "all steps in a layer": (lambda: _both(neurons.PSN(16)), "inner", SAYS, True),
+    "statistics": (_norm, "inner.0 (BatchNorm1d)", NORMALISES, True),
     "statistics in eval": (
         lambda: _norm(track_running_stats=False).eval(),
         "inner.0 (BatchNorm1d)",
-        MIXING + "it normalises",
-        "it normalises",
+        NORMALISES,
+        True,
     ),
 }
 
@@ -131,7 +114,8 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str, str, str | None]] = {
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_mixes_steps_or_does_not_say_is_refused_by_name(name: str) -> None:
-    make, path, chunks, padding = REFUSED[name]
+    make, path, reason, padding = REFUSED[name]
+    chunks = reason if reason is UNDECLARED else MIXING + reason
     net = Net(make())
     stream = snnlib.Stream(net)
     with pytest.raises(ValueError) as in_stream:
@@ -141,14 +125,14 @@ def test_what_mixes_steps_or_does_not_say_is_refused_by_name(name: str) -> None:
     for argument, error in (("module", in_stream), ("net", in_chunks)):
         assert str(error.value).startswith(f"{argument}: module {path}") and chunks in str(error.value)
     assert stream.states == {}
-    if padding is None:
+    if not padding:
         check = snnlib.nn.time_mixing.check_time_steps
         check("net", net, padded=True)
         return
     with pytest.raises(ValueError) as padded:
         snnlib.run_ragged(net, _x(), LENGTHS)
-    expected = path if padding is UNDECLARED else REACHED + f"module {path}"
-    assert expected in str(padded.value) and padding in str(padded.value)
+    expected = path if reason is UNDECLARED else REACHED + f"module {path}"
+    assert expected in str(padded.value) and reason in str(padded.value)
 
 
 def test_the_line_to_add_is_named() -> None:

@@ -26,7 +26,7 @@ def _events(*shape: int, share: float = 0.3) -> Tensor:
 
 
 def _layers(
-    kind: str, neuron: Callable[[], Neuron], batch_first: bool = False
+    kind: str, neuron: Callable[..., Neuron], batch_first: bool = False
 ) -> tuple[nn.Module, nn.Module]:
     """A layer that fires, and the layer of this kind behind it."""
     options = {"batch_first": batch_first, "dtype": torch.float64}
@@ -35,6 +35,8 @@ def _layers(
         make = snnlib.SpikingConv2d if kind == "conv" else snnlib.SpikingConvRNN2d
         return below, make(3, 2, 3, neuron=neuron(), **options)
     below = snnlib.SpikingLinear(6, 8, neuron=neuron(), **options)
+    if kind == "neurons alone":
+        return below, neuron(input_gradient="time", threshold=0.2, batch_first=batch_first)
     delays = {f"{per} delays": snnlib.Delays(3, per) for per in ("channel", "connection")}
     if kind.startswith("rnn"):
         back = snnlib.Delays(2, "connection") if kind == "rnn late" else None
@@ -52,6 +54,7 @@ KINDS = [
     "rnn channel delays",
     "rnn late",
     "conv rnn",
+    "neurons alone",
 ]
 
 
@@ -118,19 +121,6 @@ def test_chunks_have_the_gradient_of_the_whole(kind: str, model: str) -> None:
             precision = 1e-10 if part.dtype == torch.float64 else 1e-6
             scale = float(expected.abs().max())
             torch.testing.assert_close(part, expected, rtol=precision, atol=precision * scale)
-
-
-def test_chunks_of_neurons_alone() -> None:
-    torch.manual_seed(2)
-    below = snnlib.SpikingLinear(6, 5, neuron=MODELS["CubaLIF"](), dtype=torch.float64)
-    net = _strengthened(nn.Sequential(below, CubaLIF(gradient="event", input_gradient="time", threshold=0.2)))
-    x = _events(12, 2, 6)
-    weight = torch.randn(12, 2, 5, dtype=torch.float64)
-    whole = torch.autograd.grad((net(x) * weight).sum(), below.weight)[0]
-    chunked = torch.autograd.grad((snnlib.checkpoint_time(net, x, steps=5) * weight).sum(), below.weight)[0]
-    assert net(x).sum() > 10
-    assert whole.abs().max() > 0
-    torch.testing.assert_close(chunked, whole, rtol=1e-10, atol=1e-12)
 
 
 def test_recurrence_by_hand() -> None:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-import snnlib
 from snnlib import functional as F
 from snnlib.vision import segment
 
@@ -22,18 +21,6 @@ def _oracle(x: Tensor, ranks: Tensor) -> tuple[Tensor, Tensor]:
     sums = np.zeros((len(distinct), *x.shape[1:]))
     np.add.at(sums, inverse, x.double().numpy())
     return torch.from_numpy(sums), torch.from_numpy(distinct)
-
-
-def test_sorted_ranks_and_their_gradient() -> None:
-    x = torch.tensor([[1.0, 10], [2, 20], [3, 30], [4, 40], [5, 50]], requires_grad=True)
-    result = snnlib.functional.segment_sum(x, torch.tensor([2, 2, 5, 7, 7]), assume_sorted=True)
-    assert isinstance(result, segment.SegmentSums)
-    sums, ranks = result
-    assert sums.tolist() == [[3, 30], [3, 30], [9, 90]]
-    assert ranks.tolist() == [2, 5, 7]
-    sums.backward(torch.tensor([[1.0, 1], [2, 2], [3, 3]]))
-    assert x.grad[:, 0].tolist() == [1, 1, 2, 3, 3]
-    assert torch.equal(x.grad[:, 0], x.grad[:, 1])
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
@@ -56,10 +43,7 @@ def test_no_rows_and_rows_without_values() -> None:
     assert x.grad.shape == (0, 9)
     sums, ranks = F.segment_sum(torch.zeros(3, 0), torch.tensor([4, 1, 4]))
     assert sums.shape == (2, 0) and ranks.tolist() == [1, 4]
-    assert segment.segment_sum_dense(torch.zeros(3, 0), torch.tensor([1, 1, 0]), 5).shape == (
-        5,
-        0,
-    )
+    assert segment.segment_sum_dense(torch.zeros(3, 0), torch.tensor([1, 1, 0]), 5).shape == (5, 0)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (8,), (3, 5)], ids=str)
@@ -144,8 +128,7 @@ def test_views_are_read_as_they_are(rng: torch.Generator) -> None:
     x = torch.randn(30, 24, generator=rng)[::2, ::2]
     ids = torch.randint(0, 4, (30,), generator=rng)[::2]
     assert_bits(
-        segment.segment_sum_dense(x, ids, 4),
-        segment.segment_sum_dense(x.contiguous(), ids.contiguous(), 4),
+        segment.segment_sum_dense(x, ids, 4), segment.segment_sum_dense(x.contiguous(), ids.contiguous(), 4)
     )
     assert_bits(F.segment_sum(x, ids).sums, F.segment_sum(x.contiguous(), ids.contiguous()).sums)
 
