@@ -200,33 +200,6 @@ def test_gradients_inside_a_chunk_start_from_its_state(path: str) -> None:
     assert tail.grad.item() == whole[1].item()
 
 
-class _Tagged(nn.Module):
-    """Has an attribute `stream`, a submodule and a method of that name, none of which carries state."""
-
-    mixes_time = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = snnlib.SRMLinear(6, 5), nn.Identity()
-        self.second.stream = "left"  # type: ignore[assignment]
-        self.third = nn.ModuleDict({"stream": nn.Identity()})
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.third["stream"](self.second(self.first(x)))
-
-    def stream(self) -> str:
-        return "of events"
-
-
-def test_only_what_carries_state_is_streamed() -> None:
-    net = _Tagged()
-    train = _events(12, 2, 6)
-    stream = Stream(net)
-    out = torch.cat([stream(chunk) for chunk in train.split(5)])
-    assert_bits(out, net(train))
-    assert set(stream.states) == {"first"}
-
-
 def test_repr_names_what_has_state() -> None:
     net = nn.Sequential(snnlib.SRMLinear(6, 5), nn.Identity(), snnlib.SRMLinear(5, 3))
     stream = Stream(net)
