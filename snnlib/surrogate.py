@@ -1,37 +1,8 @@
 """Surrogate gradients under their public name; see `snnlib.neurons.surrogate`."""
 
+from snnlib.neurons import surrogate as _shapes
 from snnlib.neurons.spike import spike
-from snnlib.neurons.surrogate import (
-    ATan,
-    Erf,
-    Exponential,
-    FastSigmoid,
-    Gaussian,
-    MultiGaussian,
-    PiecewiseQuadratic,
-    Rect,
-    Rectangle,
-    Sigmoid,
-    SoftSign,
-    SuperSpike,
-    Surrogate,
-    Triangle,
-)
+from snnlib.neurons.surrogate import *  # noqa: F403
 
-__all__ = [
-    "ATan",
-    "Erf",
-    "Exponential",
-    "FastSigmoid",
-    "Gaussian",
-    "MultiGaussian",
-    "PiecewiseQuadratic",
-    "Rect",
-    "Rectangle",
-    "Sigmoid",
-    "SoftSign",
-    "SuperSpike",
-    "Surrogate",
-    "Triangle",
-    "spike",
-]
+__all__ = ["spike"]
+__all__ += _shapes.__all__

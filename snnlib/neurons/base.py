@@ -133,7 +133,10 @@ class Neuron(KnownOptions, Constants):
         raise NotImplementedError(f"{type(self).__name__}: expected a step method, got none")
 
     def dynamics(self, params: Params) -> Dynamics | None:
-        """Coefficients for the native kernels, from constants `[]` or `[C]`; None runs `step` in torch."""
+        """Coefficients for the native kernels, from constants `[]` or `[C]`; None runs `step` in torch.
+
+        The one place where an option says that it keeps the neuron from the kernels.
+        """
         return None
 
     def _own_dynamics(self) -> Dynamics | None:

@@ -11,7 +11,6 @@ Source: Higuchi et al., "Balanced resonate-and-fire neurons", ICML 2024.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import InitVar
 from typing import Any
 
 from torch import Tensor
@@ -59,7 +58,6 @@ class BRF(SimplyReset):
     compare: str = option(default=">")
     surrogate: SurrogateLike = option(default=MultiGaussian(shift=0.0))
     floor: float | None = fixed(None)
-    dialect: InitVar[str | None] = fixed(None)
     learnable: Sequence[str] = option(default=("omega", "offset"))
 
     @classmethod

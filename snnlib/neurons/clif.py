@@ -12,7 +12,6 @@ algorithm 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import InitVar
 
 from torch import Tensor
 
@@ -64,7 +63,6 @@ class CLIF(SimplyReset):
     detach_reset: bool = option(default=False)
     surrogate: SurrogateLike = option(default=Rect(1.0))
     floor: float | None = fixed(None)
-    dialect: InitVar[str | None] = fixed(None)
 
     def reset_amount(self, states: Sequence[Tensor], params: Params) -> Tensor:
         """The threshold, and more the more the neuron has fired."""

@@ -213,7 +213,7 @@ def _merged(
 
 def _constructor(model: type[Declared]) -> Callable[..., None]:
     """`__init__` with the signature of the model's fields."""
-    signature = _signature(model.fields)
+    signature = _signature(model)
     _, *names = signature.parameters
     first = [name for name in names if signature.parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY]
 
@@ -235,9 +235,12 @@ def _constructor(model: type[Declared]) -> Callable[..., None]:
     return init
 
 
-def _signature(fields: Mapping[str, Field]) -> inspect.Signature:
+def _signature(model: type[Declared]) -> inspect.Signature:
     """Constants before options, a model's own before those of the classes that it builds on."""
-    given = [(field.alias or name, field) for name, field in fields.items() if field.init]
+    # Who knows no other library's defaults has no option to choose them.
+    absent = () if model.dialects else ("dialect",)
+    fields = model.fields.items()
+    given = [(field.alias or name, field) for name, field in fields if field.init and name not in absent]
     given.sort(key=lambda pair: (pair[1].kw_only, not pair[1].constant, -pair[1].depth))
     kinds = {True: inspect.Parameter.KEYWORD_ONLY, False: inspect.Parameter.POSITIONAL_OR_KEYWORD}
     parameters = [

@@ -103,7 +103,9 @@ class SpikingNeuron(Model):
             )
         if values["start_value"] == (values["reset_value"] if values["reset"] == "zero" else 0.0):
             values["start_value"] = None
-        # With a later reset the last step's spikes are state as well.
+        # With a later reset the last step's spikes are state as well. Parts that are added come last, in this order:
+        # kernels and `step` read a model's own states from the first on, `fire_and_reset` the spikes behind them, and
+        # `_advance` takes its part off the end before `step` sees the others.
         added = (*["spike"] * (values["reset_time"] == "next"), *["refractory"] * bool(refractory))
         if added:
             values["state_names"] = (*cls.state_names, *added)
@@ -194,9 +196,11 @@ class SpikingNeuron(Model):
 
     def reset_coefficients(self, params: Params, states: int) -> dict[str, Any] | None:
         """The arguments of `Dynamics` that say how it fires and is reset; None if only `step` can."""
-        if not isinstance(self.surrogate, Surrogate) or not self.surrogate.has_shape or self.max_spikes != 1:
+        # Options of all models that keep a neuron from the kernels say so here alone, those of one model in its
+        # `dynamics`. Layers, recurrence, fusion and exporters ask for the dynamics and know no option by name.
+        if not isinstance(self.surrogate, Surrogate) or not self.surrogate.has_shape:
             return None
-        if self.refractory:
+        if self.max_spikes != 1 or self.refractory:
             return None
         threshold = params["threshold"]
         height, scale = self.surrogate.coefficients(threshold.detach())

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import InitVar
 from typing import Any, Self
 
 import torch
@@ -63,7 +62,6 @@ class LRU(SimplyReset):
     reset_value: float = fixed(0.0)
     detach_reset: bool = fixed(True)
     floor: float | None = fixed(None)
-    dialect: InitVar[str | None] = fixed(None)
     learnable: Sequence[str] = option(default=("nu", "theta"))
 
     @classmethod

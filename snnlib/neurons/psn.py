@@ -52,7 +52,6 @@ class Parallel(Model):
     """The base of neurons with a learned `weight` over time and a learned `bias`, minus the threshold."""
 
     surrogate: SurrogateLike = option(default=ATan(2.0), check=surrogate_option, repr=False)
-    dialect: InitVar[str | None] = fixed(None)
     learnable: Sequence[str] = fixed(())
     channels: InitVar[int | None] = fixed(None)
 

@@ -108,7 +108,6 @@ class SRM(ByEvent, Model):
     reset_states: str = option(default="all", check=one_of("all", "membrane"))
     input_grad_scale: float = option(default=1.0)
     input_gradient: str | None = option(default=None, check=one_of(*CHOICES))
-    dialect: InitVar[str | None] = fixed(None)
     learnable: Sequence[str] = fixed(())
     channels: InitVar[int | None] = fixed(None)
 

@@ -27,6 +27,23 @@ from torch import Tensor
 from snnlib.backends.surrogate import SHAPES, exp_minus
 from snnlib.checks import check_number
 
+__all__ = [
+    "ATan",
+    "Erf",
+    "Exponential",
+    "FastSigmoid",
+    "Gaussian",
+    "MultiGaussian",
+    "PiecewiseQuadratic",
+    "Rect",
+    "Rectangle",
+    "Sigmoid",
+    "SoftSign",
+    "SuperSpike",
+    "Surrogate",
+    "Triangle",
+]
+
 # Half width of compact surrogates in thresholds: 6 to 15 % of neuron-steps active.
 _WIDTH = 0.5
 

@@ -1,7 +1,6 @@
-"""What docs/extending.md shows, done to a copy of the sources: each patch applies, and its tests pass.
+"""What docs/extending.md shows, done to a copy of the sources: each example applies, and the tests of its part pass.
 
-A patch that no longer applies is made again, so that the page stays true: change the files by hand as it says there,
-then `git diff --cached -U1 > tests/extending/NAME.patch`.
+An example that no longer applies is mended where the error says, in its `edits.toml`.
 """
 
 import os
@@ -12,21 +11,51 @@ import sys
 from pathlib import Path
 
 import pytest
+from script import script
 
 from snnlib import _C
 
 ROOT = Path(__file__).parents[2]
-PATCHES = Path(__file__).parent
-# By patch: the most files that it takes, tests included.
-MOST_FILES = {"neuron": 3, "layer": 3, "loss": 3, "event_format": 2, "data_set": 3}
+examples = script("examples/extending/apply.py")
+
+# What the page counts together, with the most files that it may take, tests and pages included.
+MOST_FILES = {
+    ("neuron",): 4,
+    ("option",): 5,
+    ("layer",): 3,
+    ("loss", "setting"): 8,
+    ("event_format", "data_set"): 7,
+    ("surrogate",): 7,
+    ("flag",): 8,
+    ("kernel",): 15,
+}
 # Those that change the kernels, which are then built: `make test-slow`.
-MOST_FILES_OF_KERNELS = {"flag": 8, "kernel": 15}
-# Tests of all ops that take up a kernel's case.
-OPS, NEW_KERNELS = ("tests/ops/test_ops.py", "tests/ops/test_invariance.py"), "through_floor or first_spike"
-# Tests of all neurons and of all formats that take up new ones by themselves.
-GENERAL = ("tests/neurons/test_neurons.py", "tests/data/formats/test_formats_round_trip.py")
-NEW = "eif or difference or margin or columns or poker"
-# The sources of the copy, and not those that are installed to be edited.
+OF_KERNELS = ("surrogate", "flag", "kernel")
+OF_PYTHON = tuple(name for names in MOST_FILES for name in names if name not in OF_KERNELS)
+FOLDERS = ("snnlib", "snnlib_command", "pytest_snnlib", "tests", "docs", "examples")
+FILES = ("pyproject.toml", "mkdocs.yml", "CHANGELOG.md", "README.md")
+
+# All tests that read the lists of neurons, losses, settings, formats, data sets and names.
+PARTS = (
+    *("tests/neurons", "tests/testing/test_smoke_gradients.py", "snnlib/testing/smoke", "tests/learning"),
+    *("tests/nn/test_construction.py", "tests/nn/test_fuse_neurons.py", "tests/nn/test_launches.py"),
+    *("tests/nn/test_recurrent.py", "tests/sequences/test_input_time.py", "tests/inspect/test_profile.py"),
+    *(
+        "tests/backends/test_devices.py",
+        "tests/data",
+        "tests/app/test_settings.py",
+        "tests/app/test_recipes.py",
+    ),
+    *("tests/app/test_training_config.py", "tests/app/test_training_objective.py"),
+    *("tests/project/test_docs_site.py", "tests/project/test_names.py"),
+)
+WHOLE = (*PARTS, "tests/ops/test_compile.py", "tests/project/test_stored.py", "tests/app/test_cli.py")
+OPS = ("tests/ops/test_ops.py", "tests/ops/test_invariance.py", "tests/neurons/test_surrogates.py")
+# Of names of tests and of their cases.
+NEW = ("eif", "excitatory", "difference", "margin", "columns", "poker")
+NEW_KERNELS = "through_floor or first_spike or surrogate"
+# The sources of the copy, and not those that are installed to be edited. With words: cases of those names, and all
+# tests that have no cases.
 RUN = """
 import sys
 sys.meta_path[:] = [finder for finder in sys.meta_path if "scikit_build" not in type(finder).__name__.lower()
@@ -34,39 +63,35 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if "scikit_build" not in 
 sys.path.insert(0, ".")
 import pytest, snnlib
 from snnlib import _C
-assert snnlib.__file__.startswith(sys.argv[1]) and _C.__file__.startswith(sys.argv[1]), snnlib.__file__
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *sys.argv[2:]]))
+tree, words, *arguments = sys.argv[1:]
+assert snnlib.__file__.startswith(tree) and _C.__file__.startswith(tree), snnlib.__file__
+
+class New:
+    def pytest_collection_modifyitems(self, items):
+        names = [item.nodeid.lower() for item in items]
+        items[:] = [item for item, name in zip(items, names)
+                    if "[" not in name or any(word in name for word in words.split())]
+
+plugins = [New()] if words else []
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments], plugins=plugins))
 """
 
 
-def files_of(patch: Path) -> list[str]:
-    return re.findall(r"^diff --git a/\S+ b/(\S+)$", patch.read_text(), re.MULTILINE)
-
-
-def apply(patch: Path, tree: Path) -> None:
-    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tree.parent)}
-    command = ["git", "apply", "--whitespace=error", str(patch)]
-    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{patch.name}: {done.stderr}"
-
-
 def sources(tree: Path) -> None:
-    """The Python files of the library and of its tests, with their times, so that what is compiled stays good."""
-    for folder in ("snnlib", "pytest_snnlib", "tests"):
-        for path in (ROOT / folder).rglob("*.py*"):
-            if path.suffix in (".py", ".pyc"):
-                place = tree / path.relative_to(ROOT)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(path, place)
-    shutil.copyfile(ROOT / "pyproject.toml", tree / "pyproject.toml")
+    """A copy with the times of files, so that what is compiled stays good."""
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, tree / folder)
+    for file in FILES:
+        shutil.copyfile(ROOT / file, tree / file)
     kernels = Path(_C.__file__)
+    (tree / "snnlib" / kernels.name).unlink(missing_ok=True)
     (tree / "snnlib" / kernels.name).symlink_to(kernels)
 
 
-def run_tests(tree: Path, *arguments: str) -> str:
+def run_tests(tree: Path, words: str, *arguments: str) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", RUN, str(tree), *arguments],
+        [sys.executable, "-c", RUN, str(tree), words, *arguments],
         cwd=tree,
         env=environment,
         capture_output=True,
@@ -77,46 +102,67 @@ def run_tests(tree: Path, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(("name", "most"), [*MOST_FILES.items(), *MOST_FILES_OF_KERNELS.items()])
-def test_takes_few_files(name: str, most: int) -> None:
-    patch = PATCHES / f"{name}.patch"
-    assert len(files_of(patch)) <= most
-    page = (ROOT / "docs" / "extending.md").read_text()
-    for file in files_of(patch):
-        assert file in page, f"docs/extending.md says nothing of {file}"
+@pytest.mark.parametrize(("names", "most"), MOST_FILES.items(), ids=map(" and ".join, MOST_FILES))
+def test_takes_few_files(names: tuple[str, ...], most: int) -> None:
+    taken = [examples.files(name) for name in names]
+    assert len({file for files in taken for file in files}) <= most
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    for name, files in zip(names, taken, strict=True):
+        (section,) = re.findall(rf"^`{name}`, (\d+) files.*?(?=^## |\Z)", page, re.MULTILINE | re.DOTALL) or [
+            ""
+        ]
+        assert section == str(len(files)), f"docs/extending.md: expected `{name}`, {len(files)} files"
+        for file in files:
+            assert file in page, f"docs/extending.md says nothing of {file}"
 
 
-def test_patched_sources_pass(tmp_path: Path) -> None:
-    sources(tmp_path)
-    added = []
-    for name in MOST_FILES:
-        patch = PATCHES / f"{name}.patch"
-        before = {file for file in files_of(patch) if (tmp_path / file).exists()}
-        apply(patch, tmp_path)
-        added += [file for file in files_of(patch) if file not in before]
-    shown = run_tests(tmp_path, "-k", NEW, *added, *GENERAL)
+def test_places_for_lines_are_there_once() -> None:
+    edit = {"file": "a.py", "after": "b", "lines": "new\n"}
+    assert examples.edited("a\nb c\nd\n", edit) == "a\nb c\nnew\nd\n"
+    for text in ("a\n", "b\nb\n"):
+        with pytest.raises(ValueError, match=r"^a\.py: expected 'b' once, found it [02] times$"):
+            examples.edited(text, edit)
+
+
+def with_examples(tree: Path, names: tuple[str, ...]) -> list[str]:
+    """Puts examples into a copy, and returns the tests that they bring."""
+    sources(tree)
+    for name in names:
+        examples.apply(name, tree)
+    return [
+        file for name in names for file in examples.new_files(name) if Path(file).name.startswith("test_")
+    ]
+
+
+def test_changed_sources_pass(tmp_path: Path) -> None:
+    tests = with_examples(tmp_path, OF_PYTHON)
+    heavy = "--deselect=tests/neurons/test_training_watch.py"
+    shown = run_tests(tmp_path, " ".join(NEW), "-m", "not slow", heavy, *tests, *PARTS)
     passed = re.search(r"(\d+) passed", shown)
-    # Those of the patches, and for the neuron and the format those that all of them have.
-    assert passed is not None and int(passed[1]) > 30, shown
+    assert passed is not None and int(passed[1]) > 200, shown
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_all_tests_of_changed_parts_pass(tmp_path: Path) -> None:
+    run_tests(tmp_path, "", *with_examples(tmp_path, OF_PYTHON), *WHOLE)
 
 
 def native_sources(tree: Path) -> None:
     """C++ and CUDA, and no compiled module."""
     for folder in ("cpp", "cmake", "cuda"):
         shutil.copytree(ROOT / folder, tree / folder)
-    for path in (ROOT / "CMakeLists.txt", *(ROOT / "snnlib").rglob("*.h")):
-        shutil.copyfile(path, tree / path.relative_to(ROOT))
+    shutil.copyfile(ROOT / "CMakeLists.txt", tree / "CMakeLists.txt")
     (tree / "snnlib" / Path(_C.__file__).name).unlink()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_patched_kernels_pass(tmp_path: Path) -> None:
+def test_changed_kernels_pass(tmp_path: Path) -> None:
     sources(tmp_path)
     native_sources(tmp_path)
-    patches = [PATCHES / f"{name}.patch" for name in MOST_FILES_OF_KERNELS]
-    for patch in patches:
-        apply(patch, tmp_path)
+    for name in OF_KERNELS:
+        examples.apply(name, tmp_path)
     python = sys.executable
     environment = {**os.environ, "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"}
     pybind11 = subprocess.check_output([python, "-m", "pybind11", "--cmakedir"], text=True).strip()
@@ -131,7 +177,7 @@ def test_patched_kernels_pass(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     (module,) = (tmp_path / "build").glob("_C.*")
     shutil.copyfile(module, tmp_path / "snnlib" / module.name)
-    added = [file for patch in patches for file in files_of(patch) if Path(file).name.startswith("test_")]
-    shown = run_tests(tmp_path, "-k", NEW_KERNELS, *added, *OPS)
+    added = [file for name in OF_KERNELS for file in examples.new_files(name) if "/test_" in file]
+    shown = run_tests(tmp_path, "", "-k", NEW_KERNELS, *added, *OPS)
     passed = re.search(r"(\d+) passed", shown)
     assert passed is not None and int(passed[1]) > 15, shown

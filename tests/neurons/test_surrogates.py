@@ -10,6 +10,7 @@ from peer_standins import spike
 from torch import Tensor
 
 from snnlib import surrogate as sg
+from snnlib.backends.surrogate import COMPACT, SHAPES
 from snnlib.neurons import LIF
 
 
@@ -65,6 +66,12 @@ def test_neuron_takes_it(formula: object, surrogate: object) -> None:
         gradients.append(x.grad)
     assert gradients[0].any()
     torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-14)
+
+
+def test_kernels_and_torch_have_the_same_shapes() -> None:
+    """Also of those that are zero beyond 1, where the kernels of a layer look at no further steps."""
+    beyond = {name: not bool(shape(torch.tensor([1.0, 1.5])).any()) for name, shape in SHAPES.items()}
+    assert beyond == COMPACT
 
 
 def test_strict_and_nan() -> None:

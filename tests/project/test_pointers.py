@@ -13,7 +13,7 @@ BASES = (
 )
 SUFFIXES = {".py", ".md", ".cpp", ".h", ".cu", ".toml", ".yml", ".txt", ""}
 # What once was, what a reader is to write, and a made-up tree.
-LEFT_OUT = ("CHANGELOG", "docs/upgrading", "docs/extending", "tests/extending", "tests/project/test_house")
+LEFT_OUT = ("CHANGELOG", "docs/upgrading", "docs/extending", "examples/extending", "tests/project/test_house")
 
 
 def test_files_that_are_named_exist() -> None:

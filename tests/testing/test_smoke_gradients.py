@@ -11,15 +11,21 @@ from torch import Tensor
 import snnlib.testing.smoke.test_installed as smoke
 from snnlib.neurons import dynamics, firing, izhikevich, qif
 
-SCRIPT = Path(__file__).parents[1] / "stored" / "make_gradients.py"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "tests" / "stored" / "make_gradients.py"
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_every_neuron_and_option_is_stored() -> None:
+    """A model that is new since the last release is stored with the next, as one of an installation is compared."""
     spec = importlib.util.spec_from_file_location("make_gradients", SCRIPT)
     assert spec is not None and spec.loader is not None
     maker = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(maker)
-    wanted = [[name, options] for name, model in maker.MODELS.items() for options in maker.variants(model)]
+    stored = {line[0] for line in smoke.STORED}
+    unreleased = " - unreleased" in CHANGELOG.split("\n## ")[1].splitlines()[0]
+    models = {name: model for name, model in maker.MODELS.items() if name in stored or not unreleased}
+    wanted = [[name, options] for name, model in models.items() for options in maker.variants(model)]
     assert [line[:2] for line in smoke.STORED] == json.loads(json.dumps(wanted))
 
 

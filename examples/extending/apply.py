@@ -1,0 +1,74 @@
+"""Puts an example of docs/extending.md into the sources: `python examples/extending/apply.py NAME`, or into a copy.
+
+An example is a folder of whole new files at their places, and an `edits.toml` for files that are there: `lines` go
+behind the line that holds the text `after`, or take the place of the text `replace`. Both stand in their file once.
+`git restore .` and `git clean -i` take it back.
+"""
+
+import argparse
+import shutil
+import tomllib
+from pathlib import Path
+
+EXAMPLES = Path(__file__).resolve().parent
+EDITS = "edits.toml"
+
+
+def new_files(name: str) -> list[str]:
+    """The files that an example brings."""
+    folder = EXAMPLES / name
+    found = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return sorted(path.relative_to(folder).as_posix() for path in found if path.name != EDITS)
+
+
+def edits(name: str) -> list[dict[str, str]]:
+    """Its changes of files that are there."""
+    return tomllib.loads((EXAMPLES / name / EDITS).read_text(encoding="utf-8"))["edit"]
+
+
+def files(name: str) -> list[str]:
+    """All files that it takes."""
+    return sorted({*new_files(name), *(edit["file"] for edit in edits(name))})
+
+
+def edited(text: str, edit: dict[str, str]) -> str:
+    """A file's text with one change.
+
+    Raises:
+        ValueError: the place is not there, or several are; names the file.
+    """
+    marker = edit["after"] if "after" in edit else edit["replace"]
+    if text.count(marker) != 1:
+        raise ValueError(f"{edit['file']}: expected {marker!r} once, found it {text.count(marker)} times")
+    if "replace" in edit:
+        return text.replace(marker, edit["lines"])
+    end = text.index("\n", text.index(marker) + len(marker.rstrip("\n"))) + 1
+    return text[:end] + edit["lines"] + text[end:]
+
+
+def apply(name: str, tree: Path) -> None:
+    """Puts an example into the sources in a folder.
+
+    Raises:
+        ValueError: a new file is there already, or a place for lines is not.
+    """
+    for file in new_files(name):
+        if (tree / file).exists():
+            raise ValueError(f"{file}: expected no such file before {name} brings it")
+        (tree / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(EXAMPLES / name / file, tree / file)
+    for edit in edits(name):
+        path = tree / edit["file"]
+        path.write_text(edited(path.read_text(encoding="utf-8"), edit), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = sorted(path.parent.name for path in EXAMPLES.glob(f"*/{EDITS}"))
+    parser.add_argument("name", choices=names)
+    parser.add_argument("folder", nargs="?", type=Path, default=EXAMPLES.parents[1], help="default: this one")
+    arguments = parser.parse_args()
+    apply(arguments.name, arguments.folder)
+    print("\n".join(files(arguments.name)))
