@@ -148,7 +148,7 @@ class Declared(Neuron):
         given = {name: value for name, value in given.items() if value is not None}
         dialect = given.get("dialect")
         if dialect is not None and dialect not in self.dialects:
-            known = ", ".join(self.dialects) or "none for this model"
+            known = ", ".join(self.dialects)
             raise ValueError(f"dialect: expected one of {known}, got {dialect!r}")
         chosen = {**({} if dialect is None else self.dialects[dialect]), **given}
         values: dict[str, Any] = {}

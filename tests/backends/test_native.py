@@ -97,11 +97,11 @@ def test_a_launch_that_fails_is_reported() -> None:
 
 def test_a_module_older_than_its_sources_says_so(tmp_path: Path) -> None:
     """An editable installation whose sources moved on calls functions with other arguments than they have."""
-    module, source = tmp_path / "_C.so", tmp_path / "scan.cpp"
+    module, source = tmp_path / "_C.so", tmp_path / "kernels.cpp"
     module.touch()
     source.touch()
     os.utime(module, (1000, 1000))
-    assert native._age(module, tmp_path) == ", older than cpp/bindings/scan.cpp: build it again"
+    assert native._age(module, tmp_path) == ", older than cpp/bindings/kernels.cpp: build it again"
     os.utime(source, (999, 999))
     assert native._age(module, tmp_path) == ""
     assert native._age(module, tmp_path / "absent") == ""
