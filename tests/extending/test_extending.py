@@ -124,6 +124,15 @@ def test_places_for_lines_are_there_once() -> None:
             examples.edited(text, edit)
 
 
+def test_every_place_for_lines_is_there() -> None:
+    """Also of those that change the kernels, which are built by the slow tests alone."""
+    texts: dict[str, str] = {}
+    for name in (*OF_PYTHON, *OF_KERNELS):
+        for edit in examples.edits(name):
+            text = texts.setdefault(edit["file"], (ROOT / edit["file"]).read_text(encoding="utf-8"))
+            texts[edit["file"]] = examples.edited(text, edit)
+
+
 def with_examples(tree: Path, names: tuple[str, ...]) -> list[str]:
     """Puts examples into a copy, and returns the tests that they bring."""
     sources(tree)
