@@ -2,105 +2,12 @@
 
 The lowest package: it imports nothing of snnlib.
 """
+# ruff: noqa: F403 - whoever adds a check writes its name once.
 
-from snnlib.checks.arguments import (
-    as_sizes,
-    as_tensor,
-    check_choice,
-    check_count,
-    check_finite,
-    check_flag,
-    check_number,
-    time_dimension,
-)
-from snnlib.checks.calls import check_untransformed, differentiable_once, in_transform, no_second_derivative
-from snnlib.checks.ops import (
-    MOST_PLACES,
-    check_axes,
-    check_coefficients,
-    check_conv2d_sizes,
-    check_conv2d_tensors,
-    check_conv_channels,
-    check_conv_sizes,
-    check_grad_clamp,
-    check_record,
-    check_state_shape,
-    check_threshold,
-    check_time_constants,
-    conv_outputs,
-)
-from snnlib.checks.options import LAYER_HINTS, NEURON_HINTS, SRM_HINTS, KnownOptions, check_options, shows
-from snnlib.checks.tensors import (
-    KERNEL_DTYPES,
-    check_device,
-    check_dtype,
-    check_floating,
-    check_gradient,
-    check_integer_labels,
-    check_integers,
-    check_kernel_dtype,
-    check_labels,
-    check_lengths,
-    check_rank,
-    check_sequence_rank,
-    check_shape,
-    check_tensor,
-    check_time_dim,
-    first_state,
-    step_shape,
-)
-from snnlib.checks.values import require
-from snnlib.checks.warnings import warn_caller
-
-__all__ = [
-    "KERNEL_DTYPES",
-    "LAYER_HINTS",
-    "MOST_PLACES",
-    "NEURON_HINTS",
-    "SRM_HINTS",
-    "KnownOptions",
-    "as_sizes",
-    "as_tensor",
-    "check_axes",
-    "check_choice",
-    "check_coefficients",
-    "check_conv2d_sizes",
-    "check_conv2d_tensors",
-    "check_conv_channels",
-    "check_conv_sizes",
-    "check_count",
-    "check_device",
-    "check_dtype",
-    "check_finite",
-    "check_flag",
-    "check_floating",
-    "check_grad_clamp",
-    "check_gradient",
-    "check_integer_labels",
-    "check_integers",
-    "check_kernel_dtype",
-    "check_labels",
-    "check_lengths",
-    "check_number",
-    "check_options",
-    "check_rank",
-    "check_record",
-    "check_sequence_rank",
-    "check_shape",
-    "check_state_shape",
-    "check_tensor",
-    "check_threshold",
-    "check_time_constants",
-    "check_time_dim",
-    "check_untransformed",
-    "conv_outputs",
-    "differentiable_once",
-    "first_state",
-    "in_transform",
-    "no_second_derivative",
-    "require",
-    "shows",
-    "step_shape",
-    "time_dimension",
-    "warn_caller",
-]
+from snnlib.checks.arguments import *
+from snnlib.checks.calls import *
+from snnlib.checks.ops import *
+from snnlib.checks.options import *
+from snnlib.checks.tensors import *
+from snnlib.checks.values import *
+from snnlib.checks.warnings import *

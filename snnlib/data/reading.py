@@ -123,11 +123,11 @@ class EventWindows:
     """The events of a file in consecutive time windows, read as they are asked for; see `iter_events`."""
 
     def __init__(
-        self, file: EventFile, chunks: Iterator[Events], header: Header, options: dict[str, Any]
+        self, file: EventFile, chunks: Iterator[Events], header: Header, window_us: int, origin: int | None
     ) -> None:
         self.header = header
-        self._file, self._chunks, self._options = file, chunks, options
-        self._windows = self._cut()
+        self._file, self._window_us = file, window_us
+        self._windows = self._cut(chunks, origin)
 
     def __iter__(self) -> Iterator[Events]:
         return self._windows
@@ -135,23 +135,21 @@ class EventWindows:
     def __next__(self) -> Events:
         return next(self._windows)
 
-    def _cut(self) -> Iterator[Events]:
-        window_us: int = self._options["window_us"]
-        header = self.header
+    def _cut(self, chunks: Iterator[Events], origin: int | None) -> Iterator[Events]:
+        window_us, header = self._window_us, self.header
         pending: list[Events] = []
         # Number of the next window, and the latest time seen.
         following = latest = 0
         started = False
         with self._file:
-            for events in self._chunks:
+            for events in chunks:
                 if len(events) == 0:
                     continue
                 times = events["t"].copy()
                 if not started:
                     started = True
                     first = int(times.min())
-                    given = _given_origin(self._options["origin"], self._options["format"])
-                    header.start_us = first if given is None else given
+                    header.start_us = first if origin is None else origin
                     following = min((first - header.start_us) // window_us, 0)
                 times -= header.start_us
                 early = int(times.min())
@@ -173,7 +171,7 @@ class EventWindows:
                 yield from self._emit(joined, following, int(joined["t"][-1]) // window_us + 1)
 
     def _emit(self, events: Events, first: int, end: int) -> Iterator[Events]:
-        window_us: int = self._options["window_us"]
+        window_us = self._window_us
         times = np.ascontiguousarray(events["t"])
         at, number = 0, first
         while number < end:
@@ -232,24 +230,19 @@ def iter_events(
     except BaseException:
         file.__exit__()
         raise
-    settings = {"window_us": window_us, "origin": origin, "format": chosen}
-    return EventWindows(file, chunks, header, settings)
+    return EventWindows(file, chunks, header, window_us, _given_origin(origin, chosen))
 
 
 def _check(
     file: EventFile, format: str | None, outside: str, origin: object, options: dict[str, Any]
 ) -> Format:
-    try:
-        check_choice("outside", outside, ("error", "drop"))
-        if isinstance(origin, str):
-            check_choice("origin", origin, ("auto", "first"))
-        else:
-            check_int("origin", origin, -(2**62), 2**62)
-        chosen = find_format(file) if format is None else named_format(format)
-        check_options(options, chosen.options, chosen.name)
-    except BaseException:
-        file.__exit__()
-        raise
+    check_choice("outside", outside, ("error", "drop"))
+    if isinstance(origin, str):
+        check_choice("origin", origin, ("auto", "first"))
+    else:
+        check_int("origin", origin, -(2**62), 2**62)
+    chosen = find_format(file) if format is None else named_format(format)
+    check_options(options, chosen.options, chosen.name)
     return chosen
 
 

@@ -26,6 +26,12 @@ def array(value: Any) -> Array:
     return np.asarray(value, dtype=np.float64)
 
 
+def pair(value: Any, axes: int) -> tuple[int, ...]:
+    """An option of a convolution or a pool, one number per axis."""
+    numbers = [int(number) for number in np.asarray(value).reshape(-1)]
+    return tuple(numbers * axes if len(numbers) == 1 else numbers)
+
+
 @dataclass(frozen=True)
 class Cell:
     """Constants of neurons in discrete time; the equations stand at the head of this file.

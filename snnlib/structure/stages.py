@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import as_sizes
+from snnlib.checks import as_sizes, conv_outputs
 from snnlib.nn import PerStep, SpikingRNN
 from snnlib.nn.delays import Delays
-from snnlib.structure.cells import Cell, array
+from snnlib.structure.cells import Cell, array, pair
 from snnlib.structure.neurons import Neurons, Recurrence
 from snnlib.structure.operations import (
     Delay,
@@ -77,13 +77,9 @@ class Stage:
     @property
     def neurons(self) -> Shape:
         """Channels, height and width of the neurons."""
-        sizes = [
-            (size + 2 * p - d * (k - 1) - 1) // s + 1
-            for size, k, s, p, d in zip(
-                self.input[1:], self.weight.shape[2:], self.stride, self.padding, self.dilation, strict=True
-            )
-        ]
-        return self.weight.shape[0], sizes[0], sizes[1]
+        sizes = self.stride, self.padding, self.dilation
+        height, width = conv_outputs(self.name, self.input[1:], self.weight.shape[2:], *sizes)
+        return self.weight.shape[0], height, width
 
     @property
     def output(self) -> Shape:
@@ -284,22 +280,17 @@ def _as_two_axes(values: Tensor, options: Any) -> tuple[Tensor, dict[str, tuple[
     if padding == "valid":
         padding = 0
     if padding == "same":
-        totals = [d * (k - 1) for d, k in zip(_sizes(options.dilation, axes), values.shape[2:], strict=True)]
+        totals = [d * (k - 1) for d, k in zip(pair(options.dilation, axes), values.shape[2:], strict=True)]
         if any(total % 2 for total in totals):
             raise Unsupported("padding 'same' of an even extent has no counterpart")
         padding = [total // 2 for total in totals]
     sizes = {"stride": options.stride, "padding": padding, "dilation": options.dilation}
-    numbers = {key: _sizes(value, axes) for key, value in sizes.items()}
+    numbers = {key: pair(value, axes) for key, value in sizes.items()}
     if axes == 2:
         return values, {key: (value[0], value[1]) for key, value in numbers.items()}
     # One axis is a row.
     neutral = {"stride": 1, "padding": 0, "dilation": 1}
     return values.unsqueeze(2), {key: (neutral[key], value[0]) for key, value in numbers.items()}
-
-
-def _sizes(value: Any, axes: int) -> list[int]:
-    numbers = [int(number) for number in np.asarray(value).reshape(-1)]
-    return numbers * axes if len(numbers) == 1 else numbers
 
 
 def decay_numbers(cell: Cell) -> tuple[float, float]:

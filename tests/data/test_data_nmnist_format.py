@@ -88,7 +88,7 @@ def test_coordinates_outside(tmp_path, x, y):
     path.write_bytes(VECTORS[0][0] * 2 + bytes([x, y, 0, 0, 0]))
     with pytest.raises(
         EventFileError,
-        match=rf"bad\.bin: byte offset 15: .* x in 0\.\.33, y in 0\.\.33 .* found x={x}, y={y}, p=0 at event 2",
+        match=rf"bad\.bin: byte offset 10: .* x in 0\.\.33, y in 0\.\.33 .* found x={x}, y={y}, p=0 at event 2",
     ):
         read_nmnist(path)
 

@@ -84,6 +84,8 @@ class ClassFolder(Samples):
     """
 
     kind: FileKind
+    # Assigns the members of one class; data sets with a usual split of their own replace it.
+    split_class = staticmethod(split_by_hash)
 
     def __init__(
         self,
@@ -110,7 +112,7 @@ class ClassFolder(Samples):
                 f"root {str(root)!r}: expected a folder of {self.kind.name}, found {what} there"
             )
         found = find_samples(self.root, table, self.kind)
-        splits = complete_splits(found, test_share, val_share, partial(self._split_class, seed=seed))
+        splits = complete_splits(found, test_share, val_share, partial(self.split_class, seed=seed))
         warn_of_doubles(self.root, found, splits)
         chosen = [sample for sample, part in zip(found, splits, strict=True) if split in (None, part)]
         if not chosen:
@@ -130,10 +132,6 @@ class ClassFolder(Samples):
             [name, found.st_size, found.st_mtime_ns, label]
             for name, found, label in zip(self.files, status, self.targets.tolist(), strict=True)
         ]
-
-    def _split_class(self, names: list[str], test_share: float, val_share: float, seed: int) -> list[Split]:
-        """Assign the members of one class; data sets with a usual split of their own replace this."""
-        return split_by_hash(names, test_share, val_share, seed)
 
     def __repr__(self) -> str:
         what = f"{len(self)} {self.kind.noun}, {len(self.classes)} classes"

@@ -104,22 +104,13 @@ def _load(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Spikes int8 `[S, 1300, 4]` and labels int64 `[S, 1300]`."""
     with EventFile(path) as file:
         variables = load_variables(file, ["x", "y"])
-    x, y = variables.get("x"), variables.get("y")
-    if (
-        x is None
-        or y is None
-        or x.ndim != 3
-        or y.ndim != 3
-        or x.shape[:2] != y.shape[:2]
-        or x.shape[1] < STEPS
-        or x.shape[2] != CHANNELS
-        or y.shape[2] != BANDS
-    ):
-        shapes = {name: value.shape for name, value in variables.items()}
+    shapes = {name: value.shape for name, value in variables.items()}
+    samples, steps = shapes.get("x", ())[:2] if len(shapes.get("x", ())) == 3 else (0, 0)
+    if steps < STEPS or shapes != {"x": (samples, steps, CHANNELS), "y": (samples, steps, BANDS)}:
         raise EventFileError(
             f"{path}: expected x [S, {STEPS + 1}, {CHANNELS}] and y [S, {STEPS + 1}, {BANDS}], found {shapes}"
         )
-    spikes, hot = x[:, :STEPS], y[:, :STEPS]
+    spikes, hot = variables["x"][:, :STEPS], variables["y"][:, :STEPS]
     if spikes.min(initial=0) < 0 or spikes.max(initial=0) > 1 or hot.sum(2).max(initial=0) > 1:
         raise EventFileError(
             f"{path}: expected spikes of 0 and 1 and at most one label per step, found others"

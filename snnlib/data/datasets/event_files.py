@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from snnlib.data.datasets.event_folder import EventFolder
-from snnlib.data.datasets.splits import Split
+from snnlib.data.datasets.splits import Split, split_by_number
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.samples import Transform
 
@@ -20,11 +19,14 @@ class _Published(EventFolder):
         folder: name of the folder that the archive unpacks to; `root` is it or the folder above it.
         expected: classes of the whole set; a copy may hold some of them only, but no others.
         fetch: what to fetch from where.
+        defaults, read_defaults: options of `EventFolder` and of `read` that hold where none are given.
     """
 
     folder: str = ""
     expected: frozenset[str] = frozenset()
     fetch: str = ""
+    defaults: ClassVar[dict[str, Any]] = {}
+    read_defaults: ClassVar[dict[str, Any]] = {}
 
     def __init__(
         self,
@@ -37,6 +39,8 @@ class _Published(EventFolder):
         place = Path(root)
         if self.folder and (place / self.folder).is_dir():
             place = place / self.folder
+        options = {**self.defaults, **options}
+        options["read_options"] = {**self.read_defaults, **(options.get("read_options") or {})}
         try:
             super().__init__(place, split, transform, target_transform, **options)
         except (FileNotFoundError, EventFileError) as error:
@@ -80,21 +84,8 @@ class CIFAR10DVS(_Published):
         ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
     )
     fetch = "fetch the ten class archives (figshare 4724671) and unpack them into one folder"
-
-    def __init__(
-        self,
-        root: str | os.PathLike[str],
-        split: Split | None = "train",
-        transform: Transform | None = None,
-        target_transform: Transform | None = None,
-        *,
-        test_share: float = 0.1,
-        **options: Any,
-    ) -> None:
-        super().__init__(root, split, transform, target_transform, test_share=test_share, **options)
-
-    def _split_class(self, names: list[str], test_share: float, val_share: float, seed: int) -> list[Split]:
-        return _split_by_number(names, test_share, val_share)
+    defaults: ClassVar[dict[str, Any]] = {"test_share": 0.1}
+    split_class = staticmethod(split_by_number)
 
 
 class ASLDVS(_Published):
@@ -115,23 +106,9 @@ class ASLDVS(_Published):
     folder = "ASLDVS"
     expected = frozenset("abcdefghiklmnopqrstuvwxy")
     fetch = "fetch ICCV2019_DVS_dataset.zip (github.com/PIX2NVS/NVS2Graph) and unpack it"
-
-    def __init__(
-        self,
-        root: str | os.PathLike[str],
-        split: Split | None = "train",
-        transform: Transform | None = None,
-        target_transform: Transform | None = None,
-        *,
-        read_options: dict[str, Any] | None = None,
-        **options: Any,
-    ) -> None:
-        given = {"one_based": True, **(read_options or {})}
-        options = {"sensor_size": (180, 240), **options}
-        super().__init__(root, split, transform, target_transform, read_options=given, **options)
-
-    def _split_class(self, names: list[str], test_share: float, val_share: float, seed: int) -> list[Split]:
-        return _split_by_number(names, test_share, val_share)
+    defaults: ClassVar[dict[str, Any]] = {"sensor_size": (180, 240)}
+    read_defaults: ClassVar[dict[str, Any]] = {"one_based": True}
+    split_class = staticmethod(split_by_number)
 
 
 class NCars(_Published):
@@ -149,15 +126,3 @@ class NCars(_Published):
     folder = "Prophesee_Dataset_n_cars"
     expected = frozenset(("background", "cars"))
     fetch = "fetch N-CARS (prophesee.ai/2018/03/13/dataset-n-cars) and unpack it"
-
-
-def _split_by_number(names: list[str], test_share: float, val_share: float) -> list[Split]:
-    """The last by the last number in their names to the test set, those before to the validation set."""
-    numbers = [[int(part) for part in re.findall(r"\d+", Path(name).stem)][-1:] for name in names]
-    order = sorted(range(len(names)), key=lambda i: (numbers[i], names[i]))
-    tests, vals = round(test_share * len(names)), round(val_share * len(names))
-    result: list[Split] = ["train"] * len(names)
-    for rank, index in enumerate(reversed(order)):
-        if rank < tests + vals:
-            result[index] = "test" if rank < tests else "val"
-    return result

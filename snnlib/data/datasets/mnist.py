@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -66,6 +65,7 @@ class MNIST(Samples):
     """
 
     classes: tuple[str, ...] = _DIGITS
+    _first_label, _transposed = 0, False
 
     def __init__(
         self,
@@ -102,14 +102,15 @@ class MNIST(Samples):
                 f"{labels_file}: expected {len(images)} labels, one for each image of {images_file.name}, found "
                 f"{len(labels)}"
             )
-        targets = torch.from_numpy(labels.astype("int64")) - self._first_label()
+        targets = torch.from_numpy(labels.astype("int64")) - self._first_label
         wrong = (targets < 0) | (targets >= len(self.classes))
         if bool(wrong.any()):
             raise EventFileError(
                 f"{labels_file}: expected labels of {len(self.classes)} classes, found "
-                f"{int(targets[wrong][0]) + self._first_label()}"
+                f"{int(targets[wrong][0]) + self._first_label}"
             )
-        return torch.from_numpy(self._upright(images).copy()).unsqueeze(1), targets
+        upright = images.transpose(0, 2, 1) if self._transposed else images
+        return torch.from_numpy(upright.copy()).unsqueeze(1), targets
 
     def _names(self, part: str, kind: str) -> tuple[str, ...]:
         """The names that a file may have, without `.gz`."""
@@ -128,12 +129,6 @@ class MNIST(Samples):
             f"root {str(self.root)!r}: expected the file {names[0]} or {names[0]}.gz there or in its folder raw, found "
             "none"
         )
-
-    def _first_label(self) -> int:
-        return 0
-
-    def _upright(self, images: Any) -> Any:
-        return images
 
     def __repr__(self) -> str:
         split = self.split or ("train" if self.train else "test")
@@ -170,6 +165,8 @@ class EMNIST(MNIST):
     Source: Cohen, Afshar, Tapson and van Schaik, "EMNIST: extending MNIST to handwritten letters", IJCNN 2017.
     """
 
+    _transposed = True
+
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -182,14 +179,9 @@ class EMNIST(MNIST):
     ) -> None:
         self.kind = check_choice("kind", kind, tuple(EMNIST_CLASSES))
         self.classes = EMNIST_CLASSES[kind]
+        self._first_label = int(kind == "letters")
         super().__init__(root, train, transform, target_transform, split=split)
 
     def _names(self, part: str, kind: str) -> tuple[str, ...]:
         rank = {"images": 3, "labels": 1}[kind]
         return (f"emnist-{self.kind}-{part}-{kind}-idx{rank}-ubyte",)
-
-    def _first_label(self) -> int:
-        return 1 if self.kind == "letters" else 0
-
-    def _upright(self, images: Any) -> Any:
-        return images.transpose(0, 2, 1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 Split = Literal["train", "val", "test"]
@@ -37,12 +39,21 @@ def split_by_hash(names: Sequence[str], test_share: float, val_share: float, see
             tests -= 1
         else:
             vals -= 1
-    result: list[Split] = ["train"] * count
-    for rank, index in enumerate(order):
-        if rank < tests:
-            result[index] = "test"
-        elif rank < tests + vals:
-            result[index] = "val"
+    return _assigned(order, tests, vals)
+
+
+def split_by_number(names: Sequence[str], test_share: float, val_share: float, _seed: int) -> list[Split]:
+    """Assign the last by the last number in their names to the test set, those before to the validation set."""
+    numbers = [[int(part) for part in re.findall(r"\d+", Path(name).stem)][-1:] for name in names]
+    order = sorted(range(len(names)), key=lambda i: (numbers[i], names[i]), reverse=True)
+    return _assigned(order, round(test_share * len(names)), round(val_share * len(names)))
+
+
+def _assigned(order: Sequence[int], tests: int, vals: int) -> list[Split]:
+    """The first of the order in the test set, those that follow in the validation set."""
+    result: list[Split] = ["train"] * len(order)
+    for rank, index in enumerate(order[: tests + vals]):
+        result[index] = "test" if rank < tests else "val"
     return result
 
 

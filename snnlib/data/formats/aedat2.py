@@ -25,8 +25,8 @@ from snnlib.data.events import Events
 from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable
 from snnlib.data.formats.clock import Unwrapper
-from snnlib.data.formats.event_file import Array, EventFile
-from snnlib.data.formats.event_sink import EventSink, Header
+from snnlib.data.formats.event_file import EventFile
+from snnlib.data.formats.event_sink import EventSink, Header, Offsets
 
 MAGIC = b"#!AER-DAT2"
 # Chip: (height, width), and whether its words are a DAVIS's.
@@ -70,20 +70,18 @@ def _chunks(
     for words in file.words(">u4", 2):
         native = words.astype(np.uint32)
         address, time = native[:, 0].copy(), unwrap(native[:, 1].copy())
+        offsets: Offsets = file.records
         is_event = (address & (0x80000400 if davis else 0x8000)) == 0
         if not is_event.all():
             header.skip(other, int(np.count_nonzero(~is_event)))
             address, time = address[is_event], time[is_event]
-        if len(address):
-            yield _pixels(address, time, sink, height, width, davis)
-
-
-def _pixels(address: Array, time: Array, sink: EventSink, height: int, width: int, davis: bool) -> Events:
-    # Unsigned differences below 0 become large numbers, which the check against the sensor finds.
-    if davis:
-        x, y = (width - 1) - (address >> 12 & 0x3FF), (height - 1) - (address >> 22 & 0x1FF)
-        return sink.put(time, x, y, address >> 11 & 1)
-    return sink.put(time, 127 - (address >> 1 & 0x7F), 127 - (address >> 8 & 0x7F), ~address & 1)
+            offsets = file.records.start + file.records.step * np.flatnonzero(is_event)
+        # Unsigned differences below 0 become large numbers, which the check against the sensor finds.
+        if davis:
+            x, y, p = address >> 12 & 0x3FF, address >> 22 & 0x1FF, address >> 11 & 1
+        else:
+            x, y, p = address >> 1 & 0x7F, address >> 8 & 0x7F, ~address & 1
+        yield sink.put(time, (width - 1) - x, (height - 1) - y, p, offsets)
 
 
 def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:

@@ -70,8 +70,7 @@ def _compiled_chunks(file: EventFile, sink: EventSink, header: Header, compiled:
         rest = data[place - begin :]
         most = len(rest) // EVENT_BYTES
         events, used = decoder(rest, most, most)
-        if len(events):
-            yield events
+        yield events
         file.seek(place + used)
         if not used and fresh:
             for words, overflow in _packet(file, header):

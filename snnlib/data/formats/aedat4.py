@@ -170,8 +170,7 @@ def _compiled_chunks(packets: _Packets, compiled: Decode, end: int) -> Iterator[
         while used and done < len(data):
             events, used = decoder(data[done:], most, most)
             done += used
-            if len(events):
-                yield events
+            yield events
         file.seek(place + done)
         # After some packets it may be the end of the data that cut one off.
         if not done:

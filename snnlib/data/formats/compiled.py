@@ -41,11 +41,11 @@ class CompiledDecoder:
     def __init__(
         self, decode: Decode, sink: EventSink, other: str = "", untimed: str = "", **state: int
     ) -> None:
-        self._decode, self._room, self._other, self._untimed = decode, sink, other, untimed
+        self._decode, self._sink, self._other, self._untimed = decode, sink, other, untimed
         self._array = np.zeros(1, DECODER)
         self._state: Any = self._array[0]
         self._address = self._array.ctypes.data
-        height, width = sink.header.sensor_size or (2**15, 2**15)
+        height, width = sink.sensor_size
         given = {"height": height, "width": width, "drop_outside": sink.drop_outside, **state}
         for field, value in given.items():
             self._state[field] = value
@@ -60,7 +60,7 @@ class CompiledDecoder:
         Raises:
             EventFileError: an event outside the sensor.
         """
-        state, sink = self._state, self._room
+        state, sink = self._state, self._sink
         places = sink.places(least, usual)
         sink.save(state)
         used = self._decode(data.ctypes.data, len(data), places.ctypes.data, len(places), self._address)
@@ -101,5 +101,4 @@ def word_chunks(
         while len(data):
             events, used = decoder(data, MOST_EVENTS_OF_A_WORD, len(words) + MOST_EVENTS_OF_A_WORD)
             data = data[used:]
-            if len(events):
-                yield events
+            yield events

@@ -53,7 +53,8 @@ def _chunks(file: EventFile, sink: EventSink) -> Iterator[Events]:
     unwrap = Unwrapper(2**32)
     for words in file.words("<u4", 2):
         data = words[:, 1].copy()
-        yield sink.put(unwrap(words[:, 0].copy()), data & 0x3FFF, data >> 14 & 0x3FFF, data >> 28)
+        t = unwrap(words[:, 0].copy())
+        yield sink.put(t, data & 0x3FFF, data >> 14 & 0x3FFF, data >> 28, file.records)
 
 
 def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:

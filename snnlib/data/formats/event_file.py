@@ -45,6 +45,8 @@ class EventFile:
         self.path: Path | None = None
         self._own = True
         self._file: BinaryIO
+        # Byte offset of each record that `words` gave last.
+        self.records = range(0)
         if isinstance(source, (bytes, bytearray, memoryview)):
             self.name, self._file = name or f"<{len(source)} bytes>", io.BytesIO(source)
         elif isinstance(source, (str, os.PathLike)):
@@ -128,16 +130,18 @@ class EventFile:
         With `reuse` all arrays share their memory, which the next one overwrites.
         """
         size = np.dtype(dtype).itemsize * columns
+        place = self.tell()
         buffer = bytearray(min(size * chunk, max(self.left, 0))) if reuse else None
         while True:
             data = self.read(size * chunk) if buffer is None else self._read_into(buffer)
             whole = len(data) // size
             if len(data) % size:
                 self.truncated(
-                    f"a record of {size} bytes, found {len(data) % size} bytes",
-                    self.tell() - len(data) % size,
+                    f"a record of {size} bytes, found {len(data) % size} bytes", place + whole * size
                 )
             if whole:
+                self.records = range(place, place + whole * size, size)
+                place += whole * size
                 words = np.frombuffer(data, dtype, whole * columns)
                 yield words if columns == 1 else words.reshape(whole, columns)
             if len(data) < size * chunk:

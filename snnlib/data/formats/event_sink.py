@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,9 @@ from snnlib.data.events import EVENT_DTYPE, Events
 from snnlib.data.formats.event_file import Array, EventFile, EventFileError
 
 _SPARE_PLACES = 64
+# Largest `(height, width)` that coordinates of events can hold.
+_LARGEST = (2**15, 2**15)
+Offsets = Sequence[int] | Array
 
 
 @dataclass
@@ -82,17 +86,24 @@ class EventSink:
         if sensor_size is not None:
             header.sensor_size = check_sensor_size("sensor_size", sensor_size)
 
-    def put(self, t: Array, x: Array, y: Array, p: Array) -> Events:
+    @property
+    def sensor_size(self) -> tuple[int, int]:
+        """`(height, width)` within which events must lie."""
+        return self.header.sensor_size or _LARGEST
+
+    def put(self, t: Array, x: Array, y: Array, p: Array, offsets: Offsets = ()) -> Events:
         """Keep the events of four columns `[n]` of integers; the view of them that is returned is the caller's.
+
+        `offsets` are the byte offsets at which the events begin, where the decoder knows them.
 
         Raises:
             EventFileError: a coordinate outside the sensor (or above 32767), or a polarity other than 0 and 1.
         """
         if len(t) == 0:
             return np.empty(0, EVENT_DTYPE)
-        height, width = self.header.sensor_size or (2**15, 2**15)
+        height, width = self.sensor_size
         if not (_all_below(x, width) and _all_below(y, height) and _all_below(p, 2)):
-            t, x, y, p = self._only_inside(t, x, y, p, height, width)
+            t, x, y, p = self._only_inside(t, x, y, p, offsets)
             if len(t) == 0:
                 return np.empty(0, EVENT_DTYPE)
         self._look_at_order(t)
@@ -144,27 +155,30 @@ class EventSink:
         self._last = int(t[-1])
 
     def _only_inside(
-        self, t: Array, x: Array, y: Array, p: Array, height: int, width: int
+        self, t: Array, x: Array, y: Array, p: Array, offsets: Offsets
     ) -> tuple[Array, Array, Array, Array]:
+        height, width = self.sensor_size
         # Flipped coordinates may have wrapped below 0 as unsigned numbers.
         x, y, p = (column.astype(np.int64) for column in (x, y, p))
         inside = (x >= 0) & (x < width) & (y >= 0) & (y < height) & (p >= 0) & (p <= 1)
         if not self.drop_outside:
             bad = int(np.flatnonzero(~inside)[0])
             self.count += bad
-            raise self.outside_error(int(x[bad]), int(y[bad]), int(p[bad]))
+            offset = int(offsets[bad]) if len(offsets) else None
+            raise self.outside_error(int(x[bad]), int(y[bad]), int(p[bad]), offset)
         self.header.skip("events outside the sensor", int((~inside).sum()))
         return t[inside], x[inside], y[inside], p[inside]
 
-    def outside_error(self, x: int, y: int, p: int) -> EventFileError:
+    def outside_error(self, x: int, y: int, p: int, offset: int | None = None) -> EventFileError:
         """The error of an event outside the sensor, the next after those that were put."""
-        height, width = self.header.sensor_size or (2**15, 2**15)
+        height, width = self.sensor_size
         found = ", ".join(f"{name}={_signed(value)}" for name, value in (("x", x), ("y", y), ("p", p)))
         own = self.named not in (None, self.header.sensor_size)
         sensor = f" of a sensor of {self.named} pixels (height, width), as the file says" if own else ""
         return self.file.error(
             f"expected events with x in 0..{width - 1}, y in 0..{height - 1} and p in 0..1, found {found} at event "
-            f"{self.count}{sensor}; outside='drop' leaves such events out"
+            f"{self.count}{sensor}; outside='drop' leaves such events out",
+            offset,
         )
 
 

@@ -46,8 +46,7 @@ def _chunks(file: EventFile, sink: EventSink, header: Header) -> Iterator[Events
     high = None
     for words in file.words("<u4"):
         high, events = _decode_words(words, high, unwrap, sink, header)
-        if len(events):
-            yield events
+        yield events
 
 
 def _decode_words(

@@ -62,8 +62,7 @@ def _chunks(file: EventFile, sink: EventSink, header: Header, legacy: bool) -> I
         row, bit = np.nonzero(bits)
         t = (times[index[is_vector]] << LOW_BITS) | (vectors >> 22 & 63)
         x, y, p = vectors >> 11 & 0x7FF, vectors & 0x7FF, vectors >> 28
-        if len(row):
-            yield sink.put(t[row], x[row] + bit, y[row], p[row])
+        yield sink.put(t[row], x[row] + bit, y[row], p[row])
 
 
 def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:

@@ -13,6 +13,7 @@ Source: MathWorks, "MAT-File Format", version 5.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -107,11 +108,8 @@ def _matrix(data: bytes, order: Order) -> tuple[str, Array] | None:
     kind, values = parts[3] if len(parts) == 4 else (2, b"")
     if kind not in STORED or not 1 <= len(shape) <= MOST_DIMENSIONS or min(shape) < 0:
         raise ValueError(f"values of type {kind} and shape {shape}")
-    count = 1
-    for extent in shape:
-        count *= extent
     stored = np.dtype(mark + STORED[kind])
-    if count * stored.itemsize != len(values):
+    if math.prod(shape) * stored.itemsize != len(values):
         raise ValueError(f"shape {shape} with {len(values)} bytes")
     array = np.frombuffer(values, stored).reshape(shape, order="F")
     with np.errstate(invalid="ignore"):

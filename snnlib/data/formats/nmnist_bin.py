@@ -29,7 +29,7 @@ from snnlib.data.events import Events, sort_by_time
 from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable
 from snnlib.data.formats.event_file import EventFile, FileSource
-from snnlib.data.formats.event_sink import EventSink, Header
+from snnlib.data.formats.event_sink import EventSink, Header, Offsets
 
 NMNIST_SENSOR_SIZE = (34, 34)
 EVENT_BYTES = 5
@@ -155,10 +155,12 @@ def _chunks(file: EventFile, sink: EventSink, header: Header) -> Iterator[Events
     for words in file.words("u1", EVENT_BYTES):
         overflow = words[:, 1] == OVERFLOW_Y
         t = _field_us(words) + added_us
+        offsets: Offsets = file.records
         # Without overflow words, as most chunks are, no copy is made.
         kept: Any = slice(None)
         if overflow.any():
-            kept = ~overflow
+            kept = np.flatnonzero(~overflow)
+            offsets = file.records.start + EVENT_BYTES * kept
             overflows = np.cumsum(overflow)
             t += OVERFLOW_US * overflows
             added_us += OVERFLOW_US * int(overflows[-1])
@@ -169,14 +171,13 @@ def _chunks(file: EventFile, sink: EventSink, header: Header) -> Iterator[Events
         back = np.diff(t, prepend=before)
         if back.min() < -(FIELD_MAX_US // 2):
             at = int(back.argmin())
-            word = int(np.flatnonzero(~overflow)[at]) - len(words)
             raise file.error(
                 f"expected rising times, found a fall from {t[at] - back[at]} to {t[at]} us (a 23-bit clock that "
                 "wrapped without overflow words)",
-                file.tell() + EVENT_BYTES * word,
+                int(offsets[at]),
             )
         before = int(t[-1])
-        yield sink.put(t, events[:, 0], events[:, 1], events[:, 2] >> 7)
+        yield sink.put(t, events[:, 0], events[:, 1], events[:, 2] >> 7, offsets)
 
 
 def _encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:

@@ -9,6 +9,7 @@ Written are `.npy` files of dtype `EVENT_DTYPE`.
 from __future__ import annotations
 
 import io
+import math
 import zipfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -77,9 +78,7 @@ def _array_header(
         raise file.error("expected numbers, found an array of Python objects, which is never loaded", 0)
     if len(shape) not in (1, 2) or min(shape) < 0:
         raise file.error(f"expected an array [E] or [E, columns], found shape {shape}", 0)
-    cells = 1
-    for extent in shape:
-        cells *= extent
+    cells = math.prod(shape)
     left = size - stream.tell()
     if cells * dtype.itemsize > left or (dtype.itemsize == 0 and cells):
         raise file.error(

@@ -52,19 +52,17 @@ def _bias_free(weight: Tensor) -> nn.Linear:
 
 def _firing(p: Any) -> dict[str, Any]:
     threshold = float(number("v_th", p.v_th))
+    options = {"threshold": threshold, "dialect": "norse"}
     if p.method == "super":
-        surrogate: Any = None
-    elif p.method == "triangle":
-        alpha = float(number("alpha", p.alpha))
-        surrogate = Triangle(width=1 / threshold, height=alpha)
+        return options
+    surrogate: Any = None
+    if p.method == "triangle":
+        surrogate = Triangle(width=1 / threshold, height=float(number("alpha", p.alpha)))
     elif p.method == "tanh":
         surrogate = match(partial(_tanh, k=float(number("alpha", p.alpha))), threshold)
-    else:
-        surrogate = None
-    if p.method not in ("super", "triangle") and surrogate is None:
+    if surrogate is None:
         raise Unsupported(f"method {p.method!r} has no counterpart")
-    options = {"threshold": threshold, "dialect": "norse"}
-    return {**options, **({} if surrogate is None else {"surrogate": surrogate})}
+    return {**options, "surrogate": surrogate}
 
 
 def _tanh(u: Tensor, k: float) -> Tensor:

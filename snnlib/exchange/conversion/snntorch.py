@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
-from snnlib.exchange.conversion.tied import number, with_shared_constants
+from snnlib.exchange.conversion.tied import Source, number, with_shared_constants
 from snnlib.neurons import IF, LIF, Alpha, CubaLIF, Neuron
 from snnlib.neurons.surrogate_match import match
 from snnlib.structure.unsupported import Unsupported
@@ -67,13 +67,15 @@ def _firing(module: Any) -> dict[str, Any]:
     }
 
 
+def _shared(module: Any, **taus: str) -> dict[str, Source]:
+    """The constants that the module learns: of each what makes it of which parameter."""
+    sources: dict[str, Source] = {name: (module, theirs, tau_of_beta) for name, theirs in taus.items()}
+    sources["threshold"] = (module, "threshold", _same)
+    return {name: source for name, source in sources.items() if getattr(module, source[1]).requires_grad}
+
+
 def _leaky(module: Any) -> Any:
-    beta = number("beta", module.beta)
-    shared: dict[str, Any] = {}
-    if beta.requires_grad:
-        shared["tau"] = (module, "beta", tau_of_beta)
-    if module.threshold.requires_grad:
-        shared["threshold"] = (module, "threshold", _same)
+    beta, shared = number("beta", module.beta), _shared(module, tau="beta")
     options = _firing(module)
     if bool((beta.detach() == 1).all()) and "tau" not in shared:
         return with_shared_constants(IF(**options), shared)
@@ -92,12 +94,7 @@ def _lapicque(module: Any) -> LIF:
 
 
 def _synaptic(module: Any) -> Any:
-    shared: dict[str, Any] = {}
-    for constant, name in (("tau_m", "beta"), ("tau_s", "alpha")):
-        if getattr(module, name).requires_grad:
-            shared[constant] = (module, name, tau_of_beta)
-    if module.threshold.requires_grad:
-        shared["threshold"] = (module, "threshold", _same)
+    shared = _shared(module, tau_m="beta", tau_s="alpha")
     taus = (tau_of_beta(number(name, getattr(module, name)).detach()) for name in ("beta", "alpha"))
     return with_shared_constants(CubaLIF(*taus, **_firing(module)), shared)
 

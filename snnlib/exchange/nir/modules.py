@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.exchange.nir.package import nir_package
-from snnlib.exchange.nir.structure import Shape, pair
-from snnlib.structure.cells import Array
+from snnlib.exchange.nir.structure import Shape
+from snnlib.structure.cells import Array, pair
 from snnlib.structure.unsupported import Unsupported
 
 

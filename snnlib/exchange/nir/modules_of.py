@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from snnlib.exchange.conversion.sequence_modules import Offset
 from snnlib.exchange.nir.graph_modules import Elementwise, GraphNeuron, Scale, SumPool2d
-from snnlib.exchange.nir.structure import Shape, padding_of, pair
+from snnlib.exchange.nir.structure import Shape, padding_of
 from snnlib.neurons import IF, LIF, CubaLIF, Integrator, Neuron
 from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import AvgPool2d, PerStep
-from snnlib.structure.cells import Array, Cell, array
+from snnlib.structure.cells import Array, Cell, array, pair
 
 
 def neuron_module(

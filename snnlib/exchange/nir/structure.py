@@ -11,7 +11,7 @@ import numpy as np
 
 from snnlib.checks import conv_outputs
 from snnlib.exchange.nir.reading import NEURONS, kind_of
-from snnlib.structure.cells import array
+from snnlib.structure.cells import array, pair
 
 Shape = tuple[int, ...]
 
@@ -232,12 +232,6 @@ def _conv_shape(name: str, node: Any, shape: Shape) -> Shape:
         return (weight.shape[0], *shape[1:])
     assert not isinstance(mode, str)
     return (weight.shape[0], *conv_outputs(name, shape[1:], weight.shape[2:], stride, mode, dilation))
-
-
-def pair(value: Any, axes: int) -> Shape:
-    """An option of a convolution or a pool, one number per axis."""
-    numbers = [int(number) for number in np.asarray(value).reshape(-1)]
-    return tuple(numbers * axes if len(numbers) == 1 else numbers)
 
 
 def padding_of(node: Any, axes: int) -> Shape | Literal["same"]:

@@ -11,8 +11,8 @@ from snnlib.exchange.nir.importers import Importer, Refused
 from snnlib.exchange.nir.modules import conv_node, linear_node
 from snnlib.exchange.nir.package import nir_package
 from snnlib.exchange.nir.reading import NEURONS, POTENTIALS, kind_of
-from snnlib.exchange.nir.structure import Shape, Structure, pair
-from snnlib.structure.cells import Array, Cell, array
+from snnlib.exchange.nir.structure import Shape, Structure
+from snnlib.structure.cells import Array, Cell, array, pair
 from snnlib.structure.operations import without_groups
 
 

@@ -147,6 +147,26 @@ def test_events_outside_the_sensor():
     assert header.skipped == {"events outside the sensor": len(EVENTS) - len(inside)}
 
 
+@pytest.mark.parametrize(("name", "size"), [("nmnist", 5), ("dat", 8), ("aedat2", 8)])
+def test_an_event_outside_is_named_by_its_byte(name, size):
+    """In the second chunk, behind words that are no events, in a file that ends with a part of a word."""
+    count = 40_000
+    events = as_events(np.arange(count), np.zeros(count, int), np.zeros(count, int), np.zeros(count, int))
+    data = bytearray(encoded(name, events, sensor_size=(128, 128)))
+    head = len(data) - size * count
+    # An overflow word, a trigger; DAT has events alone.
+    others = {"nmnist": bytes([0, 240, 0, 0, 0]), "aedat2": bytes([0, 0, 0x80, 0, 0, 0, 0, 0]), "dat": b""}[
+        name
+    ]
+    data[head:head] = others
+    bad = head + len(others) + size * 35_000
+    far = as_events([35_000], [100], [0], [0])
+    data[bad : bad + size] = encoded(name, far, sensor_size=(128, 128))[-size:]
+    found = f"byte offset {bad}: .* found x=100, y=0, p=0 at event 35000"
+    with pytest.warns(UserWarning, match="truncated"), pytest.raises(EventFileError, match=found):
+        read(bytes(data) + b"?", format=name, sensor_size=(128, 90))
+
+
 def test_order_is_repaired_and_large_falls_are_named():
     shuffled = EVENTS[::-1].copy()
     shuffled["t"] = np.sort(EVENTS["t"])
