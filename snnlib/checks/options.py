@@ -24,21 +24,8 @@ SRM_HINTS = {
 LAYER_HINTS = {
     "bias": _NO_BIAS,
     "padding_mode": "padding is with zeros",
-    **dict.fromkeys(
-        (
-            "tau",
-            "tau_m",
-            "tau_s",
-            "beta",
-            "alpha",
-            "threshold",
-            "v_threshold",
-            "reset",
-            "surrogate",
-            "spike_grad",
-        ),
-        _OF_NEURON,
-    ),
+    **dict.fromkeys(("tau", "tau_m", "tau_s", "beta", "alpha", "threshold", "v_threshold"), _OF_NEURON),
+    **dict.fromkeys(("reset", "surrogate", "spike_grad"), _OF_NEURON),
 }
 NEURON_HINTS = {
     "beta": "the membrane's decay per step is 1 - 1/tau; LIF.from_beta(beta) takes it",

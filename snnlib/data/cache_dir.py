@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+__all__ = ["user_cache_dir"]
+
 
 def user_cache_dir() -> Path:
     """The library's cache folder (not created here).

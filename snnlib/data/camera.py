@@ -23,6 +23,8 @@ from snnlib.data.checks import check_int, check_sensor_size
 from snnlib.data.events import Events
 from snnlib.data.saccades import Array, Motion, saccades, taps
 
+__all__ = ["EventCamera"]
+
 # (x, y) pixels and microseconds: the path along which 250 recordings of N-MNIST fit their images best.
 NMNIST_SACCADES = saccades(
     [(-2.6, -1.6), (-0.9, 3.7), (2.6, -1.3)], [4_000, 106_000, 214_000], 88_000, 300_000

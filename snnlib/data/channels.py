@@ -12,6 +12,8 @@ from snnlib.data.checks import check_choice, check_int
 from snnlib.data.events import Events, check_events
 from snnlib.data.frames import check_field, check_steps
 
+__all__ = ["ToChannels"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ToChannels:

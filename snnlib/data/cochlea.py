@@ -11,6 +11,8 @@ from torch import Tensor
 from snnlib.data.checks import check_int
 from snnlib.data.events import EVENT_DTYPE, Events
 
+__all__ = ["Cochlea"]
+
 # Patterson's bandwidth of a fourth-order gammatone filter in equivalent rectangular bandwidths.
 _BANDWIDTH = 1.019
 # (2 pi b t)^3 exp(-2 pi b t) is 5e-7 of its largest value there: where the impulse response is cut off.

@@ -14,6 +14,8 @@ from snnlib.data.events import Events
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
 from snnlib.data.frames import Late, Mode, check_binning, check_steps, columns_of
 
+__all__ = ["EventBatch"]
+
 
 class EventBatch:
     """N recordings, binned to frames `[T, N, 2, H, W]` on demand: input of any length without frames of that length.

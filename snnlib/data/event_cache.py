@@ -21,6 +21,8 @@ from snnlib.data.packed_events import MAGIC, PackedEvents, write_packed
 from snnlib.data.progress import progress_bar
 from snnlib.data.samples import Samples, Transform
 
+__all__ = ["EventCache"]
+
 try:
     import fcntl
 except ImportError:  # Windows

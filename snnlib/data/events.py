@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from snnlib.data.checks import check_choice
 
+__all__ = ["EVENT_DTYPE", "Events", "as_events"]
+
 Events = npt.NDArray[Any]
 """A one-dimensional array of dtype `EVENT_DTYPE`, ordered by `t`."""
 

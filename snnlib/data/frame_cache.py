@@ -10,6 +10,8 @@ from torch.utils.data import Dataset
 from snnlib.data.checks import check_dataset, check_index, check_int
 from snnlib.data.progress import progress_bar
 
+__all__ = ["FrameCache"]
+
 
 class FrameCache(Dataset[tuple[torch.Tensor, int]]):
     """Wrap a data set of `(frames, label)` pairs and keep every frame tensor in memory as uint8.

@@ -17,6 +17,8 @@ from snnlib.data.events import Events, check_events
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
 from snnlib.data.time_window import WindowCheck
 
+__all__ = ["ToFrames", "stack_time_first", "to_frames"]
+
 Mode = Literal["binary", "count"]
 Late = Literal["clamp", "drop", "error"]
 By = Literal["time", "count", "slices"]

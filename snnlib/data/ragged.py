@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
+__all__ = ["LengthBatches", "collate_ragged"]
+
 # Batches from which a bucket's sequences are drawn: enough to mix, few enough to be of like lengths.
 _BATCHES_PER_BUCKET = 8
 # What a step without a label has, as in `data.ECG`.

@@ -15,6 +15,8 @@ from snnlib.data.formats.event_file import EventFile, FileSource
 from snnlib.data.formats.event_sink import EventSink, Header
 from snnlib.data.formats.registry import check_options, find_format, named_format
 
+__all__ = ["EventWindows", "Recording", "iter_events", "read"]
+
 Outside = Literal["error", "drop"]
 Origin = Literal["auto", "first"] | int
 

@@ -11,6 +11,8 @@ import numpy.typing as npt
 from snnlib.data.checks import check_int
 from snnlib.data.events import Events, check_events
 
+__all__ = ["RecordingStatistics", "describe_events"]
+
 # A pixel is hot that has more events than this many times the mean of the pixels that have any, and more than that
 # many standard deviations of a Poisson count of that mean.
 HOT_FACTOR = 10

@@ -12,6 +12,8 @@ from snnlib.data.events import EVENT_DTYPE, Events
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
 from snnlib.data.frames import columns_of
 
+__all__ = ["ToTimeSurface", "time_surface"]
+
 
 def time_surface(
     events: Events,

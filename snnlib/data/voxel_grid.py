@@ -13,6 +13,8 @@ from snnlib.data.events import EVENT_DTYPE, Events
 from snnlib.data.frames import columns_of
 from snnlib.vision.segment import segment_sum_dense
 
+__all__ = ["ToVoxelGrid", "voxel_grid"]
+
 Polarity = Literal["sign", "channels"]
 
 

@@ -12,6 +12,8 @@ import torch
 
 from snnlib.data.formats.event_file import EventFileError, check_regular
 
+__all__ = ["read_wav"]
+
 # Bits of a sample by its bytes; those of one byte are unsigned.
 _WIDTHS = (1, 2, 3, 4)
 

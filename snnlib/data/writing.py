@@ -12,6 +12,8 @@ from snnlib.data.events import Events, check_events
 from snnlib.data.formats.event_sink import Header
 from snnlib.data.formats.registry import check_options, format_to_write
 
+__all__ = ["write"]
+
 
 def write(
     path: str | os.PathLike[str],

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from snnlib.data.atomic import write_bytes_atomically
 from snnlib.structure.stages import Stage, stages_of
 
+__all__ = ["export_onnx"]
+
 # Of the operators: the first with everything used here that current runtimes read.
 _OPSET, _IR = 17, 8
 Array = npt.NDArray[Any]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import as_sizes, conv_outputs
+from snnlib.checks import as_sizes
 from snnlib.nn import PerStep, SpikingRNN
 from snnlib.nn.delays import Delays
 from snnlib.structure.cells import Cell, array, pair
@@ -77,9 +77,13 @@ class Stage:
     @property
     def neurons(self) -> Shape:
         """Channels, height and width of the neurons."""
-        sizes = self.stride, self.padding, self.dilation
-        height, width = conv_outputs(self.name, self.input[1:], self.weight.shape[2:], *sizes)
-        return self.weight.shape[0], height, width
+        sizes = [
+            (size + 2 * p - d * (k - 1) - 1) // s + 1
+            for size, k, s, p, d in zip(
+                self.input[1:], self.weight.shape[2:], self.stride, self.padding, self.dilation, strict=True
+            )
+        ]
+        return self.weight.shape[0], sizes[0], sizes[1]
 
     @property
     def output(self) -> Shape:

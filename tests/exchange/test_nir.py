@@ -328,7 +328,7 @@ def test_a_converted_loop_is_a_graph(capsys: pytest.CaptureFixture[str]) -> None
     assert "lif: written without reset='subtract'" in capsys.readouterr().out
     assert {("conv_0", "lif"), ("more_0", "lif"), ("fc_0", "out"), ("out", "output")} <= set(graph.edges)
     # With a reset to zero in the step that fired the same modules are what the graph is.
-    for neuron in (made.leaf("lif"), made.leaf("out").neuron):
+    for neuron in (made.get_submodule("lif"), made.get_submodule("out").neuron):
         neuron.reset, neuron.reset_time = "zero", "same"
     graph = snnlib.to_nir(made, DT, x=x)
     expected = made(x)[1].detach().numpy()

@@ -22,13 +22,9 @@ from snnlib.data.samples import Samples, Transform
 
 TABLE = "labels.csv"
 SPLIT_FOLDERS = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "test": "test",
-    "testing": "test",
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
 }
 # Files that lie beside recordings and are none, whatever their suffix.
 NOT_SAMPLES = ("readme", "license", "labels", "classes")

@@ -13,6 +13,8 @@ from snnlib.data.datasets.nmnist import NMNIST
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.samples import Transform
 
+__all__ = ["EventDigits"]
+
 
 class EventDigits(NMNIST):
     """1797 real handwritten digits as N-MNIST-like event recordings, made on this computer without network.

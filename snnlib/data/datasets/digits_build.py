@@ -27,6 +27,8 @@ from snnlib.data.formats.nmnist_bin import encode_nmnist
 from snnlib.data.progress import progress_bar
 from snnlib.data.saccades import Array, saccades
 
+__all__ = ["build_event_digits"]
+
 # Raise it with every change that changes a byte of the files.
 FORMAT_VERSION = 1
 MANIFEST = "event-digits.json"

@@ -17,6 +17,8 @@ from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.reading import read
 from snnlib.data.samples import Samples, Transform
 
+__all__ = ["DVSGesture"]
+
 GESTURES = (
     *(
         "hand clapping",
@@ -25,14 +27,8 @@ GESTURES = (
         "right arm clockwise",
         "right arm counter clockwise",
     ),
-    *(
-        "left arm clockwise",
-        "left arm counter clockwise",
-        "arm roll",
-        "air drums",
-        "air guitar",
-        "other gestures",
-    ),
+    *("left arm clockwise", "left arm counter clockwise"),
+    *("arm roll", "air drums", "air guitar", "other gestures"),
 )
 _FETCH = "fetch DvsGesture.tar.gz (research.ibm.com/interactive/dvsgesture, ibm.box.com) and unpack it"
 # One training person in eight, the last by number, validates.

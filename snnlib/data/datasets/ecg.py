@@ -15,6 +15,8 @@ from snnlib.data.datasets.splits import SPLITS, Split
 from snnlib.data.formats.event_file import EventFile, EventFileError
 from snnlib.data.formats.matlab import load_variables
 
+__all__ = ["ECG"]
+
 # The last step of each sequence holds -1 in channel 0 whatever the heart does.
 STEPS = 1300
 CHANNELS, BANDS = 4, 6

@@ -11,6 +11,8 @@ from snnlib.data.datasets.splits import Split, split_by_number
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.samples import Transform
 
+__all__ = ["ASLDVS", "CIFAR10DVS", "NCaltech101", "NCars"]
+
 
 class _Published(EventFolder):
     """An `EventFolder` that knows where a published copy lies and what it must hold.

@@ -18,6 +18,8 @@ from snnlib.data.formats.registry import SUFFIXES, find_format, named_format
 from snnlib.data.reading import Recording, read
 from snnlib.data.samples import Transform
 
+__all__ = ["EventFolder"]
+
 
 class EventFolder(ClassFolder):
     """Event files of any known formats as `(events, label)` pairs.

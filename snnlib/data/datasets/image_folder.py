@@ -16,6 +16,8 @@ from snnlib.data.datasets.splits import Split
 from snnlib.data.formats.event_file import EventFileError, check_regular
 from snnlib.data.samples import Transform
 
+__all__ = ["ImageFolder", "read_image"]
+
 Mode = Literal["grey", "colour"]
 _PILLOW_MODES = {"grey": "L", "colour": "RGB"}
 

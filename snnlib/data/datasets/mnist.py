@@ -13,6 +13,8 @@ from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.idx import read_idx
 from snnlib.data.samples import Samples, Transform
 
+__all__ = ["EMNIST", "MNIST", "FashionMNIST"]
+
 # Share of the training images, their last, that is the validation set: 5000 of 60000.
 _VAL_SHARE = 1 / 12
 _CAPITALS, _SMALL = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"

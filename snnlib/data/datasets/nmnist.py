@@ -20,6 +20,8 @@ from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE, read_nmnist
 from snnlib.data.samples import Samples, Transform
 from snnlib.data.sources import Source, find_split
 
+__all__ = ["NMNIST"]
+
 VAL_SHARE = 0.1
 
 

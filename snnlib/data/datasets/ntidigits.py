@@ -18,6 +18,8 @@ from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.hdf5 import DAMAGED, check_size, shared_file
 from snnlib.data.samples import Samples, Transform
 
+__all__ = ["NTIDIGITS"]
+
 CHANNELS = 64
 FILE = "n-tidigits.hdf5"
 _FETCH = "fetch n-tidigits.hdf5 (docs.google.com, linked from sensors.ini.uzh.ch/databases) and put it there"

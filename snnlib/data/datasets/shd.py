@@ -16,6 +16,8 @@ from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.hdf5 import DAMAGED, check_size, read_element, shared_file
 from snnlib.data.samples import Samples, Transform
 
+__all__ = ["SHD", "SSC"]
+
 UNITS = 700
 _FETCH = "fetch it from zenkelab.org/datasets and unpack it"
 

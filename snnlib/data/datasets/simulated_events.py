@@ -17,6 +17,8 @@ from snnlib.data.datasets.class_folders import ClassFolder
 from snnlib.data.saccades import Motion
 from snnlib.data.samples import Samples, Transform
 
+__all__ = ["SimulatedEvents"]
+
 # Raise it with every change that changes an event of the same camera: caches are then made again.
 _VERSION = 1
 

@@ -42,7 +42,7 @@ def split_by_hash(names: Sequence[str], test_share: float, val_share: float, see
     return _assigned(order, tests, vals)
 
 
-def split_by_number(names: Sequence[str], test_share: float, val_share: float, _seed: int) -> list[Split]:
+def split_by_number(names: Sequence[str], test_share: float, val_share: float, seed: int) -> list[Split]:
     """Assign the last by the last number in their names to the test set, those before to the validation set."""
     numbers = [[int(part) for part in re.findall(r"\d+", Path(name).stem)][-1:] for name in names]
     order = sorted(range(len(names)), key=lambda i: (numbers[i], names[i]), reverse=True)

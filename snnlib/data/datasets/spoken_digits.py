@@ -19,6 +19,8 @@ from snnlib.data.samples import Samples, Transform
 from snnlib.data.sources import ZipSource
 from snnlib.data.wav import decode_wav
 
+__all__ = ["SpokenDigits"]
+
 _FETCH = "fetch the recordings from github.com/Jakobovski/free-spoken-digit-dataset"
 _NAME = re.compile(r"(\d)_([A-Za-z]+)_(\d+)\.wav")
 # Ten minutes; a digit takes a second.

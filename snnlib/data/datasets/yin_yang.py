@@ -11,6 +11,8 @@ from snnlib.data.checks import check_choice, check_int
 from snnlib.data.datasets.splits import SPLITS, Split
 from snnlib.data.samples import Samples, Transform
 
+__all__ = ["YinYang"]
+
 # Radius of the disc, and of each of the two dots.
 RADIUS, DOT_RADIUS = 0.5, 0.1
 # Size and seed of the published sets.

@@ -159,12 +159,8 @@ def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:
     check_writable(events, header, 2**62, (2**15, 2**15))
     t = events["t"].astype(np.int64)
     words = np.empty((len(events), 2), "<u4")
-    words[:, 0] = (
-        events["x"].astype(np.uint32) << 17
-        | events["y"].astype(np.uint32) << 2
-        | events["p"].astype(np.uint32) << 1
-        | 1
-    )
+    x, y, p = (events[field].astype(np.uint32) for field in "xyp")
+    words[:, 0] = x << 17 | y << 2 | p << 1 | 1
     words[:, 1] = t & 0x7FFFFFFF
     size = header.sensor_size
     camera = next((name.upper() for name, known in SENSORS.items() if known == size), "unknown")

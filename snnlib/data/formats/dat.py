@@ -65,8 +65,8 @@ def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:
         lines += [f"% Height {header.sensor_size[0]}", f"% Width {header.sensor_size[1]}"]
     words = np.empty((len(events), 2), "<u4")
     words[:, 0] = events["t"]
-    words[:, 1] = events["x"].astype(np.uint32) | events["y"].astype(np.uint32) << 14
-    words[:, 1] |= events["p"].astype(np.uint32) << 28
+    x, y, p = (events[field].astype(np.uint32) for field in "xyp")
+    words[:, 1] = x | y << 14 | p << 28
     return ("\n".join(lines) + "\n").encode() + bytes((12, EVENT_BYTES)) + words.tobytes()
 
 

@@ -12,6 +12,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+__all__ = ["EventFileError"]
+
 Array = npt.NDArray[Any]
 FileSource = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
 

@@ -12,6 +12,8 @@ from snnlib.data.checks import check_sensor_size
 from snnlib.data.events import EVENT_DTYPE, Events
 from snnlib.data.formats.event_file import Array, EventFile, EventFileError
 
+__all__ = ["Header"]
+
 _SPARE_PLACES = 64
 # Largest `(height, width)` that coordinates of events can hold.
 _LARGEST = (2**15, 2**15)

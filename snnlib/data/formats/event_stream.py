@@ -75,8 +75,7 @@ def _chunks(file: EventFile, sink: EventSink, header: Header, height: int) -> It
             words = data_array[starts[:, None] + np.arange(EVENT_BYTES)]
             t = now + np.cumsum((words[:, 0] >> 1) + OVERFLOW_US * overflows[:-1])
             now = int(t[-1])
-            x = words[:, 1].astype(np.int64) | words[:, 2].astype(np.int64) << 8
-            y = words[:, 3].astype(np.int64) | words[:, 4].astype(np.int64) << 8
+            x, y = words[:, 1:].copy().view("<u2").astype(np.int64).T
             yield sink.put(t, x, height - 1 - y, words[:, 0] & 1)
         now += OVERFLOW_US * int(overflows[-1])
     if rest:
@@ -123,18 +122,15 @@ def _event_starts(data: Array, header: Header) -> tuple[Array, Array, int]:
 def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:
     """Write events whose times are below 2**33 microseconds."""
     check_writable(events, header, WRITE_LIMIT_US, (2**15, 2**15))
-    size = header.sensor_size or (
-        int(events["y"].max(initial=0)) + 1,
-        int(events["x"].max(initial=0)) + 1,
-    )
+    size = header.sensor_size or (int(events["y"].max(initial=0)) + 1, int(events["x"].max(initial=0)) + 1)
     steps = np.diff(events["t"].astype(np.int64), prepend=0)
     overflows, rest = np.divmod(steps, OVERFLOW_US)
     ends = np.cumsum(overflows + EVENT_BYTES)
     data = np.full(int(ends[-1]) if len(ends) else 0, OVERFLOW, np.uint8)
     words = np.empty((len(events), EVENT_BYTES), np.uint8)
     words[:, 0] = rest << 1 | events["p"]
-    words[:, 1:3] = events["x"].astype("<u2").view(np.uint8).reshape(-1, 2)
-    words[:, 3:5] = (size[0] - 1 - events["y"].astype(np.int64)).astype("<u2").view(np.uint8).reshape(-1, 2)
+    rows = size[0] - 1 - events["y"].astype(np.int64)
+    words[:, 1:] = np.stack((events["x"], rows), 1).astype("<u2").view(np.uint8)
     data[(ends - EVENT_BYTES)[:, None] + np.arange(EVENT_BYTES)] = words
     sensor = np.array([size[1], size[0]], "<u2").tobytes()
     return MAGIC + bytes((2, 0, 0, DVS)) + sensor + data.tobytes()

@@ -81,18 +81,13 @@ def _decode_words(
 def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:
     """Write events whose times are below 2**34 microseconds."""
     check_writable(events, header, 2**34, (LARGEST, LARGEST))
-    t = events["t"].astype(np.int64)
+    t, x, y, p = (events[field].astype(np.int64) for field in "txyp")
     high = t >> LOW_BITS
     new_high = np.diff(high, prepend=-1) != 0
     place = np.arange(len(t)) + np.cumsum(new_high)
     words = np.empty(len(t) + int(new_high.sum()), "<u4")
     words[place[new_high] - 1] = TIME_HIGH << 28 | high[new_high]
-    words[place] = (
-        events["p"].astype(np.int64) << 28
-        | (t & 63) << 22
-        | events["x"].astype(np.int64) << 11
-        | events["y"].astype(np.int64)
-    )
+    words[place] = p << 28 | (t & 63) << 22 | x << 11 | y
     return header_bytes(header, "EVT2") + words.tobytes()
 
 

@@ -21,7 +21,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from snnlib.data.atomic import write_bytes_atomically
 from snnlib.data.checks import check_sensor_size
@@ -30,6 +29,8 @@ from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable
 from snnlib.data.formats.event_file import EventFile, FileSource
 from snnlib.data.formats.event_sink import EventSink, Header, Offsets
+
+__all__ = ["encode_nmnist", "read_nmnist", "write_nmnist"]
 
 NMNIST_SENSOR_SIZE = (34, 34)
 EVENT_BYTES = 5
@@ -138,12 +139,6 @@ def write_nmnist(
     write_bytes_atomically(path, encode_nmnist(events, sensor_size=sensor_size))
 
 
-def _field_us(words: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-    """The 23-bit times of words `[n, 5]`."""
-    high = (words[:, 2] & 0x7F).astype(np.int64)
-    return np.asarray(high << 16 | words[:, 3].astype(np.int64) << 8 | words[:, 4])
-
-
 def _decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     # The format has no header: cameras of any size wrote it.
     header = Header("nmnist")
@@ -154,7 +149,8 @@ def _chunks(file: EventFile, sink: EventSink, header: Header) -> Iterator[Events
     added_us, before = 0, 0
     for words in file.words("u1", EVENT_BYTES):
         overflow = words[:, 1] == OVERFLOW_Y
-        t = _field_us(words) + added_us
+        t = (words[:, 2] & 0x7F).astype(np.int64) << 16 | words[:, 3].astype(np.int64) << 8 | words[:, 4]
+        t += added_us
         offsets: Offsets = file.records
         # Without overflow words, as most chunks are, no copy is made.
         kept: Any = slice(None)

@@ -4,43 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from snnlib.data.formats import (
-    aedat2,
-    aedat3,
-    aedat4,
-    dat,
-    event_stream,
-    evt2,
-    evt3,
-    evt21,
-    hdf5,
-    matlab,
-    nmnist_bin,
-    numpy_arrays,
-    text,
-)
+from snnlib.data.formats.aedat2 import FORMAT as AEDAT2
+from snnlib.data.formats.aedat3 import FORMAT as AEDAT3
+from snnlib.data.formats.aedat4 import FORMAT as AEDAT4
 from snnlib.data.formats.base import Format
+from snnlib.data.formats.dat import FORMAT as DAT
 from snnlib.data.formats.event_file import EventFile, EventFileError
+from snnlib.data.formats.event_stream import FORMAT as EVENT_STREAM
+from snnlib.data.formats.evt2 import FORMAT as EVT2
+from snnlib.data.formats.evt3 import FORMAT as EVT3
+from snnlib.data.formats.evt21 import FORMAT as EVT21
+from snnlib.data.formats.hdf5 import FORMAT as HDF5
+from snnlib.data.formats.matlab import FORMAT as MATLAB
+from snnlib.data.formats.nmnist_bin import FORMAT as NMNIST
+from snnlib.data.formats.numpy_arrays import FORMAT as NPY
+from snnlib.data.formats.numpy_arrays import FORMAT_NPZ as NPZ
+from snnlib.data.formats.text import FORMAT as TEXT
 
-FORMATS: dict[str, Format] = {
-    item.name: item
-    for item in (
-        nmnist_bin.FORMAT,
-        aedat2.FORMAT,
-        aedat3.FORMAT,
-        aedat4.FORMAT,
-        evt2.FORMAT,
-        evt21.FORMAT,
-        evt3.FORMAT,
-        dat.FORMAT,
-        event_stream.FORMAT,
-        numpy_arrays.FORMAT,
-        numpy_arrays.FORMAT_NPZ,
-        text.FORMAT,
-        matlab.FORMAT,
-        hdf5.FORMAT,
-    )
-}
+# In the order in which they are asked whether a file is theirs.
+_ALL = (
+    *(NMNIST, AEDAT2, AEDAT3, AEDAT4),
+    *(EVT2, EVT21, EVT3, DAT),
+    *(EVENT_STREAM, NPY, NPZ, TEXT, MATLAB, HDF5),
+)
+FORMATS: dict[str, Format] = {item.name: item for item in _ALL}
 SUFFIXES = frozenset(suffix for item in FORMATS.values() for suffix in item.suffixes)
 # AEDAT lines and Prophesee headers name their version within this.
 HEAD_BYTES = 4096

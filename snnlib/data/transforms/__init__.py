@@ -1,31 +1,14 @@
 """Changes of recordings and frames: filters, crops, coarser times, and augmentation anew each time a sample is read."""
+# ruff: noqa: F403 - each module says which of its names are public.
 
-from snnlib.data.transforms.batch import BatchAugmentation
-from snnlib.data.transforms.crops import CenterCrop, CropPool, RandomCrop
-from snnlib.data.transforms.events import AugmentEvents
-from snnlib.data.transforms.filters import Denoise, RefractoryFilter, RemoveHotPixels
-from snnlib.data.transforms.frames import AugmentFrames
-from snnlib.data.transforms.images import ToSequence
-from snnlib.data.transforms.reduce import DownsampleTime, MergePolarities, TimeWindow
-from snnlib.data.transforms.transformed import Transformed
+from snnlib import guesses
+from snnlib.data.transforms.batch import *
+from snnlib.data.transforms.crops import *
+from snnlib.data.transforms.events import *
+from snnlib.data.transforms.filters import *
+from snnlib.data.transforms.frames import *
+from snnlib.data.transforms.images import *
+from snnlib.data.transforms.reduce import *
+from snnlib.data.transforms.transformed import *
 
-__all__ = [
-    "AugmentEvents",
-    "AugmentFrames",
-    "BatchAugmentation",
-    "CenterCrop",
-    "CropPool",
-    "Denoise",
-    "DownsampleTime",
-    "MergePolarities",
-    "RandomCrop",
-    "RefractoryFilter",
-    "RemoveHotPixels",
-    "TimeWindow",
-    "ToSequence",
-    "Transformed",
-]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+guesses.publish(__name__)

@@ -9,6 +9,8 @@ from torch import Tensor
 from snnlib.data.checks import check_int
 from snnlib.data.frames import stack_time_first
 
+__all__ = ["BatchAugmentation"]
+
 
 class BatchAugmentation:
     """Collate N samples into a batch of `N * copies`: each sample `copies` times, each copy augmented anew.

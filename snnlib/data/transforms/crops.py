@@ -13,6 +13,8 @@ from snnlib.data.events import Events, check_events
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
 from snnlib.data.transforms.options import sample_generator
 
+__all__ = ["CenterCrop", "CropPool", "RandomCrop"]
+
 
 @dataclass(frozen=True)
 class CenterCrop:

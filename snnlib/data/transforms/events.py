@@ -12,13 +12,9 @@ from snnlib.data.checks import check_sensor_size
 from snnlib.data.events import Events, check_events, sort_by_time
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
 from snnlib.data.frames import check_field
-from snnlib.data.transforms.options import (
-    AugmentOptions,
-    Matrix,
-    check_number,
-    draw_window,
-    sample_generator,
-)
+from snnlib.data.transforms.options import AugmentOptions, Matrix, check_number, draw_window, sample_generator
+
+__all__ = ["AugmentEvents"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,8 @@ from snnlib.data.events import Events, check_events
 from snnlib.data.statistics import HOT_FACTOR, hot_limit
 from snnlib.data.transforms.options import check_number
 
+__all__ = ["Denoise", "RefractoryFilter", "RemoveHotPixels"]
+
 Array = npt.NDArray[Any]
 _NEIGHBOURS = [(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1) if (dy, dx) != (0, 0)]
 

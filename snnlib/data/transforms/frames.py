@@ -13,6 +13,8 @@ from torch import Tensor
 
 from snnlib.data.transforms.options import AugmentOptions, Matrix, check_number, draw_window, sample_generator
 
+__all__ = ["AugmentFrames"]
+
 # Points along each axis whose displacement is drawn: a stroke of a digit bends once or twice, not more.
 _WARP_POINTS = 5
 

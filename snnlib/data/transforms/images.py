@@ -12,6 +12,8 @@ from torch import Tensor
 from snnlib.data import encoding
 from snnlib.data.checks import check_choice, check_int
 
+__all__ = ["ToSequence"]
+
 Encoding = Literal["current", "rate", "latency", "rows", "pixels"]
 ENCODINGS: tuple[str, ...] = get_args(Encoding)
 # Encodings that take their time steps from the image, not from the setting.

@@ -13,6 +13,8 @@ from snnlib.data.checks import check_choice, check_int
 from snnlib.data.events import Events, check_events
 from snnlib.data.transforms.options import sample_generator
 
+__all__ = ["DownsampleTime", "MergePolarities", "TimeWindow"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class TimeWindow:

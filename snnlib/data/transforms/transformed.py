@@ -9,6 +9,8 @@ from torch.utils.data import Dataset
 
 from snnlib.data.checks import check_dataset
 
+__all__ = ["Transformed"]
+
 
 class Transformed(Dataset[tuple[Any, Any]]):
     """Apply `transforms`, first to last, to the samples of a data set of `(sample, label)` pairs.

@@ -26,6 +26,8 @@ from snnlib.exchange.conversion.trace import Call, Trace, trace
 from snnlib.structure.peers import attributes_kept, clear_states, library_of, neuron_library
 from snnlib.structure.unsupported import Unsupported
 
+__all__ = ["convert"]
+
 LoopPlace = Literal["auto", "inside", "outside"]
 OnUnsupported = Literal["leave", "raise"]
 

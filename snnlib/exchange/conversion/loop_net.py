@@ -9,14 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from snnlib.exchange.conversion.loop import (
-    AtStep,
-    Loop,
-    RunningSum,
-    Slice,
-    StackOverTime,
-    StepValue,
-)
+from snnlib.exchange.conversion.loop import AtStep, Loop, RunningSum, Slice, StackOverTime, StepValue
 from snnlib.exchange.conversion.trace import Call, Ref, Trace
 from snnlib.structure.graph import Step
 from snnlib.structure.operations import Flatten, Operation, Sum
@@ -66,7 +59,7 @@ class FoldedNet(nn.Module):
             )
         )
         for call in self.loop.before:
-            self._store(call, self._call(call, [self._outer(leaf, values, {}) for leaf in call.args]), values)
+            self._run_outer(call, values, {})
         cut = self.loop.slices[:1]
         steps = values[cut[0].value].shape[cut[0].dim] if cut else self.loop.steps
         if steps != self.loop.steps and self._length_is_written():
@@ -80,15 +73,9 @@ class FoldedNet(nn.Module):
             for position, leaf in enumerate(pytree.tree_leaves(result)):
                 found[StepValue(number, position)] = leaf
         for call in self.loop.after:
-            self._store(
-                call, self._call(call, [self._outer(leaf, values, found) for leaf in call.args]), values
-            )
+            self._run_outer(call, values, found)
         output = [self._outer(leaf, values, found) for leaf in self.loop.output]
         return pytree.tree_unflatten(output, self.out_spec)
-
-    def leaf(self, path: str) -> nn.Module:
-        """Returns the module over sequences that a call of a step names."""
-        return self._paths[path]
 
     def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
         """Adds the calls of a step to a graph, one after the other.
@@ -107,7 +94,7 @@ class FoldedNet(nn.Module):
             values = [value if isinstance(leaf, Slice) else steps[leaf.call] for leaf in read]
             name = f"{path}.{call.name}".lstrip(".")
             if isinstance(call.target, str) and values:
-                steps[number] = walk.module(name, self.leaf(call.target), values[0], 2)
+                steps[number] = walk.module(name, self._paths[call.target], values[0], 2)
             else:
                 operation = _operation(call, len(values))
                 steps[number] = walk.add(f"{name}_{number}", name_of(path, self), "", operation, *values)
@@ -174,7 +161,8 @@ class FoldedNet(nn.Module):
         shaped = call.name == "view" and not kwargs and not isinstance(args[1], torch.dtype)
         return (Tensor.reshape if shaped else call.target)(*args, **kwargs)
 
-    def _store(self, call: Call, result: Any, values: dict[int, Any]) -> None:
+    def _run_outer(self, call: Call, values: dict[int, Any], found: Mapping[StepValue, Tensor]) -> None:
+        result = self._call(call, [self._outer(leaf, values, found) for leaf in call.args])
         for number, leaf in zip(call.outputs, pytree.tree_leaves(result), strict=True):
             if number is not None:
                 values[number] = leaf

@@ -9,6 +9,10 @@ from snnlib.neurons.surrogate import Surrogate
 from snnlib.neurons.surrogate_match import match
 from snnlib.structure.unsupported import Unsupported
 
+# What Izhikevich's constants are called there and here.
+_IZHIKEVICH = {"tau": "tau_m", "tau_w": "tau_a", "v_c": "critical", "a0": "curvature", "v_rest": "rest"}
+_IZHIKEVICH |= {"a": "a", "b": "b"}
+
 
 def neuron(module: Any) -> Neuron:
     """The neuron that a module of SpikingJelly is.
@@ -41,16 +45,7 @@ def _with_reset(module: Any, kind: str) -> Neuron:
         taus = (1 / (1 - float(decay)) for decay in (module.v_decay, module.c_decay))
         return CubaLIF(*taus, **options)
     if kind == "IzhikevichNode":
-        names = {
-            "tau": "tau_m",
-            "v_c": "critical",
-            "a0": "curvature",
-            "v_rest": "rest",
-            "a": "a",
-            "b": "b",
-            "tau_w": "tau_a",
-        }
-        options |= {ours: float(getattr(module, theirs)) for theirs, ours in names.items()}
+        options |= {ours: float(getattr(module, theirs)) for theirs, ours in _IZHIKEVICH.items()}
         return Izhikevich(**options)
     raise Unsupported(f"SpikingJelly's {kind} has no counterpart")
 

@@ -21,6 +21,8 @@ from snnlib.inspect.shown import ShownAsText
 from snnlib.structure.layers import evaluating
 from snnlib.structure.peers import attributes_kept, clear_states, neuron_library
 
+__all__ = ["Comparison", "verify_conversion"]
+
 # Largest difference of gradients, as a share of the largest entry.
 _CLOSE = 1e-4
 

@@ -1,19 +1,12 @@
 """Nets in integers: quantisation-aware training, the simulation that defines them, and C programs that are the same."""
+# ruff: noqa: F403 - each module says which of its names are public.
 
-from snnlib.exchange.integers.c_program import export_c
-from snnlib.exchange.integers.convert import to_integers
-from snnlib.exchange.integers.integer_layer import IntegerLayer
-from snnlib.exchange.integers.integer_net import IntegerNet
-from snnlib.exchange.integers.report import IntegerReport, compare_integers
-from snnlib.exchange.integers.training import RoundedWeight, quantise_weights_
+from snnlib import guesses
+from snnlib.exchange.integers.c_program import *
+from snnlib.exchange.integers.convert import *
+from snnlib.exchange.integers.integer_layer import *
+from snnlib.exchange.integers.integer_net import *
+from snnlib.exchange.integers.report import *
+from snnlib.exchange.integers.training import *
 
-__all__ = [
-    "IntegerLayer",
-    "IntegerNet",
-    "IntegerReport",
-    "RoundedWeight",
-    "compare_integers",
-    "export_c",
-    "quantise_weights_",
-    "to_integers",
-]
+guesses.publish(__name__)

@@ -133,6 +133,11 @@ def _rows_of(layer: IntegerLayer) -> dict[str, Tensor]:
 def numbers_of(layer: IntegerLayer) -> dict[str, int]:
     """The numbers of the header's `snn_layer`, by the names of its fields."""
     channels, height, width = layer.neurons
+    by_axis = {
+        f"{name}_{axis}": value
+        for name in ("stride", "padding", "dilation", "pool")
+        for axis, value in zip("yx", getattr(layer, name), strict=True)
+    }
     return {
         "in_height": layer.input[1],
         "in_width": layer.input[2],
@@ -142,14 +147,7 @@ def numbers_of(layer: IntegerLayer) -> dict[str, int]:
         "channels": channels,
         "kernel_height": layer.weight.shape[2],
         "kernel_width": layer.weight.shape[3],
-        "stride_y": layer.stride[0],
-        "stride_x": layer.stride[1],
-        "padding_y": layer.padding[0],
-        "padding_x": layer.padding[1],
-        "dilation_y": layer.dilation[0],
-        "dilation_x": layer.dilation[1],
-        "pool_y": layer.pool[0],
-        "pool_x": layer.pool[1],
+        **by_axis,
         "period": layer.period,
         "leak_m": layer.leak_m,
         "leak_s": layer.leak_s or 0,

@@ -20,14 +20,11 @@ from snnlib.exchange.integers.c_layout import (
 )
 from snnlib.exchange.integers.integer_net import IntegerNet
 
+__all__ = ["export_c"]
+
 # In the order in which they include each other.
 _KERNELS = (
-    "net_layer.h",
-    "net_list.h",
-    "net_sums.h",
-    "net_delays.h",
-    "net_neurons.h",
-    "net_scatter.h",
+    *("net_layer.h", "net_list.h", "net_sums.h", "net_delays.h", "net_neurons.h", "net_scatter.h"),
     "integer_net.h",
 )
 _PER_LINE = 24

@@ -19,6 +19,8 @@ from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight
 from snnlib.structure.cells import Array
 from snnlib.structure.stages import Stage, decay_numbers, stages_of
 
+__all__ = ["to_integers"]
+
 # Share of the states' range that calibration data may fill.
 _ROOM = 0.9
 # Bits below the point while ranges are measured.

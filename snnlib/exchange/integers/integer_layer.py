@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+__all__ = ["IntegerLayer"]
+
 # Bits of a leak: a product with a state of 16 bits fits into 32.
 LEAK_BITS = 15
 # Widths of states, and the numbers that they hold.

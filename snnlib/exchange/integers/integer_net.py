@@ -20,6 +20,8 @@ from snnlib.exchange.integers.c_layout import (
 )
 from snnlib.exchange.integers.integer_layer import IntegerLayer, run_layer, size_of
 
+__all__ = ["IntegerNet"]
+
 
 class IntegerNet(nn.Module):
     """A spiking net in integers, made by `snnlib.to_integers`: spike counts in, spikes or potentials out.

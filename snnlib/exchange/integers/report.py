@@ -13,6 +13,8 @@ from snnlib.exchange.compare import SpikeCounts
 from snnlib.exchange.integers.integer_net import IntegerNet
 from snnlib.structure.stages import modules_of, stages_of
 
+__all__ = ["IntegerReport", "compare_integers"]
+
 # Samples that are run at once.
 _BATCH = 50
 

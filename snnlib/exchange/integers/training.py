@@ -8,6 +8,8 @@ from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.recurrent_layer import RecurrentLayer
 
+__all__ = ["RoundedWeight", "quantise_weights_"]
+
 
 class RoundedWeight(nn.Module):
     """A parametrization of a weight: rounded to integers times a scale, with the gradient of the identity.

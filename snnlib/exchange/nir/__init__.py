@@ -1,7 +1,9 @@
 """The Neuromorphic Intermediate Representation: nets as graphs, graphs as nets, and what importers make of graphs."""
+# ruff: noqa: F403 - each module says which of its names are public.
 
-from snnlib.exchange.nir.export import to_nir
-from snnlib.exchange.nir.load import from_nir
-from snnlib.exchange.nir.verify import Verification, verify_nir
+from snnlib import guesses
+from snnlib.exchange.nir.export import *
+from snnlib.exchange.nir.load import *
+from snnlib.exchange.nir.verify import *
 
-__all__ = ["Verification", "from_nir", "to_nir", "verify_nir"]
+guesses.publish(__name__)

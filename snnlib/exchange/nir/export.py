@@ -16,6 +16,8 @@ from snnlib.exchange.nir.reading import check_discretisation, check_dt, fires
 from snnlib.exchange.nir.write import Value, Writer, first_shape
 from snnlib.structure.walk import graph_of
 
+__all__ = ["to_nir"]
+
 # Spike probability of the random input on which an approximation is measured.
 _RATE = 0.05
 _STEPS, _BATCH = 100, 4

@@ -36,6 +36,8 @@ from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import PerStep, SpikingConv1d, SpikingConv2d, SpikingLinear
 from snnlib.structure.cells import Cell
 
+__all__ = ["from_nir"]
+
 
 def from_nir(
     graph: Any,

@@ -19,6 +19,8 @@ from snnlib.exchange.nir.variant import variant_for
 from snnlib.inspect.activity import SpikeCounter
 from snnlib.structure.cells import Array
 
+__all__ = ["Verification", "verify_nir"]
+
 # Outputs that are potentials count as equal up to the rounding of float32.
 _CLOSE = 1e-5
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from snnlib.data.datasets.event_files import _Published
 
+__all__ = ["POKERDVS"]
+
 
 class POKERDVS(_Published):
     """POKER-DVS: the four suits of playing cards before a fast event camera, cut out around each symbol.
