@@ -35,21 +35,26 @@ OF_PYTHON = tuple(name for names in MOST_FILES for name in names if name not in 
 FOLDERS = ("snnlib", "snnlib_command", "pytest_snnlib", "tests", "docs", "examples")
 FILES = ("pyproject.toml", "mkdocs.yml", "CHANGELOG.md", "README.md")
 
-# All tests that read the lists of neurons, losses, settings, formats, data sets and names.
+# Tests that read the lists of neurons, losses, settings, formats, data sets and names.
 PARTS = (
-    *("tests/neurons", "tests/testing/test_smoke_gradients.py", "snnlib/testing/smoke", "tests/learning"),
+    *("tests/neurons", "tests/testing/test_smoke_gradients.py", "snnlib/testing/smoke"),
     *("tests/nn/test_construction.py", "tests/nn/test_fuse_neurons.py", "tests/nn/test_launches.py"),
     *("tests/nn/test_recurrent.py", "tests/sequences/test_input_time.py", "tests/inspect/test_profile.py"),
+    *("tests/backends/test_devices.py", "tests/data/formats", "tests/data/test_datasets.py"),
+    *("tests/data/test_event_folder.py", "tests/data/test_fuzz_files.py", "tests/data/test_data_command.py"),
+    *(file.relative_to(ROOT).as_posix() for file in (ROOT / "tests/learning").glob("test_losses*.py")),
+    *("tests/app/test_settings.py", "tests/app/test_training_config.py", "tests/app/test_recipes.py"),
     *(
-        "tests/backends/test_devices.py",
-        "tests/data",
-        "tests/app/test_settings.py",
-        "tests/app/test_recipes.py",
+        "tests/app/test_training_objective.py",
+        "tests/project/test_docs_site.py",
+        "tests/project/test_names.py",
     ),
-    *("tests/app/test_training_config.py", "tests/app/test_training_objective.py"),
-    *("tests/project/test_docs_site.py", "tests/project/test_names.py"),
 )
-WHOLE = (*PARTS, "tests/ops/test_compile.py", "tests/project/test_stored.py", "tests/app/test_cli.py")
+# Those that are slow together.
+WHOLE = (
+    *(*PARTS, "tests/data", "tests/learning", "tests/ops/test_compile.py"),
+    *("tests/project/test_stored.py", "tests/app/test_cli.py"),
+)
 OPS = ("tests/ops/test_ops.py", "tests/ops/test_invariance.py", "tests/neurons/test_surrogates.py")
 # Of names of tests and of their cases.
 NEW = ("eif", "excitatory", "difference", "margin", "columns", "poker")
@@ -145,6 +150,7 @@ def with_examples(tree: Path, names: tuple[str, ...]) -> list[str]:
 
 def test_changed_sources_pass(tmp_path: Path) -> None:
     tests = with_examples(tmp_path, OF_PYTHON)
+    # Half a minute of steps of training, which know no model by name.
     heavy = "--deselect=tests/neurons/test_training_watch.py"
     shown = run_tests(tmp_path, " ".join(NEW), "-m", "not slow", heavy, *tests, *PARTS)
     passed = re.search(r"(\d+) passed", shown)
