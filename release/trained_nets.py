@@ -35,8 +35,7 @@ from snnlib.app.training.load import load_module
 from snnlib.app.training.net import build_net
 from snnlib.data.atomic import write_bytes_atomically
 from snnlib.data.ragged import NO_LABEL
-from snnlib.models.packing import packed, unpacked
-from snnlib.models.trained import Decision, net_of, scores_of
+from snnlib.models.trained import Decision, net_of, packed, scores_of, unpacked
 
 FOLDER = Path(__file__).resolve().parents[1] / "snnlib" / "models" / "weights"
 MOST_LOST = 0.001

@@ -1,13 +1,11 @@
-"""What the commands share: the arguments that name a run, the console, and what to install."""
+"""What the commands share: the arguments that name a run, and what to install."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 
 from snnlib_command.extras import INSTALL, PACKAGES
 
@@ -28,8 +26,3 @@ def need_extras() -> None:
             raise ImportError(
                 f"training needs the package {package}, which is not installed: {INSTALL}"
             ) from error
-
-
-def console() -> Console:
-    """A terminal, or a pipe, which gets lines as wide as they need to be."""
-    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)

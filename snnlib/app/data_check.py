@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,41 +29,42 @@ def check_data(path: Path, options: dict[str, Any]) -> list[str]:
         faults = _faults([path.name], lambda _: read(path, **{"strict": True, **options}))
         print(f"{path}: read")
         return faults
+    with collected_warnings() as said:
+        faults, read_bytes = _check_nmnist(path) or _check_folder(path, options)
+    caches = [f"cache {sentence}" for sentence in check_caches(path, read_bytes)]
+    print("\n".join(caches) or "no caches of these recordings")
+    return [*dict.fromkeys(said), *faults, *(sentence for sentence in caches if "removed" in sentence)]
+
+
+@contextmanager
+def collected_warnings() -> Iterator[list[str]]:
+    """The texts of the warnings of a `with` block, when it has ended."""
+    said: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        faults, read_bytes = _check_nmnist(path) if _is_nmnist(path) else _check_folder(path, options)
-    said = [f"cache {sentence}" for sentence in check_caches(path, read_bytes)]
-    print("\n".join(said) or "no caches of these recordings")
-    return [
-        *dict.fromkeys(str(warning.message) for warning in caught),
-        *faults,
-        *(sentence for sentence in said if "removed" in sentence),
-    ]
+        yield said
+    said += [str(warning.message) for warning in caught]
 
 
-def _is_nmnist(root: Path) -> bool:
-    """Whether a folder has a split of N-MNIST: classes 0 to 9 of `.bin` files, or a zip file of them."""
-    for train in (True, False):
-        try:
-            NMNIST(root, train)
-        except (OSError, EventFileError):
-            continue
-        return True
-    return False
-
-
-def _check_nmnist(root: Path) -> tuple[list[str], Callable[[str], bytes]]:
+def _check_nmnist(root: Path) -> tuple[list[str], Callable[[str], bytes]] | None:
+    """None where a folder has no split of N-MNIST: classes 0 to 9 of `.bin` files, or a zip file of them."""
+    splits: dict[str, NMNIST] = {}
     faults = []
-    sources: dict[str, Source] = {}
-    for train in (True, False):
+    for name, train in (("training", True), ("test", False)):
         try:
-            samples = NMNIST(root, train)
+            splits[name] = NMNIST(root, train)
         except FileNotFoundError:
             continue
+        except (OSError, EventFileError) as error:
+            faults.append(str(error))
+    if not splits:
+        return None
+    sources: dict[str, Source] = {}
+    for name, samples in splits.items():
         faults += _faults([str(number) for number in range(len(samples))], _sample_of(samples))
-        print(f"{root}: {len(samples)} recordings of the {'training' if train else 'test'} set read")
-        split = samples.files[0].split("/")[0]
-        sources[split] = find_split(root, split)
+        print(f"{root}: {len(samples)} recordings of the {name} set read")
+        folder = samples.files[0].split("/")[0]
+        sources[folder] = find_split(root, folder)
     return faults, lambda name: sources[name.split("/")[0]].read(name)
 
 
@@ -82,11 +84,10 @@ def _faults(names: list[str], reader: Reader) -> list[str]:
     """What reading the files complains of."""
     faults = []
     for name in names:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
+        with collected_warnings() as said:
             try:
                 reader(name)
             except (EventFileError, OSError, ImportError) as error:
                 faults.append(str(error))
-        faults += [str(warning.message) for warning in caught]
+        faults += said
     return faults

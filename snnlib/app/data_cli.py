@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections import Counter, defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from snnlib.app.data_check import check_data
+from snnlib.app.data_check import check_data, collected_warnings
 from snnlib.app.read_options import HELP, open_folder, read_options, size_option
 from snnlib.data import EventFileError, EventFolder, Recording, describe_events, read, write
+from snnlib.data.datasets.splits import Split
 from snnlib.data.formats.registry import FORMATS, format_to_write
 
 app = typer.Typer(
@@ -149,13 +150,14 @@ def check(
 
 
 def _folder_info(path: Path, options: dict[str, Any], picture: Path | None) -> None:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
+    splits: dict[str, EventFolder] = {}
+    parts: tuple[Split, ...] = ("train", "val", "test")
+    with collected_warnings() as said:
         samples = open_folder(path, options)
-        splits = {
-            split: EventFolder(path, split) for split in ("train", "val", "test") if _has_split(path, split)
-        }
-    faults = list(dict.fromkeys(str(warning.message) for warning in caught))
+        for part in parts:
+            with suppress(EventFileError):
+                splits[part] = EventFolder(path, part)
+    faults = list(dict.fromkeys(said))
     counts, lengths, formats, sizes = [], [], Counter[str](), Counter[str]()
     first: tuple[Path, Recording] | None = None
     for name in samples.files:
@@ -174,9 +176,7 @@ def _folder_info(path: Path, options: dict[str, Any], picture: Path | None) -> N
         sizes[_size_text(recording)] += 1
     print(f"{path}: {len(samples)} recordings, {len(samples.classes)} classes")
     for label, name in enumerate(samples.classes):
-        per_split = ", ".join(
-            f"{int((part.targets == label).sum())} {split}" for split, part in splits.items()
-        )
+        per_split = ", ".join(f"{int((own.targets == label).sum())} {split}" for split, own in splits.items())
         print(f"  {name}: {int((samples.targets == label).sum())} ({per_split})")
     if not counts:
         print("none of them could be read")
@@ -193,14 +193,6 @@ def _folder_info(path: Path, options: dict[str, Any], picture: Path | None) -> N
         raise typer.Exit(1)
     if picture is not None:
         _save_picture(*first, picture)
-
-
-def _has_split(path: Path, split: Any) -> bool:
-    try:
-        EventFolder(path, split)
-    except EventFileError:
-        return False
-    return True
 
 
 def _spread(values: list[Any]) -> str:
@@ -243,12 +235,10 @@ def _print_faults(faults: list[str]) -> None:
 
 
 def _read_with_faults(path: Path, options: dict[str, Any]) -> tuple[Recording, list[str]]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
+    with collected_warnings() as said:
         recording = _read(path, {**options, "outside": "drop"})
-    faults = [str(warning.message) for warning in caught]
     outside = recording.header.skipped.get("events outside the sensor")
-    return recording, faults + ([f"{path}: {outside} events outside the sensor"] if outside else [])
+    return recording, said + ([f"{path}: {outside} events outside the sensor"] if outside else [])
 
 
 def _read(path: Path, options: dict[str, Any]) -> Recording:

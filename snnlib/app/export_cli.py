@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from snnlib.app.cli_tools import CheckpointOption, RootOption, RunArgument
-from snnlib.app.errors import CheckpointError, ConfigError
-from snnlib.exchange import export_onnx, to_nir
+from snnlib.app.errors import naming
+from snnlib.exchange import compare_integers, export_c, export_onnx, to_integers, to_nir
 
 app = typer.Typer(
     help="Write the net of a run as a C program, a NIR graph or an ONNX graph.", no_args_is_help=True
 )
-
-
-@contextmanager
-def _naming_run_folder(*errors: type[Exception]) -> Iterator[None]:
-    """These errors become one line about RUN_FOLDER, unless they name a setting or a file already."""
-    try:
-        yield
-    except (CheckpointError, ConfigError):
-        raise
-    except errors as error:
-        raise ConfigError("RUN_FOLDER", str(error)) from error
 
 
 @app.command()
@@ -61,17 +48,18 @@ def c(
 
     Example: snnlib export c runs/first build/net
     """
-    from snnlib.app.training.exporting import export_run_to_c  # noqa: PLC0415
+    from snnlib.app.training.exporting import batch_of, how_to_feed, opened  # noqa: PLC0415
 
-    with _naming_run_folder(ValueError):
-        report, sizes = export_run_to_c(
-            run_folder,
-            out,
-            checkpoint,
-            {"weight_bits": weight_bits, "state_bits": state_bits, "scale": scale, "decay": decay},
-            (calibrate, vectors),
-            root,
+    with naming("RUN_FOLDER", (ValueError,)):
+        module, data = opened(run_folder, checkpoint, root)
+        x, _ = batch_of(data, data.train_set, calibrate)
+        integers = to_integers(
+            module.net, x, weight_bits=weight_bits, state_bits=state_bits, scale=scale, decay=decay
         )
+        frames, labels = batch_of(data, data.test_set)
+        report = compare_integers(module.net, integers, frames, labels, scores=module.objective.scores)
+        notes, binary = how_to_feed(data.config, data.facts.classes), data.config.frames == "binary"
+        sizes = export_c(integers, out, frames[:, :vectors], binary=binary, notes=notes)
     print(report)
     print(f"RAM {sizes['ram']} bytes, flash {sizes['flash']} bytes of constants")
     print(f"program: {out / 'net.c'}; to check it: make -C {out} check")
@@ -107,7 +95,7 @@ def nir(
     from snnlib.app.nir_cli import write_graph  # noqa: PLC0415
     from snnlib.app.training.exporting import batch_of, opened  # noqa: PLC0415
 
-    with _naming_run_folder(ValueError):
+    with naming("RUN_FOLDER", (ValueError,)):
         module, data = opened(run_folder, checkpoint, root)
         x, _ = batch_of(data, data.test_set, 4)
         options = {"approximate": approximate, "readout": readout}
@@ -129,7 +117,7 @@ def onnx(
     """
     from snnlib.app.training.exporting import batch_of, opened  # noqa: PLC0415
 
-    with _naming_run_folder(ImportError, ValueError):
+    with naming("RUN_FOLDER", (ImportError, ValueError)):
         module, data = opened(run_folder, checkpoint, root)
         export_onnx(module.net, out, batch_of(data, data.test_set, 1)[0])
     print(f"graph: {out}")

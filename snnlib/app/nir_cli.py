@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import io
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 import typer
 
-from snnlib.app.errors import ConfigError
+from snnlib.app.errors import ConfigError, naming
+from snnlib.data.atomic import write_bytes_atomically
 from snnlib.exchange.nir.package import nir_package, read_graph
 from snnlib.exchange.nir.show import shown
 from snnlib.exchange.nir.verify import verify_nir
@@ -28,10 +28,8 @@ def show(file: GraphFile) -> None:
 
     Example: snnlib nir show net.nir
     """
-    try:
+    with naming("FILE", (ValueError,)):
         print(shown(read_graph(file)))
-    except ValueError as error:
-        raise ConfigError("FILE", str(error)) from error
 
 
 @app.command()
@@ -81,11 +79,7 @@ def verify(
 
 
 def write_graph(path: Path, graph: object) -> None:
-    """Write a graph beside its place, then move it there: a file that stands is whole."""
-    handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        nir_package().write(name, graph)
-        Path(name).replace(path)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    """Write a graph; a file that stands is whole."""
+    buffer = io.BytesIO()
+    nir_package().write(buffer, graph)
+    write_bytes_atomically(path, buffer.getvalue())

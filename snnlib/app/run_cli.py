@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from snnlib.app.cli_tools import CheckpointOption, RootOption, RunArgument, console, need_extras
+from snnlib.app.cli_tools import CheckpointOption, RootOption, RunArgument, need_extras
 from snnlib.app.kinds import KINDS
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.data import EventFileError
@@ -48,10 +48,9 @@ def evaluate(
     result = test_run(
         dataclasses.replace(config, **changes), run, checkpoint=checkpoint, progress=sys.stderr.isatty()
     )
-    screen = console()
-    print_summary(test_facts(result), result, screen)
-    screen.print()
-    print_confusion(result, screen)
+    print_summary(test_facts(result), result)
+    print()
+    print_confusion(result)
 
 
 def profile_run(
@@ -71,12 +70,24 @@ def profile_run(
     Example: snnlib profile runs/first
     """
     need_extras()
-    from snnlib.app.training.profiling import run_profile  # noqa: PLC0415
+    from torch.utils.data import DataLoader, Subset  # noqa: PLC0415
+
+    from snnlib.app.training.data_module import EventData  # noqa: PLC0415
+    from snnlib.app.training.load import load_module  # noqa: PLC0415
+    from snnlib.inspect.operations import profile  # noqa: PLC0415
 
     run, config = RunFolder.open(run_folder, "RUN_FOLDER")
     if root is not None:
         config = dataclasses.replace(config, root=str(root))
-    found = run_profile(config, run, checkpoint, samples, progress=sys.stderr.isatty())
+    net = load_module(config, run, checkpoint).net
+    data = EventData(config, progress=sys.stderr.isatty())
+    data.setup("test")
+    chosen: Any = data.test_set
+    if samples is not None:
+        chosen = Subset(chosen, range(min(samples, len(chosen))))
+    # A sequence at a time, without padding.
+    size = 1 if config.kind.ragged else config.batch_size
+    found = profile(net, DataLoader(chosen, batch_size=size, collate_fn=config.kind.collate(config)))
     print(found)
     if json_file is not None:
         write_bytes_atomically(json_file, json.dumps(found.neurobench(), indent=4).encode())

@@ -2,8 +2,8 @@
 
     epochs: int = setting(8, "Pass this many times over the training set.", count(1))
 
-`check_settings` checks the values of such a dataclass, and `snnlib.app.options` makes the options of a command from it,
-in groups named by the attribute `group` of the classes that it inherits them from. What a setting may be follows from
+`check_settings` checks the values of such a dataclass, and `snnlib.app.train_cli` makes the options of its command, in
+groups named by the attribute `group` of the classes that it inherits them from. What a setting may be follows from
 its type where nothing else is given: one of the words of a `Literal`, a bool, text; and None where the type says so.
 """
 

@@ -3,22 +3,80 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, get_args
 
 import typer
 
 from snnlib import __version__
-from snnlib.app.cli_tools import console, need_extras
+from snnlib.app.cli_tools import need_extras
 from snnlib.app.errors import ConfigError
 from snnlib.app.kinds import KINDS
-from snnlib.app.options import given_options, with_options
 from snnlib.app.recipes import recipe as find_recipe
+from snnlib.app.setting import Setting, settings_of
 from snnlib.app.training.config import MACHINE_FIELDS, RunSettings, TrainConfig
 from snnlib.app.training.run_folder import RunFolder
+
+_Command = TypeVar("_Command", bound=Callable[..., None])
+
+
+def with_options(settings: type) -> Callable[[_Command], _Command]:
+    """Gives a command an option per setting, in the groups and with the words that the settings declare.
+
+    Args:
+        settings: the dataclass. The command takes the values of its options as further keyword arguments.
+    """
+
+    def decorate(command: _Command) -> _Command:
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        named = [
+            parameter.replace(kind=parameter.KEYWORD_ONLY)
+            for parameter in own
+            if parameter.kind is not parameter.VAR_KEYWORD
+        ]
+        options = [_parameter(setting) for setting in settings_of(settings) if setting.help]
+        groups = list(dict.fromkeys(map(_group, options)))
+        # Typer shows groups and options in this order: the command's own first, among groups and within each.
+        order = [group for group in map(_group, named) if group not in groups] + groups
+        parameters = sorted([*named, *options], key=lambda parameter: order.index(_group(parameter)))
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def given_options(context: typer.Context, settings: type) -> dict[str, Any]:
+    """Returns the options that were given on the command line, paths of settings as their text."""
+    paths = {setting.name for setting in settings_of(settings) if setting.path}
+    return {
+        name: str(value) if name in paths else value
+        for name, value in context.params.items()
+        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+    }
+
+
+def _parameter(setting: Setting) -> inspect.Parameter:
+    kind: Any = Path if setting.path else setting.type
+    words = (setting.name, setting.also) if setting.also else ()
+    names = [f"--{word.replace('_', '-')}" for word in words]
+    option = typer.Option(*names, help=setting.help, rich_help_panel=setting.group)
+    return inspect.Parameter(
+        setting.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=setting.default,
+        annotation=Annotated[kind | None if setting.optional else kind, option],
+    )
+
+
+def _group(parameter: inspect.Parameter) -> str | None:
+    """The group of options that a parameter stands in; None for what is no option."""
+    said = (part for part in get_args(parameter.annotation) if hasattr(part, "rich_help_panel"))
+    return next((option.rich_help_panel for option in said), None)
 
 
 @with_options(TrainConfig)
@@ -83,23 +141,22 @@ def train(
         left_out = {"out", "recipe"} if again else {"resume"}
         changes = {name: value for name, value in given.items() if name not in left_out}
         run, config = _go_on(going_on, changes, "out" if again else "resume")
-    screen = console()
     if is_first_process():
-        screen.print(
+        print(
             f"run folder: {run.path}, for checkpoints and metrics.csv after every epoch and report.html at the end\n"
             f"to stop: Ctrl-C; to go on after the last whole epoch: {_resume_command(run)}",
-            soft_wrap=True,
+            flush=True,
         )
     try:
         result = train_run(config, run, resume=going_on is not None, progress=sys.stderr.isatty())
     except KeyboardInterrupt:
-        screen.print(f"stopped; to go on: {_resume_command(run)}", soft_wrap=True)
+        print(f"stopped; to go on: {_resume_command(run)}")
         raise typer.Exit(130) from None
     if is_first_process():
         write_report(result, run)
-        screen.print()
-        print_summary(run_facts(result), result.test, screen)
-        screen.print(f"\nreport: {run.report}", soft_wrap=True)
+        print()
+        print_summary(run_facts(result), result.test)
+        print(f"\nreport: {run.report}")
     if result.diverged:
         raise typer.Exit(1)
 
@@ -137,13 +194,12 @@ def _start(recipe: str, given: dict[str, Any], out: Path | None) -> tuple[RunFol
         for name in changes
         if changes[name] != usual[name]
     ]
-    screen = console()
-    screen.print(f"{chosen}\n  changed here: {', '.join(changed) or 'nothing'}", soft_wrap=True)
+    print(f"{chosen}\n  changed here: {', '.join(changed) or 'nothing'}")
     if started := chosen.of_start(changes):
         texts = (f"{name} {getattr(config, name)}" for name in started if name not in changes)
-        screen.print(f"  with standardised weights: {', '.join(texts)}", soft_wrap=True)
+        print(f"  with standardised weights: {', '.join(texts)}")
     if fitting:
-        screen.print("\n  ".join(["chosen for these data:", *fitting.reasons]), soft_wrap=True)
+        print("\n  ".join(["chosen for these data:", *fitting.reasons]))
     return run, config
 
 

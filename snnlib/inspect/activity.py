@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,12 @@ class LayerActivity:
     rate: float
     dead: int
     saturated: int
+
+    @classmethod
+    def of(cls, name: str, counts: Tensor, steps: float) -> LayerActivity:
+        """That of neurons with so many spikes in so many steps."""
+        rate, dead = float(counts.sum() / counts.numel()) / steps, int((counts == 0).sum())
+        return cls(name, counts.numel(), rate, dead, int((counts > SATURATED_RATE * steps).sum()))
 
     def texts(self) -> tuple[str, str, str, str]:
         """Neurons, rate, dead and saturated neurons, for a table."""
@@ -73,25 +79,14 @@ class SpikeCounter:
     @contextmanager
     def counting(self) -> Iterator[None]:
         """Count in the forward passes of a `with` block; fused layers run one by one, so that every neuron is seen."""
-        handles = [layer.register_forward_hook(self._hook(name)) for name, layer in self._layers.items()]
-        try:
+        with ExitStack() as hooks:
+            for name, layer in self._layers.items():
+                hooks.callback(layer.register_forward_hook(self._hook(name)).remove)
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def layers(self) -> list[LayerActivity]:
         """Returns what each layer did since the last reset, in the order of the net."""
-        return [
-            LayerActivity(
-                name,
-                count.numel(),
-                float(count.sum() / count.numel()) / self.steps_of(name),
-                int((count == 0).sum()),
-                int((count > SATURATED_RATE * self.steps_of(name)).sum()),
-            )
-            for name, count in self.counts.items()
-        ]
+        return [LayerActivity.of(name, count, self.steps_of(name)) for name, count in self.counts.items()]
 
     def steps_of(self, name: str) -> float:
         """Time steps times samples that a layer saw, at least 1."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -37,26 +37,25 @@ _HOROWITZ = "Horowitz, Computing's energy problem, ISSCC 2014"
 _JOUPPI = "Jouppi et al., Ten lessons from three generations shaped Google's TPUv4i, ISCA 2021"
 _DAVIES = "Davies et al., Loihi: a neuromorphic manycore processor with on-chip learning, IEEE Micro 2018"
 
+_45NM = EnergyModel(
+    "45nm",
+    ac_pj=0.9,
+    mac_pj=0.9 + 3.7,
+    state_pj=0.9 + 3.7,
+    byte_pj=0.0,
+    assumptions="float32 arithmetic at 45 nm, 0.9 V; a multiply-accumulate per state and step; memory is free",
+    source=_HOROWITZ,
+)
+
 ENERGY_MODELS: dict[str, EnergyModel] = {
     model.name: model
     for model in (
-        EnergyModel(
-            "45nm",
-            ac_pj=0.9,
-            mac_pj=0.9 + 3.7,
-            state_pj=0.9 + 3.7,
-            byte_pj=0.0,
-            assumptions="float32 arithmetic at 45 nm, 0.9 V; a multiply-accumulate per state and step; memory is free",
-            source=_HOROWITZ,
-        ),
-        EnergyModel(
-            "45nm-sram",
-            ac_pj=0.9,
-            mac_pj=0.9 + 3.7,
-            state_pj=0.9 + 3.7,
+        _45NM,
+        replace(
+            _45NM,
+            name="45nm-sram",
             byte_pj=20.0 / 8,
             assumptions="as 45nm; weights and states are moved from and to a 32 kB cache, 20 pJ per 8 bytes",
-            source=_HOROWITZ,
         ),
         EnergyModel(
             "45nm-int8",

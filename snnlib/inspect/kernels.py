@@ -109,8 +109,8 @@ def _of_layer(layer: SpikingLayer, x: Tensor) -> Dispatch:
             return Dispatch(forward, rate, BackwardAlgorithms("dense", "dense"), 1.0, recurrence)
         g = geometry(*conv[:3], time_dim=int(layer.batch_first))
         forward = algorithm.decide(conv.x, g, streaming=False)
-        neuron = layer.neuron if isinstance(layer, SpikingLayer) else SRM()
-        return Dispatch(forward, rate, *_backward(conv, g, neuron, rate, int(layer.batch_first)), recurrence)
+        backward = _backward(conv, g, layer.neuron, rate, int(layer.batch_first))
+        return Dispatch(forward, rate, *backward, recurrence)
 
 
 def _of_net(net: nn.Module, x: Tensor) -> Dispatches:

@@ -22,13 +22,7 @@ from snnlib.nn.fused_block import Block
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.spiking_layer import SpikingLayer
-from snnlib.structure.layers import (
-    gives_potentials,
-    has_srm_kernels,
-    hook,
-    outer_modules,
-    spiking_modules,
-)
+from snnlib.structure.layers import gives_potentials, has_srm_kernels, hook, outer_modules, spiking_modules
 
 _INPUT = "input"
 # Of the event-driven record: a bit per neuron and step, two float32 per spike.

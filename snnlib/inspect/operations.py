@@ -122,7 +122,7 @@ def _sizes(modules: Mapping[str, nn.Module]) -> tuple[dict[str, int], dict[str, 
                 if tensor is None or tensor in seen:
                     continue
                 seen.add(tensor)
-                name = owner(f"{path}.{key}" if path else key)
+                name = _owner(f"{path}.{key}" if path else key)
                 # A layer's neuron is part of it.
                 name = next(
                     (layer for layer in layers if f"{name}.".startswith(f"{layer}." if layer else "")), name
@@ -132,7 +132,7 @@ def _sizes(modules: Mapping[str, nn.Module]) -> tuple[dict[str, int], dict[str, 
     return counts, sizes
 
 
-def owner(parameter: str) -> str:
+def _owner(parameter: str) -> str:
     """Name of the module that a parameter or buffer belongs to; a parametrized weight is its layer's."""
     if ".parametrizations." in f".{parameter}":
         return f".{parameter}".partition(".parametrizations.")[0].lstrip(".")

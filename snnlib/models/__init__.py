@@ -3,14 +3,15 @@
 from snnlib.models.notation import from_notation
 from snnlib.models.published import (
     cifar10_dvs_vgg,
+    cifar10_resnet,
     cifar10_vgg,
+    cifar100_resnet,
     cifar100_vgg,
     dvs_gesture_net,
     fashion_mnist_net,
     mnist_net,
     nmnist_net,
 )
-from snnlib.models.resnet import cifar10_resnet, cifar100_resnet
 from snnlib.models.spikformer import spikformer
 from snnlib.models.trained import Card, TrainedNet, load
 

@@ -82,6 +82,7 @@ def from_notation(
     if batch_norm and (neuron is None or neuron.gradient != "surrogate"):
         raise ValueError(f"batch_norm: expected a neuron with a surrogate gradient, got {neuron}")
 
+    factory: dict[str, Any] = {"device": options.get("device"), "dtype": options.get("dtype")}
     channels, height, width = input_shape
     features = 0
 
@@ -95,7 +96,7 @@ def from_notation(
             size, stride, padding = (int(match[key] or default) for key, default in _CONV_DEFAULTS)
             shape = channels, int(match["channels"]), size, stride, padding
             layer: nn.Module = (
-                _normalized_conv(shape, options)
+                PerStep(nn.Conv2d(*shape, bias=False, **factory), nn.BatchNorm2d(shape[1], **factory))
                 if normalized
                 else _with_neurons((SRMConv2d, SpikingConv2d), shape, neuron, options)
             )
@@ -120,7 +121,7 @@ def from_notation(
             if normalized and not features:
                 layers["flatten"] = nn.Flatten(2)
             layer = (
-                _normalized_linear(flat, match, options)
+                _normalized_linear(flat, match, factory)
                 if normalized
                 else _with_neurons((SRMLinear, SpikingLinear), flat, neuron, _with_delays(match, options))
             )
@@ -193,13 +194,7 @@ def _over_time(
     yield "rnn", Bidirectional(rnn) if kind == "RB" else rnn
 
 
-def _normalized_conv(shape: tuple[int, int, int, int, int], options: SRMOptions) -> PerStep:
-    factory: dict[str, Any] = {"device": options.get("device"), "dtype": options.get("dtype")}
-    return PerStep(nn.Conv2d(*shape, bias=False, **factory), nn.BatchNorm2d(shape[1], **factory))
-
-
-def _normalized_linear(shape: tuple[int, int], word: re.Match[str], options: SRMOptions) -> PerStep:
+def _normalized_linear(shape: tuple[int, int], word: re.Match[str], factory: dict[str, Any]) -> PerStep:
     if word["delay"]:
         raise ValueError(f"batch_norm: expected none beside delays, which {word[0]!r} has")
-    factory: dict[str, Any] = {"device": options.get("device"), "dtype": options.get("dtype")}
     return PerStep(nn.Linear(*shape, bias=False, **factory), nn.BatchNorm1d(shape[1], **factory))

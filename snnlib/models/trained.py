@@ -6,18 +6,23 @@ import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
+from snnlib.data import Cochlea, ToChannels, ToFrames, ToSequence, encoding
+from snnlib.data.sound_to_spikes import SoundToSpikes
 from snnlib.models.notation import from_notation
-from snnlib.models.packing import unpacked
-from snnlib.models.trained_inputs import transform_of
 from snnlib.neurons import from_config
 from snnlib.nn.readout import SRMReadout
+
+# Largest number of 8 bits with a sign, and the end of the names of the scales of such numbers.
+_LARGEST, _SCALE = 127, ":scale"
 
 # How a net answers: by the mean of its outputs over time, at every step, or by the output that fires first.
 Decision = Literal["mean", "every step", "first spike"]
@@ -179,3 +184,74 @@ def names() -> list[str]:
 
 def _folder() -> Traversable:
     return resources.files("snnlib.models") / "weights"
+
+
+def packed(state: Mapping[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:
+    """Returns a `state_dict` with matrices and kernels as 8 bits and a scale per output channel.
+
+    What is a vector or a number stays as it is. `unpacked` gives tensors again, off by half a 127th of the channel's
+    largest weight at most.
+    """
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for key, value in state.items():
+        if value.ndim < 2:
+            arrays[key] = value.numpy()
+            continue
+        rows = value.flatten(1)
+        scale = rows.abs().amax(1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny) / _LARGEST
+        arrays[key] = (rows / scale).round().to(torch.int8).reshape(value.shape).numpy()
+        arrays[key + _SCALE] = scale.squeeze(1).numpy()
+    return arrays
+
+
+def unpacked(arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Tensor]:
+    """Returns the `state_dict` that `packed` was given, up to rounding."""
+    state = {}
+    for key, array in arrays.items():
+        if key.endswith(_SCALE):
+            continue
+        value = torch.from_numpy(array)
+        if value.dtype == torch.int8:
+            scale = torch.from_numpy(arrays[key + _SCALE])
+            value = value * scale.reshape(-1, *[1] * (value.ndim - 1))
+        state[key] = value
+    return state
+
+
+def transform_of(settings: Mapping[str, Any], input_shape: tuple[int, int, int]) -> Callable[[Any], Tensor]:
+    """Returns the transform that a net's file describes.
+
+    Args:
+        settings: `"of"`, what it takes: `"events"`, `"image"`, `"sound"`, `"spikes"` or `"points"`, and its options.
+        input_shape: `[C, H, W]` of the net's input at one step.
+    """
+    options = dict(settings)
+    makers: dict[str, Callable[[], Callable[[Any], Tensor]]] = {
+        "events": lambda: ToFrames(sensor_size=input_shape[1:], **options),
+        "image": lambda: ToSequence(**options),
+        "sound": lambda: SoundToSpikes(
+            Cochlea(input_shape[0]), ToChannels(channels=input_shape[0], **options)
+        ),
+        "spikes": lambda: partial(torch.as_tensor, dtype=torch.float32),
+        "points": lambda: partial(spikes_of_points, **options),
+    }
+    return makers[options.pop("of")]()
+
+
+def spikes_of_points(points: Tensor, *, first: float, span: float, time_steps: int, dt: float) -> Tensor:
+    """Returns a spike per coordinate at `first + span x`, for x from 0 to 1.
+
+    Args:
+        points: `[C]`, or several of them `[N, C]`.
+        first, span: earliest time and its distance from the latest, in the unit of `dt`.
+        time_steps, dt: number and length of the steps.
+
+    Returns:
+        `[T, C]`, or `[T, N, C]`; a spike between two steps is shared out to both.
+
+    >>> spikes_of_points(torch.tensor([0.0, 0.5]), first=1.0, span=2.0, time_steps=4, dt=1.0).tolist()
+    [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
+    """
+    times = first + span * points.reshape(-1, points.shape[-1])
+    spikes = encoding.at_times(times, time_steps, dt=dt, mode="shared")
+    return spikes if points.dim() > 1 else spikes[:, 0]

@@ -1,8 +1,10 @@
-"""Differences of two spike trains: spikes that moved in time, appeared and vanished, neuron by neuron."""
+"""Differences of two tensors, neuron by neuron: spikes that moved, appeared and vanished, or potentials far apart."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +16,51 @@ from snnlib.testing.golden import Spikes
 FARTHEST_MOVE = 10
 NONE = -1
 
+Potentials = NDArray[np.floating[Any]]
+
 _SHOWN = 8
 # Axis names by number of axes.
 _AXES = {2: "TN", 3: "TNC", 4: "TNCL", 5: "TNCHW", 6: "TNCDHW"}
 
 
-class SpikeDiff:
+class Difference(ABC):
+    """Changes of a tensor `[T, N, ...]`: a text of the first ones, and a line for each.
+
+    Args:
+        shape: of the tensor.
+        neurons: flat index into `[N, ...]` of each change.
+    """
+
+    def __init__(self, shape: tuple[int, ...], neurons: NDArray[np.int64]) -> None:
+        self.shape, self._neurons = shape, neurons
+
+    def __len__(self) -> int:
+        return len(self._neurons)
+
+    @property
+    def is_cut(self) -> bool:
+        """Returns whether the text leaves changes out."""
+        return len(self) > _SHOWN
+
+    @abstractmethod
+    def summary(self) -> str:
+        """Counts, on one line."""
+
+    @abstractmethod
+    def lines(self) -> list[str]:
+        """Every change with its coordinates, the earliest first."""
+
+    def __str__(self) -> str:
+        lines = [self.summary()]
+        if len(self) > 1:
+            lines.append(f"  {places_text(self.shape, self._neurons)}")
+        lines += [f"  {line}" for line in self.lines()[:_SHOWN]]
+        if self.is_cut:
+            lines.append(f"  and {len(self) - _SHOWN} more")
+        return "\n".join(lines)
+
+
+class SpikeDiff(Difference):
     """The changes from `expected` to `actual`, spike tensors `[T, N, ...]` of one shape.
 
     Attributes:
@@ -42,9 +83,7 @@ class SpikeDiff:
     def __init__(self, expected: Spikes, actual: Spikes) -> None:
         self.expected, self.actual = expected, actual
         self.changes = _changes(expected, actual)
-
-    def __len__(self) -> int:
-        return len(self.changes)
+        super().__init__(expected.shape, self.changes[:, 0])
 
     def summary(self) -> str:
         """Counts, on one line."""
@@ -61,29 +100,60 @@ class SpikeDiff:
             f"{np.sum(old == NONE)} appeared, {np.sum(new == NONE)} vanished"
         )
 
-    def __str__(self) -> str:
-        lines = [self.summary()]
-        if len(self) > 1:
-            lines.append(f"  {places_text(self.expected.shape, self.changes[:, 0])}")
-        lines += [f"  {change}" for change in self.lines()[:_SHOWN]]
-        if len(self) > _SHOWN:
-            lines.append(f"  and {len(self) - _SHOWN} more")
-        return "\n".join(lines)
-
-    @property
-    def is_cut(self) -> bool:
-        """Returns whether the text leaves changes out."""
-        return len(self) > _SHOWN
-
     def lines(self) -> list[str]:
         """Every change with its coordinates, the earliest first."""
         return [self._describe(*change) for change in self.changes]
 
     def _describe(self, neuron: int, old: int, new: int) -> str:
         if old == NONE:
-            return f"{index_text(self.expected.shape, neuron, new)} appeared"
-        where = index_text(self.expected.shape, neuron, old)
+            return f"{index_text(self.shape, neuron, new)} appeared"
+        where = index_text(self.shape, neuron, old)
         return f"{where} vanished" if new == NONE else f"{where} moved to T={new}"
+
+
+class PotentialDiff(Difference):
+    """The places where `actual` is farther than `tolerance` from `expected`, tensors `[T, N, ...]` of one shape.
+
+    NaN and infinity equal only themselves.
+
+    >>> before = np.zeros((3, 1, 2))
+    >>> after = before.copy()
+    >>> after[1:, 0, 1] = 0.5, 0.25
+    >>> print(PotentialDiff(before, after, tolerance=0.1))
+    2 of 6 values differ by more than 0.1, by at most 0.5 at [T=1, N=0, C=1]
+      all in N=0, C=1
+      [T=1, N=0, C=1] 0.5, expected 0
+      [T=2, N=0, C=1] 0.25, expected 0
+    """
+
+    def __init__(self, expected: Potentials, actual: Potentials, tolerance: float) -> None:
+        self.expected, self.actual, self.tolerance = expected, actual, tolerance
+        with np.errstate(invalid="ignore"):
+            distance = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
+        same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+        # A distance that is no number, as between NaN and 0, is infinite.
+        self.distance = np.where(same, 0.0, np.where(np.isnan(distance), np.inf, distance))
+        # The earliest first: rows of (step, neuron).
+        self._places = np.argwhere(self.distance.reshape(len(expected), -1) > tolerance)
+        super().__init__(expected.shape, self._places[:, 1])
+
+    def summary(self) -> str:
+        """How many are too far apart, and where they are farthest."""
+        worst = int(self.distance.argmax())
+        step, neuron = divmod(worst, self.distance[0].size)
+        return (
+            f"{len(self)} of {self.distance.size} values differ by more than {self.tolerance:g}, by at most "
+            f"{self.distance.flat[worst]:.3g} at {index_text(self.shape, neuron, step)}"
+        )
+
+    def lines(self) -> list[str]:
+        """Every difference with its coordinates, the earliest first."""
+        actual, expected = (values.reshape(len(values), -1) for values in (self.actual, self.expected))
+        return [
+            f"{index_text(self.shape, int(neuron), int(step))} {actual[step, neuron]:.6g}, "
+            f"expected {expected[step, neuron]:.6g}"
+            for step, neuron in self._places
+        ]
 
 
 def index_text(shape: tuple[int, ...], neuron: int, step: int | None = None) -> str:

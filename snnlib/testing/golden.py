@@ -61,7 +61,7 @@ def read_spikes(path: str | os.PathLike[str]) -> dict[str, Spikes]:
         FileNotFoundError: no such file.
         GoldenError: the file is damaged, of another kind or of a later version.
     """
-    return _read(path, "spike trains", _decode)
+    return _read(path, _SPIKES, "spike trains", _decode)
 
 
 def read_potentials(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
@@ -71,11 +71,12 @@ def read_potentials(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
         FileNotFoundError: no such file.
         GoldenError: the file is damaged, of another kind or of a later version.
     """
-    return _read(path, "potentials", _decode_potentials)
+    return _read(path, _POTENTIALS, "potentials", _decode_potentials)
 
 
 def _read(
     path: str | os.PathLike[str],
+    version: int,
     what: str,
     decode: Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]],
 ) -> dict[str, NDArray[Any]]:
@@ -91,33 +92,28 @@ def _read(
             # NumPy gives a member that does not begin like an array as bytes.
             if not isinstance(array, np.ndarray):
                 raise ValueError(f"{key}: expected an array, got bytes")
-        return decode(arrays)
+        if "format" not in arrays:
+            raise ValueError("no array 'format'")
+        found, count = arrays["format"].tolist()
+        if found != version:
+            raise ValueError(f"version: expected {version}, got {found}")
+        tensors = decode(arrays)
+        if len(tensors) != count:
+            raise ValueError(f"expected {count} {what}, got {len(tensors)}")
+        return tensors
     except _DAMAGED as error:
         raise GoldenError(f"{path}: no golden {what}: {error}") from error
 
 
-def _count_of(arrays: dict[str, NDArray[Any]], expected: int) -> int:
-    if "format" not in arrays:
-        raise ValueError("no array 'format'")
-    version, count = arrays["format"].tolist()
-    if version != expected:
-        raise ValueError(f"version: expected {expected}, got {version}")
-    return int(count)
-
-
 def _decode_potentials(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    count = _count_of(arrays, _POTENTIALS)
     potentials = {key.removesuffix(".values"): arrays[key] for key in arrays if key.endswith(".values")}
     for name, values in potentials.items():
         if not np.issubdtype(values.dtype, np.floating):
             raise ValueError(f"{name}: expected floating values, got {values.dtype}")
-    if len(potentials) != count:
-        raise ValueError(f"expected {count} tensors, got {len(potentials)}")
     return potentials
 
 
 def _decode(arrays: dict[str, NDArray[Any]]) -> dict[str, Spikes]:
-    count = _count_of(arrays, _SPIKES)
     sequences = {}
     for name in (key.removesuffix(".bits") for key in arrays if key.endswith(".bits")):
         bits, shape = arrays[f"{name}.bits"], tuple(arrays[f"{name}.shape"].tolist())
@@ -125,6 +121,4 @@ def _decode(arrays: dict[str, NDArray[Any]]) -> dict[str, Spikes]:
         if min(shape, default=0) < 0 or bits.dtype != np.uint8 or bits.shape != (-(-size // 8),):
             raise ValueError(f"{name}: expected the bits of shape {shape}, got {bits.dtype} {bits.shape}")
         sequences[name] = np.unpackbits(bits, count=size).reshape(shape).astype(bool)
-    if len(sequences) != count:
-        raise ValueError(f"expected {count} sequences, got {len(sequences)}")
     return sequences

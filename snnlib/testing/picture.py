@@ -62,13 +62,11 @@ def _draw(axes: Axes, name: str, diff: SpikeDiff) -> None:
             axes.annotate(
                 "", (end + 0.5, y), (start + 0.5, y), arrowprops={"arrowstyle": "->", "color": INK, "lw": 1.0}
             )
-        labels = [index_text(diff.expected.shape, int(neuron)) for neuron in shown]
+        labels = [index_text(diff.shape, int(neuron)) for neuron in shown]
         axes.set_yticks(range(len(shown)), labels, fontsize=8)
     else:
         named = range(0, len(shown), -(-len(shown) // _FEW_NEURONS))
-        axes.set_yticks(
-            named, [index_text(diff.expected.shape, int(shown[row])) for row in named], fontsize=8
-        )
+        axes.set_yticks(named, [index_text(diff.shape, int(shown[row])) for row in named], fontsize=8)
     axes.set_xlim(0, steps)
     axes.set_ylim(len(shown) - 0.3, -0.7)
     which = "" if len(shown) == len(neurons) else f", the first {len(shown)} drawn"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from snnlib.checks import check_floating, check_rank
+from snnlib.checks import check_floating, check_rank, check_tensor
 from snnlib.data.atomic import write_bytes_atomically
-from snnlib.testing.diff import SpikeDiff
+from snnlib.testing.diff import Difference, PotentialDiff, SpikeDiff
 from snnlib.testing.golden import GoldenError, Spikes, encode, encode_potentials, read_potentials, read_spikes
-from snnlib.testing.potentials import PotentialDiff
 
 Array = NDArray[Any]
-Difference = SpikeDiff | PotentialDiff
+# Problems, changes that are tolerated, and the differences of all tensors that changed.
+Found = tuple[list[str], list[str], dict[str, Difference]]
 
 
 class SpikeRegression:
@@ -83,18 +83,15 @@ class SpikeRegression:
             raise ValueError(
                 f"max_changed: expected an integer >= 0 or a fraction in [0, 1), got {max_changed}"
             )
-        golden = self._golden_folder / f"{self._new_name(name)}.npz"
-        expected = self._stored(golden, read_spikes, encode(sequences))
-        if expected is None:
-            return
-        problems, tolerated, diffs = _compare(expected, sequences, max_changed)
-        if (problems or tolerated) and self._update and golden not in self._written:
-            self._write(golden, encode(sequences), "\n  ".join(("rewritten", *problems, *tolerated)))
-        elif problems:
-            lines = ["spikes differ from the golden ones", *problems, *tolerated]
-            raise AssertionError(self._failure(golden, encode(sequences), lines, diffs, _draw))
-        elif tolerated:
-            self._note("\n  ".join((f"{golden.name}: changes within max_changed={max_changed}", *tolerated)))
+        self._check(
+            self._golden_file(name),
+            read_spikes,
+            encode(sequences),
+            lambda expected: _compare(expected, sequences, max_changed),
+            "spikes differ from the golden ones",
+            f"changes within max_changed={max_changed}",
+            _draw,
+        )
 
     def check_potentials(
         self, potentials: Tensor | Mapping[str, Tensor], name: str | None = None, *, tolerance: float
@@ -117,17 +114,36 @@ class SpikeRegression:
         values = _as_potentials(potentials)
         if not 0 <= tolerance < math.inf:
             raise ValueError(f"tolerance: expected a number >= 0, got {tolerance}")
-        name = self._new_name(f"{self._test_name}.potentials" if name is None else name)
-        golden = self._golden_folder / f"{name}.npz"
-        expected = self._stored(golden, read_potentials, encode_potentials(values))
+        self._check(
+            self._golden_file(f"{self._test_name}.potentials" if name is None else name),
+            read_potentials,
+            encode_potentials(values),
+            lambda expected: _compare_potentials(expected, values, tolerance),
+            f"potentials differ from the golden ones by more than {tolerance:g}",
+        )
+
+    def _check(
+        self,
+        golden: Path,
+        read: Callable[[Path], dict[str, Array]],
+        data: bytes,
+        compare: Callable[[dict[str, Array]], Found],
+        headline: str,
+        tolerance: str = "",
+        draw: Callable[[Mapping[str, Any], Path], str] | None = None,
+    ) -> None:
+        """Compare with the golden file, or write `data` where that is asked for."""
+        __tracebackhide__ = True
+        expected = self._stored(golden, read, data)
         if expected is None:
             return
-        problems, diffs = _compare_potentials(expected, values, tolerance)
-        if problems and self._update and golden not in self._written:
-            self._write(golden, encode_potentials(values), "\n  ".join(("rewritten", *problems)))
+        problems, tolerated, diffs = compare(expected)
+        if (problems or tolerated) and self._update and golden not in self._written:
+            self._write(golden, data, "\n  ".join(("rewritten", *problems, *tolerated)))
         elif problems:
-            lines = [f"potentials differ from the golden ones by more than {tolerance:g}", *problems]
-            raise AssertionError(self._failure(golden, encode_potentials(values), lines, diffs))
+            raise AssertionError(self._failure(golden, data, [headline, *problems, *tolerated], diffs, draw))
+        elif tolerated:
+            self._note("\n  ".join((f"{golden.name}: {tolerance}", *tolerated)))
 
     def _stored(
         self, golden: Path, read: Callable[[Path], dict[str, Array]], data: bytes
@@ -144,7 +160,7 @@ class SpikeRegression:
                 raise GoldenError(f"{error}\nRestore the file, or write it anew: {self._command}") from None
             raise AssertionError(f"{golden}: no such golden file\nTo create it: {self._command}") from None
 
-    def _new_name(self, name: str | None) -> str:
+    def _golden_file(self, name: str | None) -> Path:
         if name is None:
             name = self._test_name
         elif not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
@@ -152,7 +168,7 @@ class SpikeRegression:
         if name in self._checked:
             raise ValueError(f"name: expected one of its own for every check in a test, got {name!r} again")
         self._checked.add(name)
-        return name
+        return self._golden_folder / f"{name}.npz"
 
     def _write(self, golden: Path, data: bytes, what: str) -> None:
         golden.parent.mkdir(parents=True, exist_ok=True)
@@ -185,48 +201,49 @@ class SpikeRegression:
         return "\n".join(lines)
 
 
+def _named(
+    argument: str, kind: str, given: Tensor | Mapping[str, Tensor]
+) -> Iterator[tuple[str, str, Tensor]]:
+    """The tensors of an argument: the name of each, what messages call it, and itself."""
+    tensors = given if isinstance(given, Mapping) else {argument: given}
+    if not tensors:
+        raise ValueError(f"{argument}: expected at least one {kind}, got none")
+    for name, tensor in tensors.items():
+        label = f"{argument}[{name!r}]" if isinstance(given, Mapping) else argument
+        check_tensor(label, tensor)
+        check_rank(label, tensor, "[T, N, ...]", at_least=2)
+        yield name, label, tensor
+
+
 def _as_sequences(spikes: Tensor | Mapping[str, Tensor]) -> dict[str, Spikes]:
-    sequences = spikes if isinstance(spikes, Mapping) else {"spikes": spikes}
-    if not sequences:
-        raise ValueError("spikes: expected at least one spike tensor, got none")
-    for name, sequence in sequences.items():
-        label = f"spikes[{name!r}]" if isinstance(spikes, Mapping) else "spikes"
-        if not isinstance(sequence, Tensor):
-            raise TypeError(f"{label}: expected a torch.Tensor, got {type(sequence).__name__}")
-        check_rank(label, sequence, "[T, N, ...]", at_least=2)
+    sequences = {}
+    for name, label, sequence in _named("spikes", "spike tensor", spikes):
         odd = (sequence != 0) & (sequence != 1)
         if odd.any():
             index = odd.nonzero()[0].tolist()
             raise ValueError(
                 f"{label}: expected zeros and ones, got {sequence[tuple(index)].item()} at {index}"
             )
-    return {name: (sequence != 0).cpu().numpy() for name, sequence in sequences.items()}
+        sequences[name] = (sequence != 0).cpu().numpy()
+    return sequences
 
 
 def _as_potentials(potentials: Tensor | Mapping[str, Tensor]) -> dict[str, Array]:
-    tensors = potentials if isinstance(potentials, Mapping) else {"potentials": potentials}
-    if not tensors:
-        raise ValueError("potentials: expected at least one tensor, got none")
-    for name, tensor in tensors.items():
-        label = f"potentials[{name!r}]" if isinstance(potentials, Mapping) else "potentials"
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{label}: expected a torch.Tensor, got {type(tensor).__name__}")
+    values = {}
+    for name, label, tensor in _named("potentials", "tensor", potentials):
         check_floating(label, tensor)
-        check_rank(label, tensor, "[T, N, ...]", at_least=2)
-    # NumPy has no bfloat16.
-    wide = {
-        name: tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
-        for name, tensor in tensors.items()
-    }
-    return {name: tensor.cpu().numpy() for name, tensor in wide.items()}
+        # NumPy has no bfloat16.
+        wide = tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
+        values[name] = wide.cpu().numpy()
+    return values
 
 
 def _compare_potentials(
     expected: Mapping[str, Array], actual: Mapping[str, Array], tolerance: float
-) -> tuple[list[str], dict[str, PotentialDiff]]:
-    """Problems, and the differences of all tensors that are out of tolerance."""
+) -> Found:
+    """Differences are of all tensors that are out of tolerance."""
     problems: list[str] = []
-    diffs: dict[str, PotentialDiff] = {}
+    diffs: dict[str, Difference] = {}
     for name, values in actual.items():
         if name not in expected:
             problems.append(f"{name}: no such tensor in the golden file")
@@ -236,16 +253,13 @@ def _compare_potentials(
             diffs[name] = diff
             problems.append(f"{name}: {diff}")
     problems += [f"{name}: in the golden file, but not checked" for name in expected if name not in actual]
-    return problems, diffs
+    return problems, [], diffs
 
 
-def _compare(
-    expected: Mapping[str, Spikes], actual: Mapping[str, Spikes], max_changed: float
-) -> tuple[list[str], list[str], dict[str, SpikeDiff]]:
-    """Problems, tolerated changes, and the differences of all sequences that changed."""
+def _compare(expected: Mapping[str, Spikes], actual: Mapping[str, Spikes], max_changed: float) -> Found:
     problems: list[str] = []
     tolerated: list[str] = []
-    diffs: dict[str, SpikeDiff] = {}
+    diffs: dict[str, Difference] = {}
     for name, sequence in actual.items():
         if name not in expected:
             problems.append(f"{name}: {sequence.sum()} spikes, but no such sequence in the golden file")

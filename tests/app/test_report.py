@@ -13,11 +13,9 @@ from torch import Tensor, nn
 import snnlib
 from snnlib.app.report.evaluation import evaluate
 from snnlib.app.report.heat import pixels_per_cell
-from snnlib.app.report.history import Columns
-from snnlib.app.report.history_figures import history_sections
-from snnlib.app.report.layers import parameters_by_layer
-from snnlib.app.report.potentials import normalised_potential
+from snnlib.app.report.history import Columns, history_sections
 from snnlib.app.report.recorder import recording, spiking_layers
+from snnlib.app.report.sample_figures import normalised_potential
 
 CLASSES = ["left", "right", "wave"]
 
@@ -198,10 +196,15 @@ def test_silent_and_diverged_nets_have_a_report(tmp_path: Path) -> None:
 
 def test_parametrized_weights_count_for_their_layer() -> None:
     net = nn.Sequential(conv_net())
-    before = parameters_by_layer(net)
+    x = loader(1)[0][0]
+
+    def by_layer() -> dict[str, int]:
+        return {each.name: each.parameters for each in snnlib.profile(net, x).layers if each.parameters}
+
+    before = by_layer()
     assert before == {"0.0": 72, "0.2": 216, "0.4": 1440, "0.5": 60}
     snnlib.nn.standardize_weights_(net)
-    assert parameters_by_layer(net).keys() == before.keys()
+    assert by_layer().keys() == before.keys()
 
 
 def lif_net() -> nn.Sequential:

@@ -8,7 +8,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from snnlib.app.options import given_options, with_options
 from snnlib.app.setting import (
     check_settings,
     count,
@@ -19,6 +18,7 @@ from snnlib.app.setting import (
     settings_of,
     such_that,
 )
+from snnlib.app.train_cli import given_options, with_options
 from snnlib.app.training import ConfigError
 
 

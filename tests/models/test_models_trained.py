@@ -22,7 +22,7 @@ from snnlib.data import (
     YinYang,
     stack_time_first,
 )
-from snnlib.models.packing import packed, unpacked
+from snnlib.models.trained import packed, unpacked
 
 
 def _right(trained: snnlib.models.TrainedNet, batches: Iterable[tuple[Tensor, Tensor]]) -> int:

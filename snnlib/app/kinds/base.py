@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,17 +141,6 @@ def check_classes(found: Sequence[str], wanted: Sequence[str], root: str | None)
 def spread(samples: int, most: int) -> list[int]:
     """Indices of at most so many samples, evenly over all of them."""
     return sorted({int(index) for index in np.linspace(0, samples - 1, min(most, samples))})
-
-
-@contextmanager
-def naming(setting: str) -> Iterator[None]:
-    """What is wrong with data in a `with` block becomes the error of the setting that names them."""
-    try:
-        yield
-    except ConfigError:
-        raise
-    except (OSError, ValueError, ImportError) as error:
-        raise ConfigError(setting, str(error)) from error
 
 
 def memory_bytes() -> float:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from snnlib.app.errors import ConfigError
-from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples, fits_into_memory, naming
+from snnlib.app.errors import ConfigError, naming
+from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples, fits_into_memory
 from snnlib.app.read_options import read_options
 from snnlib.data import (
     MNIST,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from snnlib.app.errors import ConfigError
-from snnlib.app.kinds.base import Choice, Reader, check_classes, naming, spread
+from snnlib.app.errors import ConfigError, naming
+from snnlib.app.kinds.base import Choice, Reader, check_classes, spread
 from snnlib.app.kinds.events import EventKind, reader_of
 from snnlib.app.kinds.images import ImageKind
 from snnlib.app.read_options import folder_options

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples, check_classes, fits_into_memory, naming
+from snnlib.app.errors import naming
+from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples, check_classes, fits_into_memory
 from snnlib.app.setting import wrong
 from snnlib.data import MNIST, FashionMNIST, FrameCache, ImageFolder, ToSequence, read_image
 from snnlib.data.datasets.splits import Split

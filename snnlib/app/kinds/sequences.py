@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset
 
-from snnlib.app.errors import ConfigError
-from snnlib.app.kinds.base import DataFacts, Kind, Reader, fits_into_memory, naming
+from snnlib.app.errors import ConfigError, naming
+from snnlib.app.kinds.base import DataFacts, Kind, Reader, fits_into_memory
 from snnlib.app.kinds.events import reader_of
 from snnlib.data import ECG, SHD, SSC, Cochlea, SpokenDigits, ToChannels, collate_ragged, read_wav
 from snnlib.data.datasets.shd import UNITS

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.app.report.answers import Answers, Task, task_of
-from snnlib.app.report.batches import labelled_steps, parts_of
 from snnlib.app.report.decision import Decision, Scores, default_scores
 from snnlib.app.report.recorder import Recorded, recording, spiking_layers
 from snnlib.app.report.samples import Sample, classified, keep
+from snnlib.checks import check_lengths
 from snnlib.data.ragged import NO_LABEL
-from snnlib.inspect.activity import SATURATED_RATE, LayerActivity
+from snnlib.inspect.activity import LayerActivity
 from snnlib.inspect.operation_counter import OperationCounter
 from snnlib.inspect.operation_profile import Profile
 from snnlib.inspect.operations import as_input, profile_of
@@ -116,16 +116,7 @@ class Evaluation:
 
     def activity(self) -> list[LayerActivity]:
         """Rate, dead and saturated neurons of each layer."""
-        return [
-            LayerActivity(
-                name,
-                rate.numel(),
-                float(rate.mean()),
-                int((rate == 0).sum()),
-                int((rate > SATURATED_RATE).sum()),
-            )
-            for name, rate in self.rates().items()
-        ]
+        return [LayerActivity.of(name, count, max(self.steps, 1)) for name, count in self.counts.items()]
 
 
 def evaluate(
@@ -141,9 +132,9 @@ def evaluate(
     result: Evaluation | None = None
     with evaluating(net), torch.no_grad():
         for number, batch in enumerate(loader):
-            for x, labels in parts_of(batch, number, batch_first):
+            for x, labels in _parts_of(batch, number, batch_first):
                 frames = as_input(net, x)
-                per_step = labelled_steps(x, labels)
+                per_step = _labelled_steps(x, labels)
                 if result is None:
                     task = task_of(labels, per_step)
                     result = _start(net, frames, classes, scores, batch_first, per_step=per_step, task=task)
@@ -176,22 +167,27 @@ def _start(
         decision, read = "every step" if per_step else "output", scores or (lambda answer: answer)
     else:
         decision, read = default_scores(output, batch_first) if scores is None else ("scores", scores)
-    batch_size = frames.shape[0 if batch_first else 1]
-    layers = spiking_layers(net, few)
-    if task != "classes":
-        others = None if task == "none" else Answers(task)
-        empty = torch.zeros(0, 0, dtype=torch.long)
-        counter = OperationCounter(net)
-        return Evaluation(net, batch_first, empty, decision, read, layers, batch_size, counter, task, others)
-    found = read(output)
-    dims = 3 if per_step else 2
-    if found.dim() != dims or (classes is not None and found.shape[-1] != classes):
-        sizes = "T, N" if per_step else "N"
-        expected = f"[{sizes}, K]" if classes is None else f"[{sizes}, {classes}], one score per class,"
-        raise ValueError(f"scores: expected {expected} of the net's output, got shape {tuple(found.shape)}")
-    size = found.shape[-1]
-    confusion = torch.zeros(size, size, dtype=torch.long)
-    return Evaluation(net, batch_first, confusion, decision, read, layers, batch_size, OperationCounter(net))
+    size = 0
+    if task == "classes":
+        found, sizes = read(output), "T, N" if per_step else "N"
+        if found.dim() != 2 + per_step or (classes is not None and found.shape[-1] != classes):
+            expected = f"[{sizes}, K]" if classes is None else f"[{sizes}, {classes}], one score per class,"
+            raise ValueError(
+                f"scores: expected {expected} of the net's output, got shape {tuple(found.shape)}"
+            )
+        size = found.shape[-1]
+    return Evaluation(
+        net,
+        batch_first,
+        torch.zeros(size, size, dtype=torch.long),
+        decision,
+        read,
+        spiking_layers(net, few),
+        batch_size=frames.shape[0 if batch_first else 1],
+        operations=OperationCounter(net),
+        task=task,
+        others=None if task in ("classes", "none") else Answers(task),
+    )
 
 
 def _add(result: Evaluation, frames: Tensor, x: Tensor, labels: Tensor | None) -> None:
@@ -266,3 +262,54 @@ def _longer(total: Tensor | None, more: Tensor) -> Tensor:
         return more
     steps = max(len(total), len(more))
     return sum(torch.nn.functional.pad(part, (0, steps - len(part))) for part in (total, more))  # type: ignore[return-value]
+
+
+def _labelled_steps(x: Tensor, labels: Tensor | None) -> bool:
+    """Whether there is a label, or a row of them, for every step."""
+    return labels is not None and labels.dim() in (2, 3) and labels.shape[:2] == x.shape[:2]
+
+
+def _parts_of(batch: Any, number: int, batch_first: bool) -> list[tuple[Tensor, Tensor | None]]:
+    """Inputs and labels of a batch, cut to the samples' own steps: a part for each length.
+
+    Raises:
+        ValueError: a batch of another form, or lengths that do not fit.
+    """
+    if isinstance(batch, Tensor):
+        batch = (batch,)
+    if not (isinstance(batch, (tuple, list)) and 1 <= len(batch) <= 3):
+        raise ValueError(
+            "loader: expected batches (x, labels), (x, labels, lengths) or x alone, got "
+            f"{type(batch).__name__} as batch {number}"
+        )
+    x, labels, *rest = (*batch, None) if len(batch) == 1 else batch
+    labels = None if labels is None else torch.as_tensor(labels)
+    per_step = isinstance(x, Tensor) and _labelled_steps(x, labels)
+    samples = x.shape[0 if batch_first else 1] if isinstance(x, Tensor) and x.dim() > 2 else -1
+    several = labels is not None and labels.dim() == 2 and len(labels) == samples
+    fits = labels is None or per_step or several or labels.dim() == 1
+    if samples < 0 or not fits or (labels is not None and labels.is_complex()):
+        shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        found = "no labels" if labels is None else f"{tuple(labels.shape)} {labels.dtype}"
+        raise ValueError(
+            "loader: expected x [T, N, ...] and labels [N] or [N, K], or [T, N] and [T, N, K] for every step, got "
+            f"{shape} and {found} as batch {number}"
+        )
+    if labels is not None and not labels.is_floating_point() and labels.dtype != torch.bool:
+        labels = labels.long()
+    if not rest:
+        return [(x, labels)]
+    time_dim = int(batch_first)
+    lengths = check_lengths(torch.as_tensor(rest[0]).to(x.device), x, time_dim)
+    if len(lengths) and int(lengths.min()) < 1:
+        raise ValueError(f"loader: expected samples of at least one step, got lengths {lengths.tolist()}")
+    parts: list[tuple[Tensor, Tensor | None]] = []
+    for length in sorted(set(lengths.tolist())):
+        own = (lengths == length).nonzero().squeeze(1)
+        kept = x.index_select(1 - time_dim, own).narrow(time_dim, 0, length)
+        if labels is None:
+            parts.append((kept, None))
+            continue
+        some = labels.index_select(1 - time_dim if per_step else 0, own.to(labels.device))
+        parts.append((kept, some.narrow(time_dim, 0, length) if per_step else some))
+    return parts

@@ -27,13 +27,11 @@ def confusion_section(evaluation: Evaluation) -> Section:
     )
 
 
-def answer_section(answers: Answers, names: list[str]) -> list[Section]:
+def answer_section(answers: Answers, names: list[str]) -> Section:
     """Predicted numbers against true ones."""
-    if answers.task != "regression":
-        return []
     pairs = {name: answers.pairs(column) for column, name in enumerate(names[:_MOST_OUTPUTS])}
     text = "A point per sample, or step: true value and prediction. On the dashed line both are equal."
-    return [Section("predictions.png", "Predictions", text, predictions(pairs))]
+    return Section("predictions.png", "Predictions", text, predictions(pairs))
 
 
 def firing_sections(evaluation: Evaluation) -> list[Section]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from snnlib.app.report.evaluation import Evaluation
 from snnlib.app.report.recorder import Recorded
 from snnlib.app.report.samples import Sample
 from snnlib.app.visual import heat_strips
+from snnlib.checks import as_sizes
 from snnlib.inspect.gradcam import GradCAM, Occlusion, occlusion_test
 
 
@@ -101,21 +103,15 @@ def pixels_per_cell(net: nn.Module, recorded: dict[str, Recorded], name: str) ->
         stride = getattr(child, "stride", None) or getattr(getattr(child, "operator", None), "stride", None)
         if stride is None:
             stride = kernel if "pool" in type(child).__name__.lower() else 1
-        sizes.append(_pair(stride))
+        sizes.append(as_sizes("stride", stride, 2, minimum=1))
         if child_name == name:
             break
     else:
         return None
-    height = width = 1
-    for rows, columns in sizes:
-        height, width = height * rows, width * columns
+    height, width = (math.prod(along) for along in zip(*sizes, strict=True))
     output = recorded[name].spikes
     fits = height * output.shape[-2] <= first.shape[-2] and width * output.shape[-1] <= first.shape[-1]
     return (height, width) if fits else None
-
-
-def _pair(value: Any) -> tuple[int, int]:
-    return (int(value[0]), int(value[1])) if isinstance(value, (tuple, list)) else (int(value), int(value))
 
 
 def _last_conv(recorded: dict[str, Recorded]) -> str | None:

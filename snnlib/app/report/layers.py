@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.inspect.activity import SATURATED_RATE, LayerActivity
-from snnlib.inspect.operations import owner
+from snnlib.inspect.operation_profile import Profile
 
 COLUMNS = ("layer", "type", "parameters", "neurons", "firing rate", "dead", "saturated")
 NOTE = (
@@ -15,10 +15,10 @@ NOTE = (
 )
 
 
-def layer_table(net: nn.Module, activity: list[LayerActivity]) -> list[tuple[str, ...]]:
+def layer_table(net: nn.Module, activity: list[LayerActivity], profile: Profile) -> list[tuple[str, ...]]:
     """A row of texts in `COLUMNS` for each module with parameters of its own or with spikes, and a row of totals."""
     firing = {layer.name: layer for layer in activity}
-    parameters = parameters_by_layer(net)
+    parameters = {layer.name: layer.parameters for layer in profile.layers if layer.parameters}
     names = [name for name, _ in net.named_modules() if name in firing or name in parameters]
     rows = []
     for name in names:
@@ -28,11 +28,3 @@ def layer_table(net: nn.Module, activity: list[LayerActivity]) -> list[tuple[str
         rows.append((name or "(net)", kind, f"{parameters.get(name, 0):,}", *numbers))
     neurons = sum(layer.neurons for layer in activity)
     return [*rows, ("all", "", f"{sum(parameters.values()):,}", f"{neurons:,}", "", "", "")]
-
-
-def parameters_by_layer(net: nn.Module) -> dict[str, int]:
-    """Number of parameters of each module by name; those of a parametrized weight count for its layer."""
-    sizes: dict[str, int] = {}
-    for name, parameter in net.named_parameters():
-        sizes[owner(name)] = sizes.get(owner(name), 0) + parameter.numel()
-    return sizes

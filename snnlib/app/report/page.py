@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import base64
 import math
+import platform
+import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import torch
 from torch import Tensor, nn
 
+from snnlib import __version__
 from snnlib.app.report.evaluation import Evaluation, evaluate
 from snnlib.app.report.figures import firing_sections, operations_section
 from snnlib.app.report.heat import heat_maps
-from snnlib.app.report.history import Columns, History
-from snnlib.app.report.history_figures import history_sections
+from snnlib.app.report.history import Columns, History, history_sections
 from snnlib.app.report.layers import COLUMNS, NOTE, layer_table
-from snnlib.app.report.origin import origin
 from snnlib.app.report.results import results_of
 from snnlib.app.report.sample_figures import sample_sections
 from snnlib.app.report.section import Section
 from snnlib.app.visual.canvas import png_of
 from snnlib.data.atomic import write_bytes_atomically
 from snnlib.inspect.activity import LayerActivity
+from snnlib.inspect.environment import processor_name
 from snnlib.inspect.gradcam import Occlusion
 from snnlib.inspect.operation_profile import Profile
 
@@ -181,12 +185,12 @@ def report(
     images = {section.file: png_of(section.figure) for section in sections}
     page = _template().render(
         title=title,
-        origin=origin(net, seed),
+        origin=_origin(net, seed),
         facts={**results.facts, **(facts or {})},
         class_title=results.title,
         class_rows=results.rows,
         layer_columns=COLUMNS,
-        layer_rows=layer_table(net, activity),
+        layer_rows=layer_table(net, activity, profile),
         layer_note=NOTE,
         operation_rows=profile.table(),
         energy_rows=profile.energy_rows(),
@@ -235,3 +239,39 @@ def _check_names(
 def _template() -> jinja2.Template:
     source = resources.files("snnlib.app.report").joinpath("report.html.j2").read_text(encoding="utf-8")
     return jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(source)
+
+
+def _origin(net: nn.Module, seed: int | None) -> dict[str, str]:
+    """Facts for the header of a report, by name; what is not known is left out."""
+    device = next((parameter.device for parameter in net.parameters()), torch.device("cpu"))
+    commit = _commit_here()
+    threads = torch.get_num_threads()
+    processor = (
+        torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"{processor_name()}, {threads} thread{'s' * (threads != 1)}"
+    )
+    return {
+        "date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
+        "snnlib": __version__,
+        **({"commit of the working directory": commit} if commit else {}),
+        "torch, Python": f"{torch.__version__}, {platform.python_version()}",
+        "machine": f"{platform.system()} {platform.machine()}, {processor}",
+        "device": str(device),
+        "seed": "not given" if seed is None else str(seed),
+    }
+
+
+def _commit_here() -> str:
+    """The commit that is checked out in the working directory, with `-dirty` for changes; empty without one."""
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.strip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,12 +44,10 @@ def spiking_layers(net: nn.Module, x: Tensor) -> dict[str, nn.Module]:
 
         return hook
 
-    handles = [module.register_forward_hook(watch(name)) for name, module in net.named_modules()]
-    try:
+    with ExitStack() as hooks:
+        for name, module in net.named_modules():
+            hooks.callback(module.register_forward_hook(watch(name)).remove)
         net(x)
-    finally:
-        for handle in handles:
-            handle.remove()
     return _one_per_output(found)
 
 
@@ -67,12 +65,10 @@ def recording(
 
         return hook
 
-    handles = [layer.register_forward_hook(keep(name)) for name, layer in layers.items()]
-    try:
+    with ExitStack() as hooks:
+        for name, layer in layers.items():
+            hooks.callback(layer.register_forward_hook(keep(name)).remove)
         yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _is_spike_tensor(value: Tensor, x: Tensor) -> bool:

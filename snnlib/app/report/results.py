@@ -46,7 +46,7 @@ def results_of(evaluation: Evaluation) -> Results:
     others, metrics = evaluation.others, evaluation.others.metrics()
     if evaluation.task == "labels":
         return Results(_label_facts(evaluation, others), "Labels", _label_rows(others, names), [], metrics)
-    sections, rows = answer_section(others, names), _number_rows(others, names)
+    sections, rows = [answer_section(others, names)], _number_rows(others, names)
     return Results(_number_facts(evaluation, metrics), "Outputs", rows, sections, metrics)
 
 

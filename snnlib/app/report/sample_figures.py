@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
+
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor
+from torch import Tensor, nn
 
 from snnlib.app.report.answers import Task
 from snnlib.app.report.decision import READ_FROM
 from snnlib.app.report.evaluation import Evaluation
-from snnlib.app.report.potentials import neuron_name, normalised_potential, typical_neurons
 from snnlib.app.report.recorder import Recorded
 from snnlib.app.report.samples import Sample
 from snnlib.app.report.section import Section, label
 from snnlib.app.visual import labels_over_time, membrane_potentials, raster
 from snnlib.data.ragged import NO_LABEL
+from snnlib.functional import srm_trace
+from snnlib.neurons import ALIF, BRF
+from snnlib.neurons.firing import SpikingNeuron
+from snnlib.nn.recurrent_layer import Recurrent
+from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.srm import SRMLayer
 
 _MOST_LAYERS = 8
 _MOST_SEQUENCES = 4
@@ -143,3 +151,75 @@ def _potentials(
             text: (flat[:, index], spikes[:, index]) for text, index in chosen.items()
         }
     return panels
+
+
+@torch.no_grad()
+def normalised_potential(layer: nn.Module, x: Tensor) -> Tensor | None:
+    """Potential before each reset divided by the threshold `[T, N, ...]`; None for layers whose equation is not known.
+
+    Args:
+        layer: the layer.
+        x: its input, time first `[T, N, ...]`.
+    """
+    current = _input_current(layer, x)
+    if isinstance(layer, SRMLayer):
+        tau_m, tau_s, tau_grad = layer.neuron.taus
+        threshold: Tensor = layer.threshold
+        potential = srm_trace(
+            current, tau_m=tau_m, tau_s=tau_s, tau_grad=tau_grad, threshold=threshold
+        ).potential
+    else:
+        neuron = layer.neuron if isinstance(layer, SpikingLayer) else layer
+        # The threshold of ALIF and BRF moves.
+        if not isinstance(neuron, SpikingNeuron) or isinstance(neuron, ALIF | BRF):
+            return None
+        neuron = copy.copy(neuron)
+        neuron.batch_first = False
+        try:
+            potential = neuron.potential(current)
+        except ValueError:
+            return None
+        threshold = neuron.constants()["threshold"].to(potential.dtype)
+    if threshold.dim():
+        # One per channel, which is the dimension after time and batch.
+        threshold = threshold.view(-1, *[1] * (current.dim() - 3))
+    return potential / threshold
+
+
+def _input_current(layer: nn.Module, x: Tensor) -> Tensor:
+    """What a layer's neurons integrate `[T, N, C, ...]`: the input itself for neurons without weights."""
+    if not isinstance(layer, (SRMLayer, SpikingLayer)):
+        return x
+    current = layer.operator.forward(x.flatten(0, 1), layer.effective_weight)
+    current = current.reshape(*x.shape[:2], *current.shape[1:])
+    return current + layer.sent_back(layer(x)) if isinstance(layer, Recurrent) else current
+
+
+def typical_neurons(counts: Tensor) -> dict[str, int]:
+    """Flat indices of neurons worth a look: the busiest, one with the median rate of those that fire, a dead one."""
+    flat = counts.flatten()
+    order = flat.argsort()
+    firing = order[flat[order] > 0]
+    chosen = {}
+    if len(firing):
+        chosen["busiest"] = int(firing[-1])
+        if len(firing) > 2:
+            chosen["median rate"] = int(firing[len(firing) // 2])
+    if len(firing) < len(flat):
+        chosen["dead"] = int(order[0])
+    return chosen
+
+
+def neuron_name(shape: Sequence[int], index: int) -> str:
+    """Where a neuron of a layer with neurons `[C, ...]` lies: its number, or its channel and place.
+
+    >>> neuron_name((10,), 3), neuron_name((4, 5, 6), 38)
+    ('neuron 3', 'channel 1, (1, 2)')
+    """
+    if len(shape) == 1:
+        return f"neuron {index}"
+    place = []
+    for size in reversed(shape[1:]):
+        place.append(index % size)
+        index //= size
+    return f"channel {index}, ({', '.join(map(str, reversed(place)))})"

@@ -21,12 +21,7 @@ from snnlib.app.training.objective import LOSSES
 from snnlib.data.ragged import NO_LABEL
 from snnlib.inspect.activity import LayerActivity, SpikeCounter
 from snnlib.learning.losses import SynapticOperationsLoss
-from snnlib.nn import (
-    SRMLinear,
-    parameter_groups,
-    run_ragged,
-    supervised_spikes,
-)
+from snnlib.nn import SRMLinear, parameter_groups, run_ragged, supervised_spikes
 from snnlib.nn.spiking_layer import SpikingLayer
 
 

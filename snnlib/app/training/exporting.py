@@ -14,43 +14,11 @@ from snnlib.app.errors import ConfigError
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_module import EventData
-from snnlib.app.training.load import load_module
+from snnlib.app.training.load import Checkpoint, load_module
 from snnlib.app.training.run_folder import RunFolder
-from snnlib.app.training.weights import Checkpoint
-from snnlib.exchange import compare_integers, export_c, to_integers
-from snnlib.exchange.integers.report import IntegerReport
 
 
-def export_run_to_c(
-    folder: Path,
-    out: Path,
-    checkpoint: Checkpoint,
-    options: dict[str, Any],
-    samples: tuple[int, int],
-    root: Path | None,
-) -> tuple[IntegerReport, dict[str, int]]:
-    """Write the program; the accuracy lost per layer on the test set, and the program's sizes.
-
-    Args:
-        folder, checkpoint: the run and its net.
-        out: folder of the program.
-        options: of `to_integers`.
-        samples: of the training set for calibration, and of the test set for the test vectors.
-        root: where the data lie, if not where the run had them.
-
-    Raises:
-        ConfigError, CheckpointError: as in `load`.
-        ValueError: a net that has no counterpart in integers.
-    """
-    module, data = opened(folder, checkpoint, root)
-    integers = to_integers(module.net, batch_of(data, data.train_set, samples[0])[0], **options)
-    frames, labels = batch_of(data, data.test_set)
-    report = compare_integers(module.net, integers, frames, labels, scores=module.objective.scores)
-    notes, binary = _how_to_feed(data.config, data.facts.classes), data.config.frames == "binary"
-    return report, export_c(integers, out, frames[:, : samples[1]], binary=binary, notes=notes)
-
-
-def _how_to_feed(config: TrainConfig, classes: tuple[str, ...]) -> list[str]:
+def how_to_feed(config: TrainConfig, classes: tuple[str, ...]) -> list[str]:
     """What stands between a camera's events and the net's frames, for the header of the program."""
     top, left, *_ = config.crop_box or (0, 0)
     late = "left out" if config.overflow == "drop" else "counted in the last one"

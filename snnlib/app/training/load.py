@@ -1,18 +1,27 @@
-"""The net of a finished run, ready to use: `snnlib.load`."""
+"""The net of a finished run, ready to use: `snnlib.load`; and which of its checkpoints to take."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from snnlib.app.errors import CheckpointError, ConfigError
+from snnlib.app.training.checkpoint_io import (
+    SafeCheckpointIO,
+    find_intact,
+    is_there,
+    previous_of,
+    remove_leftovers,
+)
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.run_folder import RunFolder
-from snnlib.app.training.weights import Checkpoint, checkpoint_path, load_weights
+
+Checkpoint = Literal["last", "best"]
 
 # dtype of a run's weights by the name of its precision.
 _DTYPES = {"64-true": torch.float64, "bf16-true": torch.bfloat16}
@@ -71,3 +80,64 @@ def load_module(config: TrainConfig, run: RunFolder, checkpoint: Checkpoint) -> 
 def dtype_of(config: TrainConfig) -> torch.dtype:
     """Returns the dtype of a run's weights."""
     return _DTYPES.get(config.precision, torch.float32)
+
+
+def checkpoint_path(config: TrainConfig, run: RunFolder, checkpoint: Checkpoint) -> Path:
+    """The newest intact file of a checkpoint.
+
+    Raises:
+        ConfigError: `"best"` of a run without validation split.
+        CheckpointError: the file is missing or damaged.
+    """
+    path = run.checkpoints / f"{checkpoint}.ckpt"
+    if checkpoint == "best" and not config.val_split and not path.exists():
+        raise ConfigError("checkpoint", "expected last for a run without --val-split, got best")
+    return find_intact(path)
+
+
+def newest_checkpoint(run: RunFolder) -> Path | None:
+    """Returns the checkpoint to go on from; None where the run ended before its first one was whole."""
+    remove_leftovers(run.path)
+    if not run.checkpoints.is_dir():
+        return None
+    remove_leftovers(run.checkpoints)
+    last = run.checkpoints / "last.ckpt"
+    return find_intact(last) if is_there(last) or is_there(previous_of(last)) else None
+
+
+def load_weights(module: SpikingClassifier, path: Path, epochs: int | None = None) -> None:
+    """Load the weights of a checkpoint into the net of a run.
+
+    Args:
+        module: the run.
+        path: the checkpoint.
+        epochs: of the run that wrote it; None: of `module`'s own.
+
+    Raises:
+        CheckpointError: the file is damaged, or holds no checkpoint of this net.
+    """
+    content = SafeCheckpointIO().load_checkpoint(path, map_location="cpu")
+    weights, epoch = content.get("state_dict"), content.get("epoch")
+    last = module.config.epochs if epochs is None else epochs
+    if type(epoch) is not int or not 0 <= epoch <= last:
+        raise CheckpointError(f"{path}: expected an epoch in 0..{last}, got {epoch!r}")
+    try:
+        if not isinstance(weights, dict):
+            raise TypeError(f"state_dict: expected tensors by name, got {type(weights).__name__}")
+        # torch drops the imaginary part.
+        if names := [
+            name for name, value in weights.items() if torch.is_tensor(value) and value.is_complex()
+        ]:
+            raise TypeError(f"{names[0]}: expected real numbers, got {weights[names[0]].dtype}")
+        module.load_state_dict(weights)
+    except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(
+            f"{path}: expected the weights of the net {module.config.net}, got others: {reason}"
+        ) from error
+
+
+def load_init(module: SpikingClassifier, folder: Path) -> None:
+    """Loads the last weights of another run."""
+    run, config = RunFolder.open(folder, "init_from")
+    load_weights(module, checkpoint_path(config, run, "last"), config.epochs)

@@ -17,9 +17,8 @@ from snnlib.app.kinds.events import reader_of
 from snnlib.app.kinds.images import read_picture
 from snnlib.app.kinds.sequences import sound_reader
 from snnlib.app.training.config import TrainConfig
-from snnlib.app.training.load import dtype_of, load_module
+from snnlib.app.training.load import Checkpoint, dtype_of, load_module
 from snnlib.app.training.run_folder import RunFolder
-from snnlib.app.training.weights import Checkpoint
 from snnlib.checks import warn_caller
 from snnlib.data import ToSequence
 from snnlib.data.sound_to_spikes import SoundToSpikes

@@ -19,15 +19,9 @@ from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_module import EventData
 from snnlib.app.training.divergence import StopWhenDiverged
 from snnlib.app.training.history import History, Row
+from snnlib.app.training.load import Checkpoint, checkpoint_path, load_init, load_weights, newest_checkpoint
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.trainer import build_trainer, quiet_lightning
-from snnlib.app.training.weights import (
-    Checkpoint,
-    checkpoint_path,
-    load_init,
-    load_weights,
-    newest_checkpoint,
-)
 from snnlib.backends.cpu_memory import keep_freed_memory
 from snnlib.data.datasets.splits import some_names
 from snnlib.learning.preparing import prepare_

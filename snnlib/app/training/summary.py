@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from rich.console import Console
-from rich.table import Table
+import typer
 
 from snnlib.app.training.classifier import TestResult
 from snnlib.app.training.history import Row
 from snnlib.app.training.run import TrainResult
 from snnlib.inspect.activity import SATURATED_RATE
+from snnlib.inspect.shown import in_columns
 
 LAYER_COLUMNS = ("layer", "neurons", "spike rate", "dead neurons", "saturated neurons")
 LAYER_NOTE = (
@@ -59,43 +59,30 @@ def _best_epoch(rows: list[Row]) -> dict[str, str]:
     }
 
 
-def print_summary(facts: dict[str, str], test: TestResult, console: Console) -> None:
-    """Facts and layers as tables; plain text where the console is no terminal."""
-    table = Table(title="Result", title_justify="left", show_header=False, box=None, pad_edge=False)
-    for name, value in facts.items():
-        table.add_row(name, value)
-    console.print(table)
-    console.print()
+def print_summary(facts: dict[str, str], test: TestResult) -> None:
+    """Facts and layers as tables; colours are for terminals alone."""
+    print("\n".join(["Result", *in_columns(list(facts.items()), left=2), ""]))
     if not test.layers:
         # A net without spikes.
         return
-    layers = Table(*LAYER_COLUMNS[:1], title="Layers", title_justify="left", box=None, pad_edge=False)
-    for name in LAYER_COLUMNS[1:]:
-        layers.add_column(name, justify="right")
-    for layer in test.layers:
-        layers.add_row(layer.name, *layer.texts())
-    console.print(layers)
-    console.print(LAYER_NOTE, style="dim")
-    _warn_of_sick_layers(test, console)
-
-
-def print_confusion(test: TestResult, console: Console) -> None:
-    """The confusion matrix as a table of numbers."""
-    table = Table(
-        "true", title="Confusion (columns: predicted)", title_justify="left", box=None, pad_edge=False
-    )
-    for name in test.classes:
-        table.add_column(name, justify="right")
-    for name, row in zip(test.classes, test.confusion.tolist(), strict=True):
-        table.add_row(name, *(str(count) if count else "." for count in row))
-    console.print(table)
-
-
-def _warn_of_sick_layers(test: TestResult, console: Console) -> None:
+    rows = [(layer.name, *layer.texts()) for layer in test.layers]
+    print("\n".join(["Layers", *in_columns([LAYER_COLUMNS, *rows], left=1)]))
+    typer.secho(LAYER_NOTE, dim=True)
     for layer in test.layers:
         if layer.dead > layer.neurons / 2:
-            console.print(
+            typer.secho(
                 f"Most neurons of {layer.name} are silent and cannot learn: "
                 "try a higher --target-rate or a lower --lr.",
-                style="yellow",
+                fg="yellow",
             )
+
+
+def print_confusion(test: TestResult) -> None:
+    """The confusion matrix as a table of numbers."""
+    rows = [
+        (name, *(str(count) if count else "." for count in row))
+        for name, row in zip(test.classes, test.confusion.tolist(), strict=True)
+    ]
+    print(
+        "\n".join(["Confusion (columns: predicted)", *in_columns([("true", *test.classes), *rows], left=1)])
+    )

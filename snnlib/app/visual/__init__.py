@@ -1,12 +1,11 @@
 """Pictures of data, spikes and training as matplotlib figures; needs `pip install 'snnlib[train]'`."""
 
-from snnlib.app.visual.animation import heat_animation, save_gif
-from snnlib.app.visual.canvas import save_png
+from snnlib.app.visual.canvas import save_gif, save_png
 from snnlib.app.visual.cochleagram import cochleagram
 from snnlib.app.visual.confusion import confusion_matrix, recall_precision
 from snnlib.app.visual.curves import curves
 from snnlib.app.visual.events import accumulated_events
-from snnlib.app.visual.heat import heat_strips
+from snnlib.app.visual.heat import heat_animation, heat_strips
 from snnlib.app.visual.labels import labels_over_time
 from snnlib.app.visual.operations import operations
 from snnlib.app.visual.potentials import membrane_potentials

@@ -22,10 +22,12 @@ FAINT = "#BBBBBB"
 _COLUMNS = 3
 
 
-def new_figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float, title: str = "") -> Figure:
     """An empty figure of a size in inches that knows nothing of pyplot: no global state, no display needed."""
     figure = Figure(figsize=(width, height), dpi=120, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
+    if title:
+        figure.suptitle(title, color=INK)
     return figure
 
 
@@ -33,8 +35,7 @@ def grid_of_panels(count: int, width: float, height: float, title: str) -> tuple
     """A figure with so many panels of a size in inches, three in a row."""
     columns = min(count, _COLUMNS)
     rows = -(-count // columns)
-    figure = new_figure(max(width * columns + 0.6, 5.0), height * rows + 0.5)
-    figure.suptitle(title, color=INK)
+    figure = new_figure(max(width * columns + 0.6, 5.0), height * rows + 0.5, title)
     panels: list[Axes] = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
     for axes in panels[count:]:
         axes.axis("off")
@@ -43,8 +44,7 @@ def grid_of_panels(count: int, width: float, height: float, title: str) -> tuple
 
 def column_of_panels(count: int, width: float, height: float, title: str) -> tuple[Figure, list[Axes]]:
     """A figure with so many panels below each other, which share their time axis."""
-    figure = new_figure(width, height * count + 0.8)
-    figure.suptitle(title, color=INK)
+    figure = new_figure(width, height * count + 0.8, title)
     return figure, figure.subplots(count, 1, squeeze=False, sharex=True)[:, 0].tolist()
 
 
@@ -118,3 +118,27 @@ def png_of(figure: Figure) -> bytes:
 def save_png(figure: Figure, path: Path) -> None:
     """Write a figure as PNG, whole or not at all."""
     write_bytes_atomically(path, png_of(figure))
+
+
+def save_gif(pictures: list[Image.Image], path: Path, *, frame_ms: int = 150) -> None:
+    """Write pictures as an endless GIF, whole or not at all.
+
+    Args:
+        pictures: at least one, all of one size.
+        path: the file.
+        frame_ms: how long each is shown; the format counts in units of 10 ms.
+
+    Raises:
+        ValueError: no pictures.
+    """
+    check_some("pictures", "", pictures)
+    width, height = pictures[0].size
+    column = Image.new("RGB", (width, height * len(pictures)))
+    for number, picture in enumerate(pictures):
+        column.paste(picture, (0, number * height))
+    # One palette for all: with one each the colours would flicker.
+    palette = column.quantize(colors=256)
+    first, *rest = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]
+    buffer = io.BytesIO()
+    first.save(buffer, "GIF", save_all=True, append_images=rest, duration=frame_ms, loop=0)
+    write_bytes_atomically(path, buffer.getvalue())

@@ -33,8 +33,7 @@ def cochleagram(waveform: Tensor, cochlea: Cochlea, *, title: str = "Cochleagram
     levels = cochlea.levels(waveform)
     events = cochlea.events_of(levels)
     seconds = len(waveform) / cochlea.sample_rate
-    figure = new_figure(9.5, 6.5)
-    figure.suptitle(title, color=INK)
+    figure = new_figure(9.5, 6.5, title)
     sound, shown, spikes = figure.subplots(3, 1, sharex=True, height_ratios=(1, 2.5, 2.5))
     times = torch.arange(len(waveform)) / cochlea.sample_rate
     tidy(sound).plot(times.numpy(), waveform.numpy(), color=INK, linewidth=0.5)

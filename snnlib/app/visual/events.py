@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from snnlib.app.visual.canvas import INK, PALETTE, as_picture, heading, new_figure, stretch
+from snnlib.app.visual.canvas import PALETTE, as_picture, heading, new_figure, stretch
 
 # Brighter and darker: the palette's orange and blue.
 ON_COLOUR, OFF_COLOUR = PALETTE[1], PALETTE[0]
@@ -30,9 +30,8 @@ def accumulated_events(
     >>> len(accumulated_events(torch.ones(6, 2, 4, 4), step_ms=10.0, parts=2).axes)
     2
     """
-    figure = new_figure(2.6 * parts, 3.2)
+    figure = new_figure(2.6 * parts, 3.2, title)
     draw_accumulated(figure.subplots(1, parts, squeeze=False)[0].tolist(), frames, step_ms)
-    figure.suptitle(title, color=INK)
     return figure
 
 

@@ -8,9 +8,19 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgba_array
 from matplotlib.figure import Figure
+from PIL import Image
 from torch import Tensor
 
-from snnlib.app.visual.canvas import INK, PALETTE, as_picture, check_some, heading, new_figure, stretch
+from snnlib.app.visual.canvas import (
+    INK,
+    PALETTE,
+    animated,
+    as_picture,
+    check_some,
+    heading,
+    new_figure,
+    stretch,
+)
 
 # White where there is nothing, then darker and darker, so that grey prints keep the order.
 _HEAT = LinearSegmentedColormap.from_list("heat", ["white", "#FFD27F", PALETTE[1], "#6B1500"])
@@ -47,7 +57,7 @@ def heat_strips(
     """
     check_some("samples", "", samples)
     for _, frames, maps in samples:
-        check_maps(frames, maps)
+        _check_maps(frames, maps)
         if not 1 <= parts <= len(frames):
             raise ValueError(f"parts: expected 1 to {len(frames)}, the number of steps, got {parts}")
     figure = new_figure(2.0 * (parts + 1) + 0.9, 2.4 * len(samples) + 0.8)
@@ -60,17 +70,51 @@ def heat_strips(
         limit = max(float(heat.max()) for heat in heats)
         start = 0
         for shown, events, heat in zip(axes, frames.tensor_split(parts), heats, strict=False):
-            image = draw_heat(shown, events, heat, limit)
+            image = _draw_heat(shown, events, heat, limit)
             heading(shown, stretch(start, start + len(events), step_ms), 9)
             start += len(events)
         whole = maps.double().mean(0)
-        draw_heat(axes[-1], frames, whole, float(whole.max()))
+        _draw_heat(axes[-1], frames, whole, float(whole.max()))
         heading(axes[-1], "whole sample", 9)
-        heat_bar(row, image, axes, limit)
+        _heat_bar(row, image, axes, limit)
     return figure
 
 
-def check_maps(frames: Tensor, maps: Tensor) -> None:
+def heat_animation(
+    frames: Tensor, maps: Tensor, *, step_ms: float, title: str = "Where the net looks"
+) -> list[Image.Image]:
+    """One picture per time step: the step's events over its heat map, all steps on one scale. For `save_gif`.
+
+    Args:
+        frames: events of one sample `[T, C, H, W]`.
+        maps: maps `[T, H, W]`, such as those of `explain.GradCAM(..., time="per_step")`.
+        step_ms: length of a time step in milliseconds.
+        title: what the reader should see.
+
+    Raises:
+        ValueError: no steps, or maps of another shape than the frames.
+
+    >>> import torch
+    >>> len(heat_animation(torch.ones(3, 2, 4, 4), torch.rand(3, 4, 4), step_ms=10.0))
+    3
+    """
+    _check_maps(frames, maps)
+    limit = float(maps.max())
+    figure = new_figure(3.0, 3.0)
+    figure.suptitle(title, color=INK, fontsize=11, x=0.01, ha="left")
+    axes = figure.add_subplot()
+
+    def draw(step: int) -> None:
+        axes.clear()
+        heat = _draw_heat(axes, frames[step : step + 1], maps[step], limit)
+        heading(axes, f"{step * step_ms:g} to {(step + 1) * step_ms:g} ms", 9)
+        if step == 0:
+            _heat_bar(figure, heat, axes, limit)
+
+    return animated(figure, draw, len(frames))
+
+
+def _check_maps(frames: Tensor, maps: Tensor) -> None:
     """Raise ValueError unless there is one map per step, of the frames' height and width."""
     if frames.dim() != 4 or len(frames) == 0:
         raise ValueError(f"frames: expected shape [T, C, H, W] with steps, got {tuple(frames.shape)}")
@@ -79,7 +123,7 @@ def check_maps(frames: Tensor, maps: Tensor) -> None:
         raise ValueError(f"maps: expected shape {expected}, one map per frame, got {tuple(maps.shape)}")
 
 
-def draw_heat(axes: Axes, events: Tensor, heat: Tensor, limit: float) -> Any:
+def _draw_heat(axes: Axes, events: Tensor, heat: Tensor, limit: float) -> Any:
     """Draw heat `[H, W]` from 0 to `limit` and the events `[T, C, H, W]` over it; gives the image of the heat."""
     image = axes.imshow(heat.numpy(), cmap=_HEAT, vmin=0, vmax=limit or 1.0, interpolation="nearest")
     counts = events.double().abs().sum((0, 1))
@@ -91,7 +135,7 @@ def draw_heat(axes: Axes, events: Tensor, heat: Tensor, limit: float) -> Any:
     return image
 
 
-def heat_bar(figure: Any, image: Any, axes: Any, limit: float) -> None:
+def _heat_bar(figure: Any, image: Any, axes: Any, limit: float) -> None:
     """A colour bar from none to most beside `axes`."""
     bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[0, limit or 1.0])
     bar.ax.set_yticklabels(["none", "most"], fontsize=8)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from torch import Tensor
 
-from snnlib.app.visual.canvas import INK, PALETTE, check_some, heading, new_figure, span_time, tidy, time_unit
+from snnlib.app.visual.canvas import PALETTE, check_some, heading, new_figure, span_time, tidy, time_unit
 
 
 def labels_over_time(
@@ -44,8 +44,7 @@ def labels_over_time(
     length, unit = time_unit(step_ms)
     few = len(classes) <= len(PALETTE)
     colours = PALETTE[: len(classes)] if few else colormaps["hsv"](np.linspace(0, 0.95, len(classes)))
-    figure = new_figure(9.5, 1.0 * len(rows) + 1.2)
-    figure.suptitle(title, color=INK)
+    figure = new_figure(9.5, 1.0 * len(rows) + 1.2, title)
     panels = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
     for axes, (name, (labels, answers)) in zip(panels, rows.items(), strict=True):
         if labels.shape != answers.shape:

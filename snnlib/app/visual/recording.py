@@ -52,7 +52,7 @@ def recording_overview(events: Events, sensor_size: tuple[int, int], *, title: s
     >>> len(figure.axes)
     4
     """
-    figure = new_figure(3.0 * parts, 5.0)
+    figure = new_figure(3.0 * parts, 5.0, title)
     grid = figure.add_gridspec(2, parts, height_ratios=(3, 2))
     frames, step_ms = _frames(events, sensor_size, parts)
     pictures = [figure.add_subplot(grid[0, number]) for number in range(parts)]
@@ -70,7 +70,6 @@ def recording_overview(events: Events, sensor_size: tuple[int, int], *, title: s
     rates.set_ylabel("events per ms", color=INK)
     rates.set_xlim(0, edges[-1])
     rates.legend(frameon=False)
-    figure.suptitle(title, color=INK)
     return figure
 
 

@@ -13,10 +13,12 @@ counts (`target_rate={"name of the output layer": 0.1}`) and with `nn.supervised
 A silent neuron has no gradient in event-driven learning, whatever the loss: see `snnlib.nn.supervised_spikes`.
 """
 
-from snnlib.learning.losses.count import spike_count_loss
-from snnlib.learning.losses.count_plus import spike_count_plus_loss
-from snnlib.learning.losses.cross_entropy import count_cross_entropy, count_cross_entropy_plus
-from snnlib.learning.losses.first_spike import first_spike_loss
+from snnlib.learning.losses.count import spike_count_loss, spike_count_plus_loss
+from snnlib.learning.losses.cross_entropy import (
+    count_cross_entropy,
+    count_cross_entropy_plus,
+    first_spike_loss,
+)
 from snnlib.learning.losses.sequences import spike_time_loss, target_spike_train, van_rossum_loss
 from snnlib.learning.losses.synaptic_operations import SynapticOperationsLoss
 from snnlib.learning.losses.tet import tet_loss

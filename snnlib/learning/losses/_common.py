@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_device, check_floating, check_rank, require
+from snnlib.checks import check_device, check_floating, check_rank, check_shape, require
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -44,11 +44,7 @@ def check_smoothing(label_smoothing: float) -> None:
 def check_same_sequence(target_spikes: Tensor, spikes: Tensor) -> None:
     """Raise unless the wanted sequence is a floating tensor of the sequence's shape and device."""
     check_floating("target_spikes", target_spikes)
-    if target_spikes.shape != spikes.shape:
-        raise ValueError(
-            f"target_spikes: expected the shape of spikes, {tuple(spikes.shape)}, "
-            f"got {tuple(target_spikes.shape)}"
-        )
+    check_shape("target_spikes", target_spikes, spikes.shape, "the shape of spikes,")
     check_device("target_spikes", target_spikes, spikes)
 
 
@@ -56,15 +52,18 @@ def sum_over_neurons(cost: Tensor, batch_first: bool, neuron_weight: Tensor | No
     """Cost of each sample `[N]` of a sequence of costs, weighted per neuron of each sample."""
     cost = cost.sum(int(batch_first))
     if neuron_weight is not None:
-        check_floating("neuron_weight", neuron_weight)
-        if neuron_weight.shape != cost.shape:
-            raise ValueError(
-                f"neuron_weight: expected shape {tuple(cost.shape)}, one weight per sample and neuron, "
-                f"got {tuple(neuron_weight.shape)}"
-            )
-        check_device("neuron_weight", neuron_weight, cost)
+        _check_weight("neuron_weight", neuron_weight, cost, "sample and neuron")
         cost = cost * neuron_weight.to(cost.dtype)
     return cost.flatten(1).sum(1) if cost.dim() > 1 else cost
+
+
+def _check_weight(name: str, weight: Tensor, weighted: Tensor, per: str) -> None:
+    check_floating(name, weight)
+    if weight.shape != weighted.shape:
+        raise ValueError(
+            f"{name}: expected shape {tuple(weighted.shape)}, one weight per {per}, got {tuple(weight.shape)}"
+        )
+    check_device(name, weight, weighted)
 
 
 def labelled_neurons(target: Tensor, scores: Tensor) -> Tensor:
@@ -79,13 +78,7 @@ def reduced(loss: Tensor, sample_weight: Tensor | None, reduction: Reduction) ->
     if sample_weight is None:
         total: Tensor | int = max(len(loss), 1)
     else:
-        check_floating("sample_weight", sample_weight)
-        if sample_weight.shape != loss.shape:
-            raise ValueError(
-                f"sample_weight: expected shape {tuple(loss.shape)}, one weight per sample, "
-                f"got {tuple(sample_weight.shape)}"
-            )
-        check_device("sample_weight", sample_weight, loss)
+        _check_weight("sample_weight", sample_weight, loss, "sample")
         given = sample_weight
         require(
             given >= 0,
