@@ -47,16 +47,6 @@ def test_changes_come_before_the_recipe() -> None:
         chosen.config(root="somewhere", epochs=0)
 
 
-def test_recipes_cannot_change() -> None:
-    chosen = recipe("nmnist")
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        chosen.note = ""  # type: ignore[misc]
-    with pytest.raises(TypeError):
-        chosen.settings["epochs"] = 3  # type: ignore[index]
-    with pytest.raises(TypeError):
-        RECIPES["mine"] = chosen  # type: ignore[index]
-
-
 def test_a_measurement_tells_last_and_best_apart() -> None:
     text = str(Measurement("20 samples", "3 seeds", 4, last=0.91, error=0.005, best=0.934, command="make it"))
     assert text == (
@@ -104,16 +94,11 @@ def test_the_command_says_source_and_figures_and_keeps_overrides(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["--recipe", "cifar"],
-            "error: --recipe: expected one of digits, nmnist, mnist-events, mnist, fashion-mnist, smnist, "
-            "psmnist, ecg, spoken-digits, got "
-            "'cifar'\n",
-        ),
+        (["--recipe", "cifar"], f"error: --recipe: expected one of {', '.join(RECIPES)}, got 'cifar'\n"),
         (["--recipe", "nmnist"], "error: --root: expected the folder of the N-MNIST copy .*, got none\n"),
         (
-            ["--resume", "x", "--recipe", "nmnist"],
-            "error: --recipe: expected none beside --resume, got 'nmnist'\n",
+            ["--resume", "x", "--recipe", "digits"],
+            "error: --recipe: expected none beside --resume, got 'digits'\n",
         ),
         (["--resume", "x", "--out", "y"], "error: --out: expected none beside --resume, got 'y'\n"),
     ],

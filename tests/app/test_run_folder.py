@@ -77,21 +77,6 @@ def test_config_names_the_version(config: TrainConfig, tmp_path: Path) -> None:
         assert RunFolder.open(tmp_path, "resume")[1] == dataclasses.replace(config, copies=1)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[" * 100_000, "expected JSON"),
-        ('{"net": 5}', "net: expected text, got 5"),
-        ('{"root": 5}', "root: expected text, got 5"),
-        ('{"speed": 5}', "expected known settings only, got speed"),
-    ],
-)
-def test_config_of_other_content_is_named(text: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(text)
-    with pytest.raises(ConfigError, match=rf"config\.json: {message}"):
-        TrainConfig.load(tmp_path / "config.json")
-
-
 def test_leftovers_of_killed_saves_are_removed(config: TrainConfig, tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path, dataclasses.replace(config, epochs=1))
     run.checkpoints.mkdir()

@@ -1,13 +1,12 @@
 """`snnlib train --data folder`: settings from the recordings, training, resume, evaluation, clear errors."""
 
-import csv
 import re
 import shutil
 import warnings
 
 import numpy as np
 import pytest
-from command import run
+from command import done, metrics, refused, run
 from event_files import random_events
 
 from snnlib import load
@@ -95,13 +94,12 @@ def test_readers_get_their_options(tmp_path, capsys):
     options = [word for text in said for word in ("--read", text)]
     command = ["train", "--data", "folder", "--root", tmp_path / "data", "--out", run_folder]
     small = ["--epochs", 1, "--threads", 1, "--net", "2C5s4-P2-2"]
-    code, out, err = run(capsys, *command, *options, *small)
-    assert code == 0, err
+    out = done(capsys, *command, *options, *small)
     assert TrainConfig.load(run_folder / "config.json").reader_options == said
     code, out, err = run(capsys, "predict", run_folder, tmp_path / "data" / "left" / "3.csv")
     assert code == 0 and len(out.splitlines()) == 2 and not err
-    code, _, err = run(capsys, "train", "--data", "nmnist", "--root", tmp_path, "--read", "unit=s")
-    assert code == 2 and "--reader-options: expected none for nmnist, which has no event files" in err
+    err = refused(capsys, "train", "--data", "nmnist", "--root", tmp_path, "--read", "unit=s")
+    assert "--reader-options: expected none for nmnist, which has no event files" in err
     # A recording of another format, which has no such options.
     write(
         tmp_path / "other.raw",
@@ -111,18 +109,17 @@ def test_readers_get_their_options(tmp_path, capsys):
     )
     code, out, err = run(capsys, "predict", run_folder, tmp_path / "other.raw")
     assert code == 0 and len(out.splitlines()) == 2 and not err
-    code, _, err = run(capsys, *command[:-2], *options, "--read", "group=spikes")
-    assert code == 2 and "--reader-options: group: expected files of a format with this option (hdf5)" in err
-    code, _, err = run(capsys, *command[:-2], "--read", "unit")
-    assert code == 2 and "--reader-options: expected NAME=VALUE, got 'unit'" in err
+    err = refused(capsys, *command[:-2], *options, "--read", "group=spikes")
+    assert "--reader-options: group: expected files of a format with this option (hdf5)" in err
+    err = refused(capsys, *command[:-2], "--read", "unit")
+    assert "--reader-options: expected NAME=VALUE, got 'unit'" in err
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_train_resume_and_eval(root, tmp_path, capsys):
     folder = tmp_path / "run"
     options = ["--epochs", 8, "--threads", 1, "--net", "4C5s2-P2-3", "--batch-size", 4]
-    code, out, _ = run(capsys, "train", "--data", "folder", "--root", root, "--out", folder, *options)
-    assert code == 0
+    out = done(capsys, "train", "--data", "folder", "--root", root, "--out", folder, *options)
     for text in (
         "chosen for these data:",
         "3 classes: left, middle, right",
@@ -130,21 +127,20 @@ def test_train_resume_and_eval(root, tmp_path, capsys):
     ):
         assert text in out
     assert (folder / "report.html").is_file() and "middle" in (folder / "report.html").read_text()
-    with (folder / "metrics.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = metrics(folder)
     assert float(rows[-1]["test_accuracy"]) >= 0.8
     before = TrainConfig.load(folder / "config.json")
-    code, out, _ = run(capsys, "train", "--resume", folder, "--threads", 1)
-    assert code == 0 and TrainConfig.load(folder / "config.json") == before
-    code, out, _ = run(capsys, "eval", folder)
-    assert code == 0 and "middle" in out
+    out = done(capsys, "train", "--resume", folder, "--threads", 1)
+    assert TrainConfig.load(folder / "config.json") == before
+    out = done(capsys, "eval", folder)
+    assert "middle" in out
     net, transform, classes = load(folder)
     events = random_events(1200, (90, 40), last_us=80_000, seed=7)
     assert classes == ("left", "middle", "right") and transform(events).shape[:2] == (30, 2)
     assert net(transform(events).unsqueeze(1)).shape[1:] == (1, 3)
     write(tmp_path / "new.raw", events, format="evt3", sensor_size=(90, 120))
-    code, out, _ = run(capsys, "predict", folder, tmp_path / "new.raw")
-    assert code == 0 and "left" in out
+    out = done(capsys, "predict", folder, tmp_path / "new.raw")
+    assert "left" in out
 
 
 @pytest.mark.parametrize(
@@ -159,8 +155,8 @@ def test_train_resume_and_eval(root, tmp_path, capsys):
 )
 def test_clear_errors(arguments, text, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, _, err = run(capsys, "train", "--data", "folder", *arguments)
-    assert code == 2 and text in err and not (tmp_path / "runs").exists()
+    err = refused(capsys, "train", "--data", "folder", *arguments)
+    assert text in err and not (tmp_path / "runs").exists()
 
 
 def test_one_class_is_refused(root):

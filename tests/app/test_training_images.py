@@ -1,12 +1,11 @@
 """`snnlib train` on images: MNIST's files, folders of pictures, every encoding, prediction of a picture."""
 
-import csv
 import dataclasses
 
 import numpy as np
 import pytest
 import torch
-from command import run
+from command import done, metrics, run
 from PIL import Image
 from small_sets import squares, write_mnist
 
@@ -50,14 +49,12 @@ def test_mnist_from_the_files_to_a_prediction(mnist, tmp_path, capsys):
     assert "recipe mnist: the image as amplitudes at each of 5 steps;" in out
     # The validation set is MNIST's own: a twelfth, the last.
     assert "data: 220 training, 20 validation and 40 test samples" in out
-    with (folder / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = metrics(folder)
     assert float(rows[-1]["test_accuracy"]) > 0.8
     assert (folder / "report.html").is_file()
-    code, out, _ = run(capsys, "eval", folder)
-    assert code == 0 and f"{float(rows[-1]['test_accuracy']):.2%} (" in out
-    code, out, _ = run(capsys, "profile", folder, "--samples", 4)
-    assert code == 0
+    out = done(capsys, "eval", folder)
+    assert f"{float(rows[-1]['test_accuracy']):.2%} (" in out
+    out = done(capsys, "profile", folder, "--samples", 4)
     # A picture, larger and in colour; what `load` gives reads it in the same way.
     image = squares(10)[0][7]
     Image.fromarray(image).resize((56, 56)).convert("RGB").save(tmp_path / "seven.png")
@@ -116,11 +113,10 @@ def test_a_folder_of_pictures(colour, pictures, tmp_path, capsys):
         assert text in out
     config = TrainConfig.load(folder / "config.json")
     assert (config.size, config.classes, config.colour) == ("25x20", ["left", "right"], colour)
-    with (folder / "metrics.csv").open() as file:
-        assert float(list(csv.DictReader(file))[-1]["test_accuracy"]) > 0.8
+    assert float(metrics(folder)[-1]["test_accuracy"]) > 0.8
     # Without the pictures that it was trained on.
-    code, out, _ = run(capsys, "predict", folder, pictures / "right" / "1.png")
-    assert code == 0 and out.splitlines()[1].split("\t")[1] == "right"
+    out = done(capsys, "predict", folder, pictures / "right" / "1.png")
+    assert out.splitlines()[1].split("\t")[1] == "right"
 
 
 @pytest.mark.parametrize(

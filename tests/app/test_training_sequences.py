@@ -1,12 +1,11 @@
 """`snnlib train` on sequences without frames: labels at every step, recordings of different lengths, clear errors."""
 
-import csv
 import dataclasses
 
 import numpy as np
 import pytest
 import torch
-from command import run
+from command import done, metrics, refused, run
 from small_sets import write_wav
 
 from snnlib import load
@@ -44,8 +43,7 @@ def test_a_label_at_every_step(ecg, tmp_path, capsys):
     assert (code, err) == (0, "")
     assert "recipe ecg: a label at every step" in out
     assert "of 2400 labelled steps" in out
-    with (folder / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = metrics(folder)
     assert len(rows) == 2
     assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])
     assert float(rows[-1]["test_accuracy"]) > 0.5
@@ -53,8 +51,7 @@ def test_a_label_at_every_step(ecg, tmp_path, capsys):
     assert "Classes over time" in page
     assert "of 2400 labelled steps" in page
     assert (folder / "labels_over_time.png").stat().st_size > 1000
-    code, out, _ = run(capsys, "eval", folder)
-    assert code == 0
+    out = done(capsys, "eval", folder)
     assert f"{float(rows[-1]['test_accuracy']):.2%} (" in out
     # What `load` gives predicts as the run did.
     net, transform, classes = load(folder)
@@ -64,10 +61,9 @@ def test_a_label_at_every_step(ecg, tmp_path, capsys):
     right = float((answers == test.labels)[test.labels >= 0].float().mean())
     assert right == pytest.approx(float(rows[-1]["test_accuracy"]), abs=1e-6)
     assert classes == ECG.classes
-    code, _, err = run(capsys, "export", "c", folder, tmp_path / "program")
-    assert code == 2 and err.count("RUN_FOLDER") == 1
-    code, _, err = run(capsys, "predict", folder, folder / "config.json")
-    assert code == 2
+    err = refused(capsys, "export", "c", folder, tmp_path / "program")
+    assert err.count("RUN_FOLDER") == 1
+    err = refused(capsys, "predict", folder, folder / "config.json")
     assert "expected a net that classifies whole recordings, got one of ecg" in err
 
 
@@ -207,19 +203,15 @@ def test_nets_that_do_not_fit(shd, capsys, tmp_path):
         ),
         (["--net", "16R-10", "--neuron", "lif"], "--net: expected 20 output neurons"),
     ):
-        code, _, err = run(capsys, *common, "--recipe", "digits", *options)
-        assert code == 2
+        err = refused(capsys, *common, "--recipe", "digits", *options)
         assert message in err
-    code, _, err = run(capsys, *common[:2], tmp_path, *common[3:], "--recipe", "digits")
-    assert code == 2
+    err = refused(capsys, *common[:2], tmp_path, *common[3:], "--recipe", "digits")
     assert "expected a file of SHD, found none" in err
 
 
 def test_the_command_takes_trained_nets_that_classify_whole_files(tmp_path, capsys):
     write_wav(tmp_path / "tone.wav", 8000 * np.sin(2 * np.pi * 500 * np.arange(8000) / 8000))
-    code, out, _ = run(capsys, "predict", "spoken-digits", tmp_path / "tone.wav")
-    assert code == 0
+    out = done(capsys, "predict", "spoken-digits", tmp_path / "tone.wav")
     assert out.splitlines()[1].split("\t")[1] in "0123456789"
-    code, _, err = run(capsys, "predict", "ecg", tmp_path / "tone.wav")
-    assert code == 2
+    err = refused(capsys, "predict", "ecg", tmp_path / "tone.wav")
     assert "NAME: expected a net that classifies whole files, got ecg" in err

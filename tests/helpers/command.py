@@ -1,5 +1,7 @@
 """Runs the command `snnlib` within a test."""
 
+import csv
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,3 +17,23 @@ def run(capture: Any, *arguments: object) -> tuple[int, str, str]:
         code = int(stop.code or 0)
     said = capture.readouterr()
     return code, said.out, said.err
+
+
+def done(capture: Any, *arguments: object) -> str:
+    """What a command that ends well puts out."""
+    code, out, err = run(capture, *arguments)
+    assert code == 0, err
+    return out
+
+
+def refused(capture: Any, *arguments: object) -> str:
+    """The error of a command that refuses its input."""
+    code, _, err = run(capture, *arguments)
+    assert code == 2
+    return err
+
+
+def metrics(folder: Path) -> list[dict[str, str]]:
+    """The rows of a run's `metrics.csv`."""
+    with (folder / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))

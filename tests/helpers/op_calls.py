@@ -69,97 +69,59 @@ def _with_its_own_arguments(name: str) -> Case:
 
 
 @Case
-def srm_forward(
-    current: Tensor,
-    threshold: Tensor,
-    state: Tensor | None,
-    tau_m: float,
-    tau_s: float,
-    tau_grad: float,
-    grad_clamp: float,
-    time_dim: int,
-    return_state: bool,
-) -> OpCall:
-    taus = [tau_m, tau_s, tau_grad, grad_clamp]
+def srm_forward(current: Tensor, threshold: Tensor, state: Tensor | None, *others: Any) -> OpCall:
+    """Others: taus and clamp, time_dim, return_state."""
+    *taus, time_dim, return_state = others
     arguments = (current, threshold, state, [], taus, time_dim, NO_POOLING, return_state)
     return OpCall(_op("scan_forward"), arguments)
 
 
 @Case
 def srm_backward(
-    grad_spikes: Tensor,
-    current: Tensor,
-    threshold: Tensor,
-    state: Tensor | None,
-    tau_m: float,
-    tau_s: float,
-    tau_grad: float,
-    grad_clamp: float,
-    time_dim: int,
-    need_weight: bool,
-    need_input: bool,
+    grad_spikes: Tensor, current: Tensor, threshold: Tensor, state: Tensor | None, *others: Any
 ) -> OpCall:
-    taus = [tau_m, tau_s, tau_grad, grad_clamp]
+    """Others: taus and clamp, time_dim, need_weight, need_input."""
+    *taus, time_dim, need_weight, need_input = others
     neurons = (current, threshold, state, [], taus, time_dim, NO_POOLING)
     arguments = (grad_spikes, None, *neurons, need_weight, need_input, False)
     return OpCall(_op("scan_backward"), arguments, (0, 1))
 
 
 @Case
-def srm_trace(
-    current: Tensor, threshold: Tensor, tau_m: float, tau_s: float, tau_grad: float, time_dim: int
-) -> OpCall:
-    return OpCall(ops.scan_srm.trace, (current, threshold, (tau_m, tau_s, tau_grad), time_dim))
+def srm_trace(current: Tensor, threshold: Tensor, *others: Any) -> OpCall:
+    """Others: taus, time_dim."""
+    return OpCall(ops.scan_srm.trace, (current, threshold, others[:3], others[3]))
 
 
 @Case
-def srm_pool_forward(
-    current: Tensor, threshold: Tensor, tau_m: float, tau_s: float, tau_grad: float, time_dim: int
-) -> OpCall:
-    taus = [tau_m, tau_s, tau_grad, torch.inf]
-    arguments = (current, threshold, None, [], taus, time_dim, [2, 2], False)
+def srm_pool_forward(current: Tensor, threshold: Tensor, *others: Any) -> OpCall:
+    """Others: taus, time_dim."""
+    *taus, time_dim = others
+    arguments = (current, threshold, None, [], [*taus, torch.inf], time_dim, [2, 2], False)
     return OpCall(_op("scan_forward"), arguments, (0,))
 
 
 @Case
-def srm_pool_backward(
-    grad_means: Tensor,
-    current: Tensor,
-    threshold: Tensor,
-    tau_m: float,
-    tau_s: float,
-    tau_grad: float,
-    grad_clamp: float,
-    time_dim: int,
-    need_weight: bool,
-    need_input: bool,
-) -> OpCall:
-    taus = [tau_m, tau_s, tau_grad, grad_clamp]
+def srm_pool_backward(grad_means: Tensor, current: Tensor, threshold: Tensor, *others: Any) -> OpCall:
+    """Others: taus and clamp, time_dim, need_weight, need_input."""
+    *taus, time_dim, need_weight, need_input = others
     neurons = (current, threshold, None, [], taus, time_dim, [2, 2])
     arguments = (grad_means, None, *neurons, need_weight, need_input, False)
     return OpCall(_op("scan_backward"), arguments, (0, 1))
 
 
 @Case
-def scan_forward(
-    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Sequence[int], time_dim: int
-) -> OpCall:
-    return OpCall(_op("scan_forward"), (current, coefficients, state, flags, [], time_dim, NO_POOLING, True))
+def scan_forward(*neurons: Any) -> OpCall:
+    """Of current, coefficients, state, flags and time_dim."""
+    *of, time_dim = neurons
+    return OpCall(_op("scan_forward"), (*of, [], time_dim, NO_POOLING, True))
 
 
 @Case
-def scan_backward(
-    grad_value: Tensor,
-    grad_state: Tensor | None,
-    current: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
-    flags: Sequence[int],
-    time_dim: int,
-    learn: bool,
-) -> OpCall:
-    neurons = (current, coefficients, state, flags, [], time_dim, NO_POOLING)
-    arguments = (grad_value, grad_state, *neurons, True, False, learn)
+def scan_backward(grad_value: Tensor, grad_state: Tensor | None, *others: Any) -> OpCall:
+    """Others: those of `scan_forward`, learn."""
+    *of, time_dim, learn = others
+    arguments = (grad_value, grad_state, *of, [], time_dim, NO_POOLING, True, False, learn)
     return OpCall(_op("scan_backward"), arguments, (0, 2, 3))
 
 
@@ -178,20 +140,10 @@ def scan_pool_forward(
 
 
 @Case
-def scan_pool_backward(
-    grad_value: Tensor,
-    grad_state: Tensor | None,
-    current: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
-    flags: Sequence[int],
-    time_dim: int,
-    high: int = 2,
-    wide: int = 2,
-) -> OpCall:
-    neurons = (current, coefficients, state, flags, [], time_dim, [high, wide])
-    arguments = (grad_value, grad_state, *neurons, True, False, False)
-    return OpCall(_op("scan_backward"), arguments, (0, 3))
+def scan_pool_backward(grad_value: Tensor, grad_state: Tensor | None, *others: Any) -> OpCall:
+    """Others: those of `scan_pool_forward`."""
+    of = scan_pool_forward.resolve(*others).arguments[:-1]
+    return OpCall(_op("scan_backward"), (grad_value, grad_state, *of, True, False, False), (0, 3))
 
 
 @Case
@@ -244,20 +196,8 @@ def layer_backward(
     **last: Any,
 ) -> OpCall:
     """Others: stride, padding, dilation, groups, pool, flags, time_dim, needs, grad_state, need_state."""
-    kept = (None, bits, record, starts)
-    arguments = (
-        grad_output,
-        x,
-        weight,
-        coefficients,
-        *kept,
-        *others[:6],
-        [],
-        1.0,
-        *others[6:],
-        *last.values(),
-    )
-    return OpCall(_op("layer_backward"), arguments)
+    tensors = (grad_output, x, weight, coefficients, None, bits, record, starts)
+    return OpCall(_op("layer_backward"), (*tensors, *others[:6], [], 1.0, *others[6:], *last.values()))
 
 
 @Case
@@ -286,35 +226,19 @@ def delayed_linear_backward(grad: Tensor, x: Tensor, weight: Tensor, delay: Tens
 
 
 @Case
-def recurrent_forward(
-    current: Tensor,
-    weight: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
-    lengths: Tensor | None,
-    flags: Sequence[int],
-    time_dim: int,
-    keep: bool,
-) -> OpCall:
+def recurrent_forward(current: Tensor, weight: Tensor, coefficients: Tensor, *others: Any) -> OpCall:
+    """Others: state, lengths, flags, time_dim, keep."""
+    state, lengths, flags, time_dim, keep = others
     arguments = (current, weight, None, coefficients, state, None, lengths, flags, 0, True, time_dim, keep)
     return OpCall(_op("recurrent_forward"), arguments)
 
 
 @Case
 def recurrent_backward(
-    grad_value: Tensor,
-    grad_state: Tensor | None,
-    total: Tensor,
-    value: Tensor,
-    weight: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
-    lengths: Tensor | None,
-    flags: Sequence[int],
-    time_dim: int,
-    learn: bool,
-    need_weight: bool,
+    grad_value: Tensor, grad_state: Tensor | None, total: Tensor, value: Tensor, *others: Any
 ) -> OpCall:
+    """Others: weight, coefficients, state, lengths, flags, time_dim, learn, need_weight."""
+    weight, coefficients, state, lengths, flags, time_dim, learn, need_weight = others
     tensors = (grad_value, grad_state, total, value, weight, None, coefficients, state, None, lengths)
     arguments = (*tensors, flags, 0, True, time_dim, learn, need_weight, False)
     return OpCall(_op("recurrent_backward"), arguments, (0, 1, 3, 4))

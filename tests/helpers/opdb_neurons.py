@@ -38,6 +38,14 @@ _PLAIN, ATTACHED, SQUARES = (
 )
 # A compact surrogate with a detached subtracting reset, and one of unbounded support with a reset to a value.
 COMPACT, WIDE = [0, 1, 1, 1, 0, 0, 1, 0, 0], [2, 0, 0, 0, 0, 0, 1, 0, 0]
+# Coefficients of models beside those of `coefficients`.
+_CUBA = {"a01": 1.0, "b1": 1.0, "b0": 0.0, "keep0": 0.0}
+_ALIF = {"c1": -1.0, "r1": 1.0, "j1": 0.5, "a11": 0.75, "offset0": -0.5}
+_ADLIF = {"a01": -0.5, "p1": 0.25, "j1": 0.5, "keep0": 0.0, "a11": 0.75}
+_THREE = {"a01": 0.5, "a02": -0.5, "a12": 0.25, "b1": 0.5, "j2": 0.5, "p1": 0.25, "keep0": 0.0, "keep1": 0.0}
+_SQUARES = {"a01": -0.5, "b1": 0.5, "d0": 0.25, "p0": 0.5, "p1": -0.25, "j1": 0.25, "keep0": 0.0}
+_SOME_PRODUCTS = {"a01": 0.25, "p0": -0.5, "p1": 0.25, "j2": 0.5, "keep0": 0.0}
+_PRODUCTS = {"a01": -0.25, "a10": 0.25, "c2": -1.0, "p0": -0.25, "p1": -0.25, "p2": 0.25, "j2": 0.5}
 # name: (sample of SEQUENCES, states, flags, rows)
 NEURONS: dict[str, tuple[str, int, list[int], dict[str, float]]] = {
     "LIF, zero": ("prime sizes", 1, _PLAIN, {"keep0": 0.0, "offset0": 0.25}),
@@ -60,60 +68,30 @@ NEURONS: dict[str, tuple[str, int, list[int], dict[str, float]]] = {
     ),
     "no gradient through time": ("state", 1, [0, 0, 1, 1, 0, 0, 0, 0, 0], {"keep0": 0.0}),
     "integrator": ("prime sizes", 1, [0, 0, 1, 1, 0, 1, 1, 0, 0], {"threshold": torch.inf, "scale": 0.0}),
-    "CubaLIF": ("state", 2, _PLAIN, {"a01": 1.0, "b1": 1.0, "b0": 0.0, "a00": 0.75, "keep0": 0.0}),
-    "CubaLIF, next": (
-        "prime sizes",
-        2,
-        [0, 1, 0, 0, 1, 0, 1, 0, 0],
-        {"a01": 1.0, "b1": 1.0, "b0": 0.0, "keep0": 0.0},
-    ),
-    "ALIF": (
-        "batch first",
-        2,
-        [2, 1, 0, 0, 0, 0, 1, 0, 0],
-        {"c1": -1.0, "r1": 1.0, "j1": 0.5, "a11": 0.75, "offset0": -0.5},
-    ),
-    "adLIF": (
-        "more than a block",
-        2,
-        [0, 0, 0, 1, 0, 0, 1, 0, 0],
-        {"a01": -0.5, "p1": 0.25, "j1": 0.5, "keep0": 0.0, "a11": 0.75},
-    ),
-    "three states": (
-        "state",
-        3,
-        ATTACHED,
-        {"a01": 0.5, "a02": -0.5, "a12": 0.25, "b1": 0.5, "j2": 0.5, "p1": 0.25, "keep0": 0.0, "keep1": 0.0},
-    ),
+    "CubaLIF": ("state", 2, _PLAIN, _CUBA | {"a00": 0.75}),
+    "CubaLIF, next": ("prime sizes", 2, [0, 1, 0, 0, 1, 0, 1, 0, 0], _CUBA),
+    "ALIF": ("batch first", 2, [2, 1, 0, 0, 0, 0, 1, 0, 0], _ALIF),
+    "adLIF": ("more than a block", 2, [0, 0, 0, 1, 0, 0, 1, 0, 0], _ADLIF),
+    "three states": ("state", 3, ATTACHED, _THREE),
     "three states, next": (
         "no space axes",
         3,
         [2, 0, 0, 0, 1, 0, 1, 0, 0],
         {"a01": 0.5, "b2": 0.5, "keep0": 0.0},
     ),
-    "squares": (
-        "state",
-        2,
-        SQUARES,
-        {"a01": -0.5, "b1": 0.5, "d0": 0.25, "p0": 0.5, "p1": -0.25, "j1": 0.25, "keep0": 0.0},
-    ),
+    "squares": ("state", 2, SQUARES, _SQUARES),
     "squares, detached": (
         "batch first",
         2,
         [0, 1, 1, 0, 0, 0, 1, 0, 1],
         {"p0": 0.25, "j1": 0.5, "keep0": 0.0},
     ),
-    "products": (
-        "prime sizes",
-        3,
-        [7, 1, 0, 0, 0, 0, 1, 0, 1],
-        {"a01": -0.25, "a10": 0.25, "c2": -1.0, "p0": -0.25, "p1": -0.25, "p2": 0.25, "j2": 0.5},
-    ),
+    "products": ("prime sizes", 3, [7, 1, 0, 0, 0, 0, 1, 0, 1], _PRODUCTS),
     "products, no gradient through time": (
         "state",
         3,
         [1, 0, 1, 1, 0, 0, 0, 0, 1],
-        {"a01": 0.25, "p0": -0.5, "p1": 0.25, "j2": 0.5, "keep0": 0.0},
+        _SOME_PRODUCTS,
     ),
     "T = 0": ("T = 0", 1, _PLAIN, {}),
     "T = 0, batch first": ("T = 0, batch first", 2, _PLAIN, {}),

@@ -5,14 +5,13 @@ from typing import Any
 import linear_oracle
 import torch
 from op_samples import Arguments, Sample
-from opdb_neurons import _PLAIN, ATTACHED, SQUARES, WIDE, coefficients, without_fixed
+from opdb_neurons import _CUBA, _PLAIN, ATTACHED, SQUARES, WIDE, coefficients, without_fixed
 from torch import Tensor
 
 _NEXT, _NO_PAST = [1, 0, 0, 0, 1, 0, 1, 0, 0], [0, 0, 1, 1, 0, 0, 0, 0, 0]
 _THREE = {"a01": 0.5, "a02": -0.5, "b1": 0.5, "j2": 0.5, "p1": 0.25, "keep0": 0.0}
 _SQUARES = {"a01": -0.5, "b1": 0.5, "p0": 0.25, "p1": -0.25, "j1": 0.25, "keep0": 0.0, "scale": 0.5}
 _PRODUCTS = {"a01": -0.25, "c2": -1.0, "p0": -0.25, "p2": 0.25, "j2": 0.5, "scale": 0.5}
-_CUBA = {"a01": 1.0, "b1": 1.0, "b0": 0.0, "keep0": 0.0}
 # name: (shape of the currents, time dimension, thresholds per neuron, initial state, lengths, states, flags, rows).
 # Sizes around the 16 lanes of the widest vectors.
 RECURRENT: dict[str, tuple[Any, ...]] = {

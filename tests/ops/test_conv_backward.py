@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch.nn.functional as torch_F
 from compare import assert_close
-from op_samples import CONVS
 from opdb import CONV_TOLERANCE
 from torch import Tensor
 
@@ -48,36 +47,6 @@ def test_torch_gradients(rng: torch.Generator, dtype: torch.dtype, channels_last
                 CONV_TOLERANCE[dtype] * (1 if dtype == torch.bfloat16 else 4),
                 f"{what}, {options}",
             )
-
-
-def test_equal_torch_nn_grad(rng: torch.Generator) -> None:
-    x, weight = _pair(rng, torch.float32)
-    g = torch.randn(2, 6, 5, 5, generator=rng)
-    options = (2, 1, 1, 1)
-    names = dict(zip(("stride", "padding", "dilation", "groups"), options, strict=True))
-    assert torch.equal(
-        F.conv2d_input_backward(x.shape, g, weight, **names),
-        torch.nn.grad.conv2d_input(x.shape, weight, g, *options),
-    )
-    assert torch.equal(
-        F.conv2d_weight_backward(weight.shape, g, x, **names),
-        torch.nn.grad.conv2d_weight(x, weight.shape, g, *options),
-    )
-
-
-# torch's own conv2d gives no output channels where there are no input channels.
-@pytest.mark.parametrize("name", [name for name in CONVS if name != "no channels"])
-def test_adjoint(name: str, rng: torch.Generator) -> None:
-    """<conv2d(x, w), g> = <x, input backward> = <w, weight backward>."""
-    x_size, w_size, stride, padding, dilation, groups, _ = CONVS[name]
-    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    x = torch.randn(x_size, generator=rng, dtype=torch.float64)
-    weight = torch.randn(w_size, generator=rng, dtype=torch.float64)
-    y = torch_F.conv2d(x, weight, None, **options)
-    g = torch.randn(y.shape, generator=rng, dtype=torch.float64)
-    product = pytest.approx(float((y * g).sum()), rel=1e-11, abs=1e-11)
-    assert float((x * F.conv2d_input_backward(x_size, g, weight, **options)).sum()) == product
-    assert float((weight * F.conv2d_weight_backward(w_size, g, x, **options)).sum()) == product
 
 
 @pytest.mark.parametrize("channels_last", [False, True])

@@ -1,12 +1,10 @@
 """What must not change a bit: threads, instruction set, batch split, repetition."""
 
-from collections.abc import Iterator
-
 import op_calls
 import opdb_neurons
 import pytest
 import torch
-from compare import assert_bits
+from compare import assert_same_bits
 from opdb import DTYPES, OPS, OpCase
 from torch import Tensor
 
@@ -132,37 +130,15 @@ CASES = {name: case for name, case in OPS.items() if case.own_kernels}
 every_op = pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
 
 
-def _assert_same(outputs: list[Tensor], expected: list[Tensor], what: str) -> None:
-    for number, (a, b) in enumerate(zip(outputs, expected, strict=True)):
-        assert_bits(a, b, f"output {number} with {what}")
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 @every_op
-def test_threads(case: OpCase, threads: None) -> None:
+def test_threads(case: OpCase, isas: list[str]) -> None:
     args = _arguments(case.name)
     torch.set_num_threads(1)
     with snnlib.use_path("native"):
         expected = case(*args)
         for count in (2, 3, 8):
             torch.set_num_threads(count)
-            _assert_same(case(*args), expected, f"{count} threads")
-
-
-@pytest.fixture
-def isas() -> Iterator[list[str]]:
-    module = native._module
-    if module is None or len(module.available_isas()) < 2:
-        pytest.skip("this processor or build has one instruction set only")
-    before = module.isa()
-    yield module.available_isas()
-    module.select_isa(before)
+            assert_same_bits(case(*args), expected, f"{count} threads")
 
 
 @every_op
@@ -176,7 +152,7 @@ def test_instruction_sets(case: OpCase, dtype: torch.dtype, isas: list[str]) -> 
             assert native._module.isa() == isa
             results[isa] = case(*args)
     for isa in isas[1:]:
-        _assert_same(results[isa], results[isas[0]], isa)
+        assert_same_bits(results[isa], results[isas[0]], isa)
 
 
 @pytest.mark.parametrize("longest", [1, 9, 70])
@@ -194,7 +170,7 @@ def test_instruction_sets_behind_delays(longest: int, rounded: bool, isas: list[
             native._module.select_isa(isa)
             results.append(backward(signal, x, weight, delay, rounded, 0, True, True, True))
     for result in results[1:]:
-        _assert_same(result, results[0], "another instruction set")
+        assert_same_bits(result, results[0], "another instruction set")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -254,22 +230,15 @@ def test_instruction_sets_on_small_samples(sample_name: str, isas: list[str]) ->
                     native._module.select_isa(isa)
                     results.append(case(*args))
             for result in results[1:]:
-                _assert_same(result, results[0], "another instruction set")
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Several threads share torch's products out by their size, which changes the order of their sums."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+                assert_same_bits(result, results[0], "another instruction set")
 
 
 @every_op
-@pytest.mark.usefixtures("one_thread")
+@pytest.mark.usefixtures("isas")
 def test_batch_split(case: OpCase, path: str) -> None:
     """One sample alone gives the bits that it gives in a batch."""
+    # Several threads share torch's products out by their size, which changes the order of their sums.
+    torch.set_num_threads(1)
     whole = _arguments(case.name)
     # Neither weights nor coefficients have a batch.
     of_layers = ("srm_conv_forward", "layer_forward", "currents_forward", "recurrent_forward")
@@ -294,7 +263,7 @@ def test_batch_split(case: OpCase, path: str) -> None:
             out.narrow(dim - (out.dim() < whole[0].dim()), sample, 1) if out.numel() else out
             for out in case(*whole)[:compared]
         ]
-        _assert_same(case(*part)[:compared], expected, f"sample {sample} alone")
+        assert_same_bits(case(*part)[:compared], expected, f"sample {sample} alone")
 
 
 @every_op
@@ -303,7 +272,7 @@ def test_twenty_calls(case: OpCase, path: str) -> None:
     expected = case(*args)
     repetitions = 20 if path == "native" else 3
     for _ in range(repetitions):
-        _assert_same(case(*args), expected, "the same arguments again")
+        assert_same_bits(case(*args), expected, "the same arguments again")
 
 
 def test_deterministic_algorithms() -> None:
@@ -312,6 +281,6 @@ def test_deterministic_algorithms() -> None:
     torch.use_deterministic_algorithms(True)
     try:
         for name, case in CASES.items():
-            _assert_same(case(*_arguments(name)), expected[name], f"{name}, deterministic algorithms")
+            assert_same_bits(case(*_arguments(name)), expected[name], f"{name}, deterministic algorithms")
     finally:
         torch.use_deterministic_algorithms(False)

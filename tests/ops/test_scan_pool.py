@@ -1,7 +1,6 @@
 """Neurons of one state and their average pool in one kernel of a CPU: the bits of scan and pool apart."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import op_calls
@@ -16,7 +15,7 @@ from snnlib.functional.normalized import after_affine
 from snnlib.functional.pool import nonoverlapping_avg_pool2d
 from snnlib.ops import scan, scan_pool
 
-pytestmark = pytest.mark.skipif(native._module is None, reason="needs the compiled module")
+pytestmark = pytest.mark.usefixtures("isas")
 
 # name: [T, N, C, H, W]; steps in and beyond groups of five, blocks of some windows and of some channels.
 SHAPES = {
@@ -34,14 +33,6 @@ NEURONS = {
     "IF": neurons.IF,
     "KLIF": neurons.KLIF,
 }
-
-
-@pytest.fixture(autouse=True)
-def isa_and_threads_as_before() -> Iterator[None]:
-    isa, threads = native._module.isa(), torch.get_num_threads()
-    yield
-    native._module.select_isa(isa)
-    torch.set_num_threads(threads)
 
 
 def _channels_last(*shape: int, generator: torch.Generator) -> Tensor:

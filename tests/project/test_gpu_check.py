@@ -73,111 +73,36 @@ def test_all_stages_fit_into_one_call(stages: ModuleType, check: ModuleType) -> 
     assert check.BUILD_LIMIT + alone + max(lanes) <= check.MINUTES * 60
 
 
-class TestBuild:
-    def test_the_installer_takes_the_command(
-        self, check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        command = check.build_command(ROOT, tmp_path, "90")
-        monkeypatch.delenv("PIP_NO_COMPILE", raising=False)
-        done = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    def test_the_compiler_is_found_beside_the_path(
-        self, stages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        tool = tmp_path / "bin" / "nvcc"
-        tool.parent.mkdir()
-        tool.write_text("#!/bin/sh\n")
-        tool.chmod(0o755)
-        monkeypatch.setenv("PATH", "")
-        monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-        assert stages.cuda_tool("nvcc") == str(tool)
-        assert stages.cuda_tool("no such tool") is None
-
-    @pytest.mark.parametrize("bundled", [False, True])
-    def test_a_wheel_stands_in_for_sources_that_do_not_build(
-        self, check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundled: bool
-    ) -> None:
-        def command(source: Path, *_: object) -> list[str]:
-            return ["true"] if source.suffix == ".whl" else ["sh", "-c", "echo no compiler; exit 3"]
-
-        monkeypatch.setattr(check, "build_command", command)
-        monkeypatch.setattr(check, "BUNDLE", tmp_path)
-        if bundled:
-            (tmp_path / "snnlib-1-cp312.whl").touch()
-        stage = check.build(tmp_path, "90", tmp_path / "output.txt")
-        assert not stage["passed"]
-        assert stage["error"] == "no compiler\nexit status 3"
-        assert stage["results"] == ({"installed": "snnlib-1-cp312.whl"} if bundled else {})
-
-
-def _fake_stage(check: ModuleType, monkeypatch: pytest.MonkeyPatch, file: Path, *lines: str) -> None:
-    """Stages of `check` run this script."""
-    file.write_text("import json, os, subprocess, sys, time\n" + "\n".join(lines))
-    monkeypatch.setattr(check, "PROGRAM", str(file))
-
-
-def _run_stage(check: ModuleType, folder: Path, seconds: float) -> dict[str, object]:
-    arguments = argparse.Namespace(device="cpu", small=True)
-    stage: dict[str, object] = check.stage_apart("any", arguments, seconds, folder / "output.txt")
-    return stage
+def test_the_installer_takes_the_command(
+    check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = check.build_command(ROOT, tmp_path, "90")
+    monkeypatch.delenv("PIP_NO_COMPILE", raising=False)
+    done = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_stage_that_hangs_keeps_its_output_and_results_and_leaves_nothing_running(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, check: ModuleType, stages: ModuleType
 ) -> None:
     child = f"import time; time.sleep(2); open({str(tmp_path / 'late')!r}, 'w')"
-    _fake_stage(
-        check,
-        monkeypatch,
-        tmp_path / "stage.py",
+    lines = (
+        "import json, subprocess, sys, time",
         f"subprocess.Popen([sys.executable, '-c', {child!r}])",
         f"print({stages.RESULTS!r} + json.dumps({{'first': 1}}), flush=True)",
         "print('half way', flush=True)",
         "time.sleep(60)",
     )
-    result = _run_stage(check, tmp_path, 1.0)
+    (tmp_path / "stage.py").write_text("\n".join(lines))
+    monkeypatch.setattr(check, "PROGRAM", str(tmp_path / "stage.py"))
+    arguments = argparse.Namespace(device="cpu", small=True)
+    result = check.stage_apart("any", arguments, 1.0, tmp_path / "output.txt")
     assert not result["passed"]
     assert str(result["error"]).endswith("half way\ntook longer than 1 s")
     assert result["results"] == {"first": 1}
     assert "half way" in (tmp_path / "output.txt").read_text()
     time.sleep(2.5)
     assert not (tmp_path / "late").exists()
-
-
-def test_results_count_though_the_process_ends_badly(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, check: ModuleType, stages: ModuleType
-) -> None:
-    _fake_stage(
-        check, monkeypatch, tmp_path / "stage.py", f"print({stages.DONE!r}, flush=True)", "os.abort()"
-    )
-    result = _run_stage(check, tmp_path, 20.0)
-    assert result["passed"] and result["end of the process"] == "exit status -6"
-
-
-def test_stages_that_measure_run_alone_and_others_four_at_a_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, check: ModuleType, stages: ModuleType
-) -> None:
-    _fake_stage(
-        check,
-        monkeypatch,
-        tmp_path / "stage.py",
-        "begin = time.time()",
-        "time.sleep(0.3)",
-        f"print({stages.RESULTS!r} + json.dumps({{'begin': begin, 'end': time.time()}}))",
-        f"print({stages.DONE!r})",
-    )
-    report = check.Report(tmp_path / "report.json", None, {})
-    names = list(stages.STAGES)
-    check.run_stages(names, argparse.Namespace(device="cpu", small=True), report, time.monotonic() + 60)
-    times = {name: report.stages[name]["results"] for name in names}
-    most = 0
-    for name in names:
-        begun = times[name]["begin"]
-        beside = [other for other in names if times[other]["begin"] <= begun < times[other]["end"]]
-        assert beside == [name] or not any(stages.STAGES[other].alone for other in beside)
-        most = max(most, len(beside))
-    assert 2 <= most <= check.LANES
 
 
 # The script itself, with stages `quick` and `endless`.
@@ -240,25 +165,6 @@ def test_a_run_that_is_stopped_leaves_what_it_knows(
         assert status == 1
         assert report["stages"]["endless"]["error"] == "half way\nstopped with the whole run"
         assert rest.rstrip().endswith("1 of 2 stages passed; failed: endless")
-
-
-def test_a_call_for_some_stages_adds_to_the_report(check: ModuleType, tmp_path: Path) -> None:
-    """A command on a GPU machine is short: what found no time in the first one runs in a second."""
-    facts = {"commit": "abc", "device": "cuda", "torch": "2"}
-    file = tmp_path / "report.json"
-
-    def earlier(facts: dict[str, str]) -> object:
-        report = check.Report(file, None, facts)
-        report.add_earlier_stages()
-        return report.stages
-
-    assert earlier(facts) == {}
-    report = check.Report(file, None, facts)
-    report.add("ops", {"passed": True, "seconds": 1})
-    assert earlier(facts) == {"ops": {"passed": True, "seconds": 1}}
-    assert earlier(facts | {"commit": "def"}) == {}
-    file.write_text("[]")
-    assert earlier(facts) == {}
 
 
 @pytest.mark.slow

@@ -137,16 +137,6 @@ def test_a_count_above_its_bound_is_named(
     assert second.strip() == "snnlib/nn/long.py: 451 lines"
 
 
-def test_lines_of_code(house: ModuleType, counts: object, tmp_path: Path) -> None:
-    lines = {package: count for (package, _), count in house.House(tmp_path).lines().items()}
-    # `pool.py` without its docstring and blanks; a string is code where it is a value.
-    assert lines["snnlib/ops"] == 12 + 4
-    assert lines["snnlib/checks"] == 0
-    assert lines["cpp/cpu"] == 2
-    assert lines["cpp/bindings"] == 3
-    assert lines["cuda"] == 1
-
-
 def test_lines_of_python(house: ModuleType) -> None:
     text = '''
 class A:  # a class
