@@ -19,10 +19,14 @@ FUNCTIONS = {False: functional.conv2d_input_backward, True: functional.conv2d_we
 DTYPES = [dtype for dtype in CONV_TOLERANCE if dtype in cudnn.DTYPES]
 
 
-def _call(name: str, weight: bool, dtype: torch.dtype, device: str = "cuda", **flags: bool | None) -> Tensor:
-    size, g, operand, stride, padding, dilation, groups, *_ = conv_backward_sample(
-        name, weight=weight
-    ).arguments(dtype)
+def _call(
+    name: str, weight: bool, dtype: torch.dtype, device: str = "cuda", wide: bool = False, **flags: bool
+) -> Tensor:
+    """What the op gives for a sample of this type, with `wide` computed in float64."""
+    sample = conv_backward_sample(name, weight=weight)
+    size, g, operand, stride, padding, dilation, groups, *_ = sample.arguments(dtype)
+    if wide:
+        g, operand = g.double(), operand.double()
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     return FUNCTIONS[weight](size, g.to(device), operand.to(device), **options, **flags)
 
@@ -37,16 +41,13 @@ for name in ("size kept", "depthwise, channels last"):
 @pytest.mark.parametrize("weight", [False, True], ids=["input", "weight"])
 @pytest.mark.parametrize(("name", "flags"), [(name, flags) for name in CONVS for flags in FLAGS[name]])
 def test_values(name: str, weight: bool, dtype: torch.dtype, flags: tuple[bool, bool]) -> None:
-    size, g, operand, stride, padding, dilation, groups, *_ = conv_backward_sample(
-        name, weight=weight
-    ).arguments(dtype)
-    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    expected = FUNCTIONS[weight](size, g.double(), operand.double(), **options)
+    expected = _call(name, weight, dtype, "cpu", wide=True)
     benchmark, deterministic = flags
-    options |= {"benchmark": benchmark, "deterministic": deterministic, "allow_tf32": False}
     try:
         with snnlib.use_path("native"):
-            out = FUNCTIONS[weight](size, g.cuda(), operand.cuda(), **options)
+            out = _call(
+                *(name, weight, dtype), benchmark=benchmark, deterministic=deterministic, allow_tf32=False
+            )
     except RuntimeError as error:
         if not isinstance(error.__cause__, cudnn.UnavailableError):
             raise

@@ -227,21 +227,6 @@ def test_wrong_options_of_events(options, error, text):
         AugmentEvents(**options)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "text"),
-    [
-        ("x", 16, r"events: expected field x in 0..15, got 16 at event 2 \(1 such events, 0.2 of all\)"),
-        ("y", -1, "events: expected field y in 0..11, got -1 at event 2"),
-        ("p", 2, "events: expected field p in 0..1, got 2 at event 2"),
-    ],
-)
-def test_events_out_of_range(field, value, text):
-    events = recording(5)
-    events[field][2] = value
-    with pytest.raises(ValueError, match=text):
-        AugmentEvents(sensor_size=SIZE)(events)
-
-
 def test_wrong_samples():
     with pytest.raises(TypeError, match="events: expected a NumPy structured array"):
         AugmentEvents()(picture())

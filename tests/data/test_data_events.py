@@ -3,6 +3,7 @@ import pytest
 
 from snnlib.data import (
     EVENT_DTYPE,
+    AugmentEvents,
     Denoise,
     EventBatch,
     ToChannels,
@@ -137,3 +138,30 @@ def test_times_of_a_clock_are_no_steps():
         ValueError, match=r'got 1\d+; as_events\(..., origin="first"\) starts at the first event'
     ):
         ToChannels(step_us=10, channels=4)(events)
+
+
+IN_FRAMES = (
+    lambda events: to_frames(events, time_steps=3, step_us=10, sensor_size=(2, 3)),
+    lambda events: voxel_grid(events, 3, (2, 3)),
+    AugmentEvents(sensor_size=(2, 3)),
+)
+
+
+@pytest.mark.parametrize("transform", IN_FRAMES)
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"), [("x", 3, "0..2"), ("y", -1, "0..1"), ("p", 2, "0..1"), ("p", -1, "0..1")]
+)
+def test_events_out_of_range(transform, field, value, allowed):
+    events = as_events([0, 5, 9, 10, 20], [1, 1, 2, 0, 2], [0, 0, 1, 1, 1], [1, 1, 0, 1, 0])
+    events[field][2] = value
+    text = rf"field {field} in {allowed}, got {value} at event 2 \(1 such events, 0.2 of all\)"
+    with pytest.raises(ValueError, match=text):
+        transform(events)
+
+
+@pytest.mark.parametrize("transform", IN_FRAMES)
+def test_what_is_no_events(transform):
+    with pytest.raises(TypeError, match="events: expected a NumPy structured array"):
+        transform([1, 2])
+    with pytest.raises(TypeError, match="events: expected the fields t, x, y, p"):
+        transform(np.zeros(3))

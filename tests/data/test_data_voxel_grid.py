@@ -75,21 +75,6 @@ def test_dtype_of_the_result(dtype):
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "text"),
-    [
-        ("x", 3, "field x in 0..2, got 3 at event 2"),
-        ("y", -1, "field y in 0..1, got -1 at event 2"),
-        ("p", 2, "field p in 0..1, got 2 at event 2"),
-    ],
-)
-def test_events_out_of_range(field, value, text):
-    events = EVENTS.copy()
-    events[field][2] = value
-    with pytest.raises(ValueError, match=text):
-        voxel_grid(events, 3, (2, 3))
-
-
-@pytest.mark.parametrize(
     ("options", "error", "text"),
     [
         ({"bins": 0}, ValueError, "bins must be an integer >= 1, got 0"),
@@ -103,11 +88,6 @@ def test_events_out_of_range(field, value, text):
 def test_wrong_options(options, error, text):
     with pytest.raises(error, match=text):
         ToVoxelGrid(**{"bins": 3, "sensor_size": (2, 2), **options})
-
-
-def test_wrong_events():
-    with pytest.raises(TypeError, match="events: expected a NumPy structured array"):
-        voxel_grid([1, 2], 3, (2, 2))
 
 
 def test_transform_pickles_and_says_what_it_does():

@@ -71,20 +71,18 @@ def test_population_neurons_fire_by_their_distance() -> None:
 def test_layouts_and_dtypes(dtype: torch.dtype) -> None:
     values = torch.rand(3, 4, generator=_generator()).to(dtype)
     signal = torch.randn(6, 3, 4, generator=_generator()).to(dtype)
-    for time_first, batch_first in (
-        (encoding.direct(values, 6), encoding.direct(values, 6, batch_first=True)),
-        (
-            encoding.rate(values, 6, generator=_generator()),
-            encoding.rate(values, 6, generator=_generator(), batch_first=True),
-        ),
-        (encoding.latency(values, 6), encoding.latency(values, 6, batch_first=True)),
-        (encoding.delta(signal, 0.5), encoding.delta(signal.transpose(0, 1), 0.5, batch_first=True)),
-        (encoding.population(values, 6, 4), encoding.population(values, 6, 4, batch_first=True)),
-        (
-            encoding.at_times(values.flatten(1), 6, dt=0.3),
-            encoding.at_times(values.flatten(1), 6, dt=0.3, batch_first=True),
-        ),
+    for encode, given, options in (
+        (encoding.direct, values, {"time_steps": 6}),
+        (encoding.rate, values, {"time_steps": 6}),
+        (encoding.latency, values, {"time_steps": 6}),
+        (encoding.delta, signal, {"threshold": 0.5}),
+        (encoding.population, values, {"time_steps": 6, "neurons": 4}),
+        (encoding.at_times, values.flatten(1), {"time_steps": 6, "dt": 0.3}),
     ):
+        seeded = [{"generator": _generator()} if encode is encoding.rate else {} for _ in range(2)]
+        time_first = encode(given, **options, **seeded[0])
+        other = given.transpose(0, 1) if encode is encoding.delta else given
+        batch_first = encode(other, **options, **seeded[1], batch_first=True)
         assert time_first.dtype == dtype and time_first.shape[:2] == (6, 3)
         assert torch.equal(time_first.transpose(0, 1), batch_first)
 

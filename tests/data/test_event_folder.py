@@ -9,6 +9,8 @@ from event_files import random_events
 from snnlib.data import CropPool, EventFileError, EventFolder, as_events, describe_events, write
 from snnlib.data.datasets.splits import split_by_hash
 
+COLUMNS = {"columns": "txyp"}
+
 
 def put(path, number, format="evt3", sensor_size=(48, 64)):
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -17,17 +19,10 @@ def put(path, number, format="evt3", sensor_size=(48, 64)):
 
 @pytest.fixture
 def root(tmp_path):
-    kinds = [
-        ("evt3", "raw"),
-        ("dat", "dat"),
-        ("es", "es"),
-        ("npy", "npy"),
-        ("evt2", "raw"),
-        ("aedat3", "aedat"),
-    ]
+    kinds = ["evt3 raw", "dat dat", "es es", "npy npy", "evt2 raw", "aedat3 aedat"]
     for label, name in enumerate(("10", "2", "cat")):
         for number in range(10):
-            format, suffix = kinds[number % len(kinds)]
+            format, suffix = kinds[number % len(kinds)].split()
             put(tmp_path / name / f"{number}.{suffix}", 100 * label + number, format)
     return tmp_path
 
@@ -178,11 +173,7 @@ def test_options_go_to_the_formats_that_have_them(root):
     for path in root.rglob("*.npy"):
         events = np.load(path)
         np.save(path, np.stack([events[field].astype(np.int64) for field in "txyp"], 1))
-    for options in (
-        {"columns": "txyp"},
-        {".npy": {"columns": "txyp"}},
-        {"outside": "error", "columns": "txyp"},
-    ):
+    for options in (COLUMNS, {".npy": COLUMNS}, {"outside": "error", **COLUMNS}):
         samples = EventFolder(root, None, read_options=options)
         place = samples.files.index("10/3.npy")
         expected = random_events(30, (48, 64), seed=3)
@@ -192,14 +183,8 @@ def test_options_go_to_the_formats_that_have_them(root):
     assert samples.options_of("10/0.raw") == {"outside": "error"}
     for options, message in (
         ({"colums": "txyp"}, "colums: expected an option of a format \\(.*columns.*\\), got another"),
-        (
-            {"group": "spikes"},
-            "group: expected files of a format with this option \\(hdf5\\), got none of them",
-        ),
-        (
-            {".csv": {"columns": "txyp"}},
-            r".csv: expected a suffix of the files \(.aedat, .dat, .es, .npy, .raw\)",
-        ),
+        ({"group": "spikes"}, r"group: expected files of a format with this option \(hdf5\), got none of"),
+        ({".csv": COLUMNS}, r".csv: expected a suffix of the files \(.aedat, .dat, .es, .npy, .raw\)"),
         ({".npy": "txyp"}, ".npy: expected options by name for this suffix, got 'txyp'"),
     ):
         with pytest.raises(TypeError, match=message):

@@ -12,39 +12,43 @@ import snnlib
 from snnlib.neurons import LIF
 
 
-class Odd(Loop):
+class OneLayer(Loop):
+    """Steps of one layer, of a current that subclasses say."""
+
+    def start(self, x: Tensor) -> Tensor:
+        return self.lif1.reset_mem()
+
+    def current(self, x: Tensor, t: int, last: Tensor) -> Tensor:
+        return self.fc1(x[t])
+
+    def forward(self, x: Tensor) -> Tensor:
+        mem1, spikes, out = self.start(x), torch.zeros(x.shape[1], 16), []
+        for t in range(x.size(0)):
+            spikes, mem1 = self.lif1(self.current(x, t, spikes), mem1)
+            out.append(spikes)
+        return torch.stack(out)
+
+
+class Odd(OneLayer):
     """The third step is another one."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        mem1, out = self.lif1.reset_mem(), []
-        for t in range(x.size(0)):
-            current = self.fc1(x[t])
-            spikes, mem1 = self.lif1(current.relu() if t == 2 else current.tanh(), mem1)
-            out.append(spikes)
-        return torch.stack(out)
+    def current(self, x: Tensor, t: int, last: Tensor) -> Tensor:
+        current = self.fc1(x[t])
+        return current.relu() if t == 2 else current.tanh()
 
 
-class Reads(Loop):
+class Reads(OneLayer):
     """A step reads what another layer did in the step before."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        mem1, last, out = self.lif1.reset_mem(), torch.zeros(x.shape[1], 16), []
-        for t in range(x.size(0)):
-            spikes, mem1 = self.lif1(self.fc1(x[t]) + 0.5 * last, mem1)
-            last = spikes
-            out.append(spikes)
-        return torch.stack(out)
+    def current(self, x: Tensor, t: int, last: Tensor) -> Tensor:
+        return self.fc1(x[t]) + 0.5 * last
 
 
-class Starts(Loop):
+class Starts(OneLayer):
     """A membrane that does not start at zero."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        mem1, out = torch.ones(x.shape[1], 16), []
-        for t in range(x.size(0)):
-            spikes, mem1 = self.lif1(self.fc1(x[t]), mem1)
-            out.append(spikes)
-        return torch.stack(out)
+    def start(self, x: Tensor) -> Tensor:
+        return torch.ones(x.shape[1], 16)
 
 
 class Uneven(Loop):

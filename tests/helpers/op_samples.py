@@ -67,33 +67,23 @@ def _neuron_arguments(
 
 
 def forward_sample(name: str) -> Sample:
-    shape, time_dim, per_channel, stateful, taus = SEQUENCES[name]
-
-    def make(generator: torch.Generator) -> Arguments:
-        current, limit, state = _neuron_arguments(generator, shape, time_dim, per_channel, stateful)
-        return (current, limit, state, *taus, time_dim, stateful)
-
-    return Sample(name, make)
+    *of, taus = SEQUENCES[name]
+    return Sample(name, lambda generator: (*_neuron_arguments(generator, *of), *taus, of[1], of[3]))
 
 
 def backward_sample(name: str, needs: tuple[bool, bool] = (True, True)) -> Sample:
-    shape, time_dim, per_channel, stateful, taus = SEQUENCES[name]
+    *of, taus = SEQUENCES[name]
 
     def make(generator: torch.Generator) -> Arguments:
-        current, limit, state = _neuron_arguments(generator, shape, time_dim, per_channel, stateful)
-        return (torch.randn(shape, generator=generator), current, limit, state, *taus, time_dim, *needs)
+        neurons = _neuron_arguments(generator, *of)
+        return (torch.randn(of[0], generator=generator), *neurons, *taus, of[1], *needs)
 
     return Sample(name if all(needs) else f"{name}, needs {needs}", make)
 
 
 def trace_sample(name: str) -> Sample:
-    shape, time_dim, per_channel, _, taus = SEQUENCES[name]
-
-    def make(generator: torch.Generator) -> Arguments:
-        current, limit, _ = _neuron_arguments(generator, shape, time_dim, per_channel, False)
-        return (current, limit, *taus[:3], time_dim)
-
-    return Sample(name, make)
+    *of, _, taus = SEQUENCES[name]
+    return Sample(name, lambda generator: (*_neuron_arguments(generator, *of, False)[:2], *taus[:3], of[1]))
 
 
 # name: (shape of the currents, time dimension, channels-last, thresholds per channel, constants).

@@ -1,9 +1,9 @@
 """The CUDA kernels, run as loops on the CPU, give the bits of the CPU kernels: all ops, dtypes, layouts and chunks."""
 
 import copy
-import functools
 import math
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -149,30 +149,35 @@ def test_what_a_launch_asks_for(steps: int, emulated: Callable[..., Any]) -> Non
     assert last_launch() == {"blocks": 2, "threads": 128, "shared bytes": 0, "shared memory in per cent": -1}
 
 
+def _with_gradients(value: Tensor, state: Tensor, leaves: list[Tensor]) -> list[Tensor]:
+    loss = (value * torch.linspace(-1, 1, value.numel()).reshape(value.shape)).sum() + state.sum()
+    return [value, state, *torch.autograd.grad(loss, leaves)]
+
+
 # One state to three, resets at once and with the next step, with gradients of constants and without: chunks of 96 steps
 # down to 6.
 SCANS: dict[str, Callable[..., neurons.Neuron]] = {
-    "LIF": functools.partial(neurons.LIF, learnable=("tau", "threshold")),
-    "LIF, next": functools.partial(neurons.LIF, reset_time="next"),
-    "LIF, rectangle": functools.partial(neurons.LIF, surrogate=snnlib.surrogate.Rectangle(0.5)),
-    "LIF, triangle": functools.partial(neurons.LIF, surrogate=snnlib.surrogate.Triangle(0.5)),
-    "LIF, fast sigmoid": functools.partial(neurons.LIF, surrogate=snnlib.surrogate.FastSigmoid()),
-    "LIF, sigmoid": functools.partial(neurons.LIF, surrogate=snnlib.surrogate.Sigmoid()),
+    "LIF": partial(neurons.LIF, learnable=("tau", "threshold")),
+    "LIF, next": partial(neurons.LIF, reset_time="next"),
+    "LIF, rectangle": partial(neurons.LIF, surrogate=snnlib.surrogate.Rectangle(0.5)),
+    "LIF, triangle": partial(neurons.LIF, surrogate=snnlib.surrogate.Triangle(0.5)),
+    "LIF, fast sigmoid": partial(neurons.LIF, surrogate=snnlib.surrogate.FastSigmoid()),
+    "LIF, sigmoid": partial(neurons.LIF, surrogate=snnlib.surrogate.Sigmoid()),
     # Options that most nets do not have, one by one: the loops with constants are not for them.
-    "LIF, floor": functools.partial(neurons.LIF, floor=-0.5),
-    "LIF, strict": functools.partial(neurons.LIF, compare=">"),
-    "LIF, gradient of the reset": functools.partial(neurons.LIF, detach_reset=False),
-    "LIF, no gradient through time": functools.partial(neurons.LIF, gradient_through_time=False),
-    "KLIF": functools.partial(neurons.KLIF),
-    "KLIF, constant": functools.partial(neurons.KLIF, learnable=(), reset="subtract", detach_reset=False),
-    "CubaLIF": functools.partial(neurons.CubaLIF),
-    "BRF": functools.partial(neurons.BRF, 6.0, 0.5, dt=0.125, learnable=("omega", "offset", "threshold")),
-    "BRF, constant": functools.partial(neurons.BRF, 6.0, 0.5, dt=0.125, learnable=()),
-    "Izhikevich": functools.partial(
+    "LIF, floor": partial(neurons.LIF, floor=-0.5),
+    "LIF, strict": partial(neurons.LIF, compare=">"),
+    "LIF, gradient of the reset": partial(neurons.LIF, detach_reset=False),
+    "LIF, no gradient through time": partial(neurons.LIF, gradient_through_time=False),
+    "KLIF": neurons.KLIF,
+    "KLIF, constant": partial(neurons.KLIF, learnable=(), reset="subtract", detach_reset=False),
+    "CubaLIF": neurons.CubaLIF,
+    "BRF": partial(neurons.BRF, 6.0, 0.5, dt=0.125, learnable=("omega", "offset", "threshold")),
+    "BRF, constant": partial(neurons.BRF, 6.0, 0.5, dt=0.125, learnable=()),
+    "Izhikevich": partial(
         neurons.Izhikevich, a=0.5, b=0.25, learnable=("tau_m", "tau_a", "a", "b", "curvature", "threshold")
     ),
-    "Izhikevich, constant": functools.partial(neurons.Izhikevich, a=0.5, b=0.25, integration="euler"),
-    "Alpha, next": functools.partial(neurons.Alpha, reset_time="next", learnable=("tau_decay",)),
+    "Izhikevich, constant": partial(neurons.Izhikevich, a=0.5, b=0.25, integration="euler"),
+    "Alpha, next": partial(neurons.Alpha, reset_time="next", learnable=("tau_decay",)),
 }
 
 
@@ -189,8 +194,7 @@ def test_scans_of_any_number_of_steps(name: str, dtype: torch.dtype, emulated: C
 
             def run(neuron: neurons.Neuron = neuron, x: Tensor = x) -> list[Tensor]:
                 value, (state, *_) = neuron.run(x)
-                loss = (value * torch.linspace(-1, 1, value.numel()).reshape(value.shape)).sum() + state.sum()
-                return [value, state, *torch.autograd.grad(loss, [x, *neuron.parameters()])]
+                return _with_gradients(value, state, [x, *neuron.parameters()])
 
             expected = run()
             assert steps < 25 or all(bool(tensor.any()) for tensor in expected)
@@ -219,8 +223,7 @@ def test_pooled_scans_of_any_number_of_steps(
                 dynamics = neuron.dynamics(neuron.constants())
                 time_dim = int(neuron.batch_first)
                 value, state = ops.scan.run(x, dynamics, None, time_dim, (2, 2))
-                loss = (value * torch.linspace(-1, 1, value.numel()).reshape(value.shape)).sum() + state.sum()
-                return [value, state, *torch.autograd.grad(loss, [x, *neuron.parameters()])]
+                return _with_gradients(value, state, [x, *neuron.parameters()])
 
             expected = run()
             assert steps < 9 or all(bool(tensor.any()) for tensor in expected)

@@ -1,13 +1,12 @@
-"""Complementary LIF neurons against their equations written out forwards and back, and as members of nets."""
+"""Complementary LIF neurons against their equations written out forwards and back."""
 
 import math
 
 import pytest
 import torch
 from compare import assert_bits, assert_close
-from torch import Tensor, nn
+from torch import Tensor
 
-import snnlib
 from snnlib.neurons import CLIF, LIF
 from snnlib.surrogate import PiecewiseQuadratic
 
@@ -108,19 +107,6 @@ def test_is_lif_until_it_fires_and_is_reset_lower() -> None:
     v, m = CLIF().run(x[: first + 1]).state[0]
     assert m.item() == 1
     assert v.item() == pytest.approx(alike.run(x[: first + 1]).state[0].item() - sigmoid(1.0))
-
-
-def test_learns_in_a_net() -> None:
-    """`prepare_` sets the rates of layers with it, and all weights get a gradient."""
-    torch.manual_seed(0)
-    net = nn.Sequential(
-        snnlib.SpikingLinear(20, 30, neuron=CLIF()), snnlib.SpikingLinear(30, 5, neuron=CLIF())
-    )
-    x = (torch.rand(12, 8, 20) < 0.2).float()
-    snnlib.prepare_(net, x, target_rate=0.1)
-    assert float(net[0](x).detach().mean()) == pytest.approx(0.1, rel=0.3)
-    net(x).sum().backward()
-    assert all(parameter.grad is not None and parameter.grad.any() for parameter in net.parameters())
 
 
 def test_refused() -> None:

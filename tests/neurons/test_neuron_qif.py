@@ -1,13 +1,12 @@
-"""Quadratic integrate-and-fire neurons against their equations written out, and as members of nets."""
+"""Quadratic integrate-and-fire neurons against their equations written out."""
 
 from typing import Any
 
 import pytest
 import torch
 from compare import assert_bits, assert_close
-from torch import Tensor, nn
+from torch import Tensor
 
-import snnlib
 from snnlib.neurons import QIF, Izhikevich
 from snnlib.surrogate import PiecewiseQuadratic
 
@@ -124,19 +123,6 @@ def test_rests_below_the_critical_potential_and_fires_from_above() -> None:
     assert abs(low.item()) < 1e-6
     value, _ = neuron.run(nothing, (torch.full((1, 1, 1), 0.81, dtype=torch.float64),))
     assert value.sum() == 1
-
-
-def test_learns_in_a_net() -> None:
-    """`prepare_` sets the rates of layers with it, and all weights get a gradient."""
-    torch.manual_seed(0)
-    net = nn.Sequential(
-        snnlib.SpikingLinear(20, 30, neuron=QIF(2.0)), snnlib.SpikingLinear(30, 5, neuron=QIF(2.0))
-    )
-    x = (torch.rand(12, 8, 20) < 0.2).float()
-    snnlib.prepare_(net, x, target_rate=0.1)
-    assert float(net[0](x).detach().mean()) == pytest.approx(0.1, rel=0.3)
-    net(x).sum().backward()
-    assert all(parameter.grad is not None and parameter.grad.any() for parameter in net.parameters())
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,7 @@ from compare import assert_bits, assert_close, assert_same_bits
 from torch import Tensor
 
 import snnlib
-from snnlib.neurons import (
-    ALIF,
-    BRF,
-    IF,
-    LIF,
-    MODELS,
-    PSN,
-    SRM,
-    CubaLIF,
-    Neuron,
-    SlidingPSN,
-)
+from snnlib.neurons import ALIF, BRF, CLIF, IF, LIF, MODELS, PSN, QIF, SRM, CubaLIF, Neuron, SlidingPSN
 from snnlib.neurons.fields import OneOf
 from snnlib.surrogate import Triangle
 
@@ -369,6 +358,19 @@ def test_srm_with_its_membrane_reset_is_an_event_driven_cuba_lif() -> None:
     assert results[0][0].sum() > 20
     assert_bits(*(result[0] for result in results))
     assert_close(results[0][1], results[1][1], 1e-12)
+
+
+@pytest.mark.parametrize("model", [CLIF, QIF])
+def test_learns_in_a_net(model: type[Neuron]) -> None:
+    """`prepare_` sets the rates of layers with it, and all weights get a gradient."""
+    torch.manual_seed(0)
+    sizes = ((20, 30), (30, 5))
+    net = torch.nn.Sequential(*(snnlib.SpikingLinear(*size, neuron=model()) for size in sizes))
+    x = (torch.rand(12, 8, 20) < 0.2).float()
+    snnlib.prepare_(net, x, target_rate=0.1)
+    assert float(net[0](x).detach().mean()) == pytest.approx(0.1, rel=0.3)
+    net(x).sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in net.parameters())
 
 
 def test_several_spikes_in_a_step() -> None:

@@ -139,18 +139,9 @@ def test_aedat3_packets_of_other_kinds_and_sizes(monkeypatch):
 
     some = rng.integers(0, 2, len(words)).astype(np.uint32)
     none = np.zeros(len(words), np.uint32)
-    parts = [
-        packet(5, bits=some),
-        packet(300, bits=none),
-        packet(7, kind=2),
-        packet(200, valid=150, bits=some),
-    ]
-    parts += [
-        packet(40, capacity=90, bits=some | 1),
-        packet(70_000, bits=some | 1),
-        packet(0),
-        packet(9, kind=3),
-    ]
+    parts = [packet(5, bits=some), packet(300, bits=none), packet(7, kind=2)]
+    parts += [packet(200, valid=150, bits=some), packet(40, capacity=90, bits=some | 1)]
+    parts += [packet(70_000, bits=some | 1), packet(0), packet(9, kind=3)]
     parts += [packet(100, overflow=3, bits=some | 1), packet(20, bits=none, valid=3)]
     head = b"#!AER-DAT3.1\r\n#!END-HEADER\r\n"
     for size in (1 << 20, 2000):
@@ -169,17 +160,9 @@ def lz4_frames():
     contents += [rng.integers(0, 4, 3000, np.uint8).tobytes() * 30, b"abcdefg" * 9000]
     for number, content in enumerate(contents):
         for flags in range(4):
-            yield (
-                content,
-                lz4.compress(
-                    content,
-                    compression_level=9 if number % 2 else 0,
-                    block_linked=bool(flags & 1),
-                    content_checksum=bool(flags & 2),
-                    block_checksum=bool(flags & 1),
-                    store_size=bool(flags & 2),
-                ),
-            )
+            options = dict.fromkeys(("block_linked", "block_checksum"), bool(flags & 1))
+            options |= dict.fromkeys(("content_checksum", "store_size"), bool(flags & 2))
+            yield content, lz4.compress(content, compression_level=9 if number % 2 else 0, **options)
 
 
 def test_lz4_frames():

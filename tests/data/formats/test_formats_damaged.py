@@ -14,6 +14,7 @@ from event_files import EVENT_FILES, EVENTS, encoded, hdf5_file, mat_file, read_
 from snnlib.data import EventFileError, as_events, iter_events, read
 
 MUTATIONS = os.environ.get("SNNLIB_MUTATIONS")
+STREAM, COCHLEA, DAT = b"Event Stream", b"#!AER-DAT2.0\r\n# AEChip: x.y.Cochlea\r\n", {"format": "dat"}
 MADE = {name: make() for name, make in EVENT_FILES.items() if name != "mat"}
 
 
@@ -77,25 +78,13 @@ def test_times_whose_difference_overflows():
         (b"#!AER-DAT4.0\r\n" + bytes(40), {}, "byte offset 14: truncated: expected a header of 0 bytes"),
         (MADE["aedat4"], {"format": "aedat3"}, "expected #!AER-DAT3.1, found '#!AER-DAT4.0'"),
         (MADE["aedat2"], {"format": "aedat3"}, "expected #!AER-DAT3.1, found '#!AER-DAT2.0'"),
-        (
-            b"#!AER-DAT2.0\r\n# AEChip: x.y.Cochlea\r\n",
-            {},
-            "expected a camera among dvs128, .*found 'Cochlea'",
-        ),
-        (
-            b"Event Stream\x01\x00\x00\x01" + bytes(9),
-            {},
-            "expected Event Stream version 2, found version 1.0.0",
-        ),
-        (b"Event Stream\x02\x00\x00\x02" + bytes(9), {}, r"expected DVS events \(type 1\), found ATIS"),
+        (COCHLEA, {}, "expected a camera among dvs128, .*found 'Cochlea'"),
+        (STREAM + b"\x01\0\0\x01" + bytes(9), {}, "expected Event Stream version 2, found version 1.0.0"),
+        (STREAM + b"\x02\0\0\x02" + bytes(9), {}, r"expected DVS events \(type 1\), found ATIS"),
         (b"% made\n\x07\x08", {}, "expected events of type 0 or 12 with 8 bytes, found type 7"),
         (b"% evt 3.0\n% geometry 0x0\n", {}, "expected a sensor of 1..32768 pixels each way"),
-        (
-            b"% Height " + b"9" * 20 + b"\n% Width 120\n\x0c\x08" + bytes(8),
-            {"format": "dat"},
-            "of 1..32768 pixels",
-        ),
-        (b"% Height 0\n% Width 120\n\x0c\x08" + bytes(8), {"format": "dat"}, "pixels each way, found 120x0"),
+        (b"% Height " + b"9" * 20 + b"\n% Width 120\n\x0c\x08" + bytes(8), DAT, "of 1..32768 pixels"),
+        (b"% Height 0\n% Width 120\n\x0c\x08" + bytes(8), DAT, "pixels each way, found 120x0"),
         (b"% evt 3.0\n% geometry " + b"9" * 5000 + b"x1\n", {}, "of 1..32768 pixels each way, found 9{20}x1"),
         (b"t,x,y\n1,2,3\n", {"format": "csv"}, "line 1: expected columns named t, x, y, p, found t, x, y"),
         (b"t,x,y,p\n1,2,3,0\n1,oh,3,0\n", {"format": "csv"}, "lines from 2: expected numbers in columns"),
