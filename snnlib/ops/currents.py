@@ -8,6 +8,7 @@ reference: snnlib/backends/reference/srm_conv.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ def weight_gradient(signal: Tensor, call: LayerArgs) -> Tensor:
     if way == "dense":
         return torch_conv.weight_gradient(signal, call.x, call.weight, call.options)
     record = {
-        **conv_call.layer_arguments(call, None, None),
+        **conv_call.layer_arguments(replace(call, pool=(1, 1)), None, None),
         **dict.fromkeys(("bits", "slope", "gain", "task_starts", "grad_state")),
         "output": conv_layout.elements(None),
         "grad_output": conv_layout.elements(signal),

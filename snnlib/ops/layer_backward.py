@@ -103,7 +103,9 @@ def layer_backward(
         found = path.backward(call, neuron, saved, grad_output, grad_state)
         grad_x = x.new_empty(0)
         if needs.input:
-            grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]).copy_(found[1] * input_grad_scale)
+            # The linear family has its own among its constants.
+            scale = input_grad_scale if neuron.is_srm else 1.0
+            grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]).copy_(found[1] * scale)
         if needs.state:
             grad_start.copy_(found[2])
         grad_weight = found[0].to(weight.dtype).contiguous() if needs.weight else weight.new_empty(0)

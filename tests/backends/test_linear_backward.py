@@ -1,9 +1,11 @@
 """Fully connected layers of surrogate neurons: all backward algorithms agree, and the choice follows the data."""
 
+import copy
+
 import pytest
 import torch
 from compare import assert_bits
-from torch import Tensor
+from torch import Tensor, nn
 
 import snnlib
 from snnlib.backends import algorithm_backward, native
@@ -55,6 +57,24 @@ def test_every_algorithm_gives_the_gradients_of_the_layer_apart(
         # The layer apart has the same signal for the same kernels.
         if algorithm != "spikes":
             assert_bits(gradient, answer)
+
+
+def test_pooled_layer_by_input_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal has the neurons' size, not that of the pooled output."""
+    monkeypatch.setattr(
+        algorithm_backward, "decide_for_entries", lambda *_: BackwardAlgorithms("dense", "dense")
+    )
+    monkeypatch.setattr(algorithm_backward, "decide_for_signal", lambda *_: "inputs")
+    torch.manual_seed(0)
+    x = (torch.rand(6, 2, 12, 16, 16) < 0.2).float()
+    net = nn.Sequential(snnlib.SpikingConv2d(12, 64, 5, neuron=LIF), snnlib.AvgPool2d(2))
+    fused = snnlib.fuse_(copy.deepcopy(net))
+    gradients = []
+    for each in (net, fused):
+        (weight,) = each.parameters()
+        gradients += torch.autograd.grad(each(x).square().sum(), weight)
+    assert gradients[0].abs().max() > 0
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-5, atol=1e-4)
 
 
 def test_input_gradient_has_the_same_bits_by_scatter_and_by_gather(monkeypatch: pytest.MonkeyPatch) -> None:
