@@ -37,7 +37,7 @@ _KINDS = (
 # names on stand right above what they pass on, as `snnlib` itself does.
 _PARTS = (
     "checks guesses backends reference ops sequences neurons surrogate vision functional nn structure data encoding "
-    "distributed models inspect explain learning init losses readout exchange compat"
+    "distributed models inspect explain learning losses readout exchange compat"
 )
 ORDER = (
     *(f"snnlib.{part}" for part in _PARTS.split()),

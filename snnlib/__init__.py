@@ -42,7 +42,7 @@ __all__ += ["keep_freed_memory", "use_convolution", "use_path"]
 
 # Loaded when they are first used: they take time to import, which most programs need not spend, or need the extra
 # `snnlib[train]`. Modules, and names by the modules that they are in.
-_MODULES = ("compat", "data", "encoding", "exchange", "explain", "init", "models", "reference", "visual")
+_MODULES = ("compat", "data", "encoding", "exchange", "explain", "models", "reference", "visual")
 _LAZY = {
     **{name: name for name in _MODULES},
     **dict.fromkeys(("convert", "from_nir", "to_integers", "to_nir", "verify_conversion"), "exchange"),

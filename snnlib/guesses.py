@@ -51,6 +51,7 @@ _MEANT: Mapping[str, str] = {
     "LI": "neurons.Integrator",
     "calibrate": "prepare_",
     "calibrate_firing_rate_": "prepare_",
+    "init": "prepare_",
     "load_model": "take snnlib.models.load, or snnlib.load for a run of `snnlib train`",
     "train": "take the command `snnlib train`, or docs/your-own-loop.md",
     "energy": "profile",

@@ -26,7 +26,6 @@ REFERENCE = {
         "Learning",
         [
             "snnlib.learning.preparing.prepare",
-            "snnlib.learning.preparing.calibration",
             "snnlib.learning.health",
         ],
     ),

@@ -7,13 +7,13 @@ import pytest
 import torch
 from compare import assert_bits, assert_same_bits
 from op_samples import SRM_CONVS, Sample, srm_conv_backward_sample
+from rates import set_rates_
 from torch import Tensor
 
 import snnlib
 from snnlib.backends import algorithm_backward
 from snnlib.backends.algorithm_backward import BackwardAlgorithms
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
 pytestmark = pytest.mark.skipif(snnlib.backends.native._module is None, reason="needs the compiled module")
 
@@ -132,7 +132,7 @@ def test_few_samples_keep_many_threads_busy(isas: list[str]) -> None:
     torch.manual_seed(1)
     layer = snnlib.SRMConv2d(3, 16, 3, padding=1)
     x = (torch.rand(10, 1, 3, 40, 40) < 0.2).float().requires_grad_()
-    calibrate_firing_rate_(layer, x.detach(), 0.1)
+    set_rates_(layer, x.detach(), 0.1)
     assert geometry(x, layer.weight, ConvOptions((1, 1), (1, 1), (1, 1), 1), 0).bands(1)[1] > 1
     results = []
     for threads in (1, 5):
@@ -148,7 +148,7 @@ def test_saved_state_is_a_bit_per_step_and_two_numbers_per_spike() -> None:
     torch.manual_seed(1)
     layer = snnlib.SRMConv2d(2, 16, 5, padding=1)
     x = (torch.rand(20, 8, 2, 20, 20) < 0.1).float()
-    calibrate_firing_rate_(layer, x, 0.08)
+    set_rates_(layer, x, 0.08)
     given = {x.untyped_storage().data_ptr(), layer.weight.untyped_storage().data_ptr()}
     saved: dict[int, int] = {}
 

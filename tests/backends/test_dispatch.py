@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 import torch
+from rates import set_rates_
 from torch import Tensor
 
 import snnlib
 from snnlib import functional as F
 from snnlib.backends import algorithm, algorithm_backward
 from snnlib.backends.geometry import ConvOptions, geometry
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
 pytestmark = pytest.mark.skipif(snnlib.backends.native._module is None, reason="needs the compiled module")
 
@@ -124,7 +124,7 @@ def test_gradients_take_the_ways_that_are_explained(
     density: float, rate: float, pool: tuple[int, int]
 ) -> None:
     layer, x = _layer(), _train(density, 12, 4, 16, 16, 16)
-    calibrate_firing_rate_(layer, x, rate)
+    set_rates_(layer, x, rate)
     explanation = snnlib.explain_dispatch(layer, x)
     assert explanation.rate == pytest.approx(rate, rel=0.1)
     assert tuple(explanation.gradients) == _way_of_gradients(layer, x, pool)

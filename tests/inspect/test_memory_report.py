@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
+from rates import set_rates_
 from torch import Tensor, nn
 
 import snnlib
 from snnlib import memory_report
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 from snnlib.nn.gain import WeightWithGain
 
 
@@ -28,7 +28,7 @@ def _conv_net() -> nn.Sequential:
         nn.Flatten(2),
         snnlib.SRMLinear(4 * 4, 7),
     )
-    calibrate_firing_rate_(net, _events(), 0.15)
+    set_rates_(net, _events(), 0.15)
     return net
 
 
@@ -136,7 +136,7 @@ def test_a_fused_layer_keeps_no_train_before_pooling() -> None:
 def test_every_convolution_keeps_a_bit_and_its_spikes(layer: snnlib.nn.SRMLayer) -> None:
     torch.manual_seed(0)
     x = (torch.rand(10, 4, 8, *[8] * (layer.weight.dim() - 2)) < 0.08).float()
-    calibrate_firing_rate_(layer, x, 0.08)
+    set_rates_(layer, x, 0.08)
     report = memory_report(layer, x)["net"]
     assert report.rate == pytest.approx(0.08, abs=0.01)
     assert report.bytes_per_neuron_step <= 1.0

@@ -6,10 +6,10 @@ import html
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 import snnlib
 from snnlib import prepare_
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
 
 def _net() -> nn.Sequential:
@@ -208,6 +208,39 @@ def test_quantised_weights() -> None:
     assert net.eval()(_batch()).mean().item() == pytest.approx(0.5, rel=0.1)
 
 
+class _Doubled(nn.Module):
+    def forward(self, weight: Tensor) -> Tensor:
+        return 2 * weight
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        return weight / 2
+
+
+class _UnitRows(nn.Module):
+    """Throws the scale away."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight / weight.flatten(1).norm(dim=1)[:, None]
+
+
+@pytest.mark.parametrize("kind", ["inverse", "weight norm"])
+def test_parametrized_weights(kind: str) -> None:
+    net = snnlib.SRMLinear(288, 4)
+    if kind == "weight norm":
+        weight_norm(net)
+    else:
+        nn.utils.parametrize.register_parametrization(net, "weight", _Doubled())
+    assert prepare_(net, _batch(), 0.1).layers[0].rate == pytest.approx(0.1, rel=0.1)
+
+
+@pytest.mark.parametrize("step", [_UnitRows(), snnlib.WeightStandardization(4)])
+def test_parametrization_that_loses_the_weight(step: nn.Module) -> None:
+    net = snnlib.SRMLinear(288, 4)
+    nn.utils.parametrize.register_parametrization(net, "weight", step)
+    with pytest.raises(ValueError, match="expected a parametrization that keeps the weight it is given"):
+        prepare_(net, _batch())
+
+
 def test_what_it_cannot_mend_is_named() -> None:
     net = _make("branches")
     net.unused = nn.Linear(3, 3)
@@ -297,8 +330,7 @@ def test_the_shortest_synapse() -> None:
     net = nn.Sequential(snnlib.SRMLinear(20, 6, tau_s=1.0, tau_grad=8.0))
     x = (torch.rand(9, 8, 20, generator=torch.Generator().manual_seed(0)) < 0.5).float()
     assert "50.0%" in str(snnlib.prepare_(net, x))
-    rates = calibrate_firing_rate_(net, x, 0.1)
-    assert rates["0"] == pytest.approx(0.1, abs=0.03)
+    assert snnlib.prepare_(net, x, 0.1, again=True).layers[0].rate == pytest.approx(0.1, abs=0.03)
 
 
 def test_it_looks_for_gradients_where_the_caller_wants_none() -> None:

@@ -4,13 +4,13 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from rates import set_rates_
 from torch import Tensor, nn
 
 import snnlib
 from snnlib import SpikeDoctor
 from snnlib.learning.decoding import spike_count
 from snnlib.learning.losses import spike_count_loss
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
 
 def _net() -> nn.Sequential:
@@ -79,14 +79,14 @@ def test_absurd_scales_are_named_and_healed_by_calibration(factor: float, expect
     findings = _findings(net)
     assert any(expected in finding for finding in findings), findings
     assert all("snnlib.prepare_" in finding for finding in findings if "no neuron fired" in finding)
-    calibrate_firing_rate_(net, x, {"conv1": 0.05, "conv2": 0.05, "fc1": 0.05, "fc2": 0.1})
+    set_rates_(net, x, {"conv1": 0.05, "conv2": 0.05, "fc1": 0.05, "fc2": 0.1})
     net.zero_grad()
     assert _findings(net) == []
 
 
 def test_a_silent_layer_is_named_once() -> None:
     net = _net()
-    calibrate_firing_rate_(net, _task()[0], 0.1)
+    set_rates_(net, _task()[0], 0.1)
     with torch.no_grad():
         net.conv2.weight.zero_()
     (finding,) = _findings(net)
@@ -97,7 +97,7 @@ def test_a_silent_layer_is_named_once() -> None:
 
 def test_the_report_shows_the_course_of_training_and_when_a_layer_died() -> None:
     net = _net()
-    calibrate_firing_rate_(net, _task()[0], 0.1)
+    set_rates_(net, _task()[0], 0.1)
     doctor = SpikeDoctor(net)
     assert "up to training batch" not in doctor.report()
     for batch in range(301):
@@ -121,7 +121,7 @@ def test_the_report_shows_the_course_of_training_and_when_a_layer_died() -> None
 
 def test_dead_channels_and_silent_outputs() -> None:
     net = _net()
-    calibrate_firing_rate_(net, _task()[0], 0.1)
+    set_rates_(net, _task()[0], 0.1)
     with torch.no_grad():
         net.conv1.weight[:3] = -1
         net.fc2.weight[0] = -1
@@ -155,7 +155,7 @@ def test_a_dead_channel_before_a_readout_is_no_dead_output() -> None:
 )
 def test_gradients(scale: float, word: str) -> None:
     net = _net()
-    calibrate_firing_rate_(net, _task()[0], 0.1)
+    set_rates_(net, _task()[0], 0.1)
     net.conv2.input_grad_scale = scale
     (finding,) = _findings(net)
     assert finding.startswith("conv1: ")
@@ -168,7 +168,7 @@ def test_nan_weights_and_gradients() -> None:
         net.conv2.weight[0] = torch.nan
     assert "conv2: NaN is among its spikes; look at its weights and its input" in _findings(net)
     net = _net()
-    calibrate_firing_rate_(net, _task()[0], 0.1)
+    set_rates_(net, _task()[0], 0.1)
     with SpikeDoctor(net) as doctor:
         (net(_task()[0]).sum() * torch.inf).backward()
     assert "conv1: NaN or infinity is in its gradient" in doctor.findings()
@@ -205,7 +205,7 @@ def test_report_is_a_table() -> None:
     net = _net()
     doctor = SpikeDoctor(net)
     assert str(doctor) == doctor.report() and str(doctor).endswith("nothing seen yet")
-    calibrate_firing_rate_(net, _task()[0], {"conv1": 0.05, "conv2": 0.05, "fc1": 0.05, "fc2": 0.1})
+    set_rates_(net, _task()[0], {"conv1": 0.05, "conv2": 0.05, "fc1": 0.05, "fc2": 0.1})
     with doctor, torch.no_grad():
         net(_task()[0])
     lines = doctor.report().splitlines()
@@ -240,7 +240,7 @@ def test_behind_a_potential_read_out_and_parametrized() -> None:
     net = nn.Sequential(snnlib.SRMLinear(6, 8), snnlib.SRMReadout(8, 3))
     snnlib.nn.standardize_weights_(net)
     x = (torch.rand(20, 5, 6) < 0.3).float()
-    calibrate_firing_rate_(net, x, 0.1)
+    set_rates_(net, x, 0.1)
     with SpikeDoctor(net) as doctor:
         snnlib.losses.tet_loss(net(x), torch.tensor([0, 1, 2, 0, 1])).backward()
     (health,) = doctor.layers()
@@ -254,7 +254,7 @@ def test_a_layer_of_integrators_does_not_fire() -> None:
     readout = snnlib.SpikingLinear(40, 4, neuron=snnlib.neurons.Integrator(tau=8.0))
     net = nn.Sequential(snnlib.SRMLinear(30, 40), readout)
     x = (torch.rand(20, 8, 30) < 0.2).float()
-    calibrate_firing_rate_(net[0], x, 0.1)
+    set_rates_(net[0], x, 0.1)
     nn.init.constant_(readout.weight, 3.0)
     with SpikeDoctor(net) as doctor:
         net(x).sum().backward()

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from rates import set_rates_
 from torch import Tensor, nn
 
 import snnlib
 from snnlib import models
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 from snnlib.nn import SRMLayer
 
 VGG_CONVS = 9 * (3 * 128 + 128 * 128 + 128 * 256 + 2 * 256 * 256 + 256 * 512 + 2 * 512 * 512)
@@ -134,7 +134,7 @@ def test_rates_and_a_training_step(published: Net) -> None:
     torch.manual_seed(0)
     net = published.make(**published.small)
     x = _events(published.small_frame)
-    calibrate_firing_rate_(net, x, 0.1)
+    set_rates_(net, x, 0.1)
     rates: dict[str, float] = {}
     for name, layer in _srm_layers(net).items():
         layer.register_forward_hook(

@@ -15,13 +15,13 @@ from half_values import HALVES, every_value
 from layouts import LAYOUTS
 from op_samples import Sample
 from opdb import DTYPES, OPS, OpCase
+from rates import set_rates_
 from torch import Tensor
 
 import snnlib
 from snnlib import functional as F
 from snnlib import neurons, ops
 from snnlib.backends import native
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
 KERNELS = (
     "srm_forward", "srm_backward", "srm_trace", "scan_forward", "scan_backward", "scan_pool_forward",
@@ -348,7 +348,7 @@ def test_training_step(emulated: Callable[..., Any], monkeypatch: pytest.MonkeyP
         snnlib.SRMLinear(4 * 16, 5),
     )
     x = (torch.rand(12, 3, 2, 8, 8) < 0.3).float()
-    calibrate_firing_rate_(net, x, 0.15)
+    set_rates_(net, x, 0.15)
 
     def gradients() -> list[Tensor]:
         spikes = net(x)
@@ -425,7 +425,7 @@ def test_a_fused_net_of_srm_neurons_pools_in_the_scan(
         *(torch.nn.Flatten(2), snnlib.SRMLinear(5 * 9, 6)),
     )
     x = (torch.rand(12, 3, 2, 16, 16) < 0.2).float()
-    calibrate_firing_rate_(net, x, 0.15)
+    set_rates_(net, x, 0.15)
     fused = snnlib.fuse_(copy.deepcopy(net))
     kernels = ("srm_pool_forward", "srm_pool_backward", "srm_forward", "srm_backward")
     counting, calls = emulation.counting(*kernels)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from rates import set_rates_
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 from snnlib.neurons.training_watch import TrainingWatch
 from snnlib.nn.spiking_layer import SpikingLayer
 
@@ -120,7 +120,7 @@ def _streamed(net: nn.Module) -> None:
 
 def _reports(net: nn.Module) -> None:
     snnlib.memory_report(net, _batch())
-    calibrate_firing_rate_(net, _batch(), 0.1)
+    set_rates_(net, _batch(), 0.1)
     for _ in range(4):
         snnlib.prepare_(net, _batch(), again=True)
 
@@ -242,7 +242,7 @@ def test_a_layer_that_comes_to_fire_always_is_named(kind: str) -> None:
 
 def test_outputs_at_half_of_all_steps_are_healthy() -> None:
     layer = snnlib.SRMLinear(200, 8)
-    calibrate_firing_rate_(layer, _batch().flatten(2), 0.5)
+    set_rates_(layer, _batch().flatten(2), 0.5)
     assert _train(layer, 310, _batch().flatten(2)) == []
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_bits, assert_gradient
+from rates import set_rates_
 from runs import results
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 from snnlib.nn.fused_block import PooledLayer
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.spiking_layer import SpikingLayer
@@ -26,7 +26,7 @@ def _net() -> nn.Sequential:
         nn.Flatten(2),
         snnlib.SRMLinear(33 * 2, 5),
     )
-    calibrate_firing_rate_(net, _events(), 0.15)
+    set_rates_(net, _events(), 0.15)
     return net
 
 
@@ -221,7 +221,7 @@ def test_pools_behind_dilated_and_grouped_layers(options: dict[str, Any]) -> Non
     torch.manual_seed(3)
     net = nn.Sequential(snnlib.SRMConv2d(4, 8, 2, **options), snnlib.SpikeAvgPool2d((2, 3)))
     x = _events().repeat(1, 1, 2, 1, 1)
-    calibrate_firing_rate_(net, x, 0.15)
+    set_rates_(net, x, 0.15)
     before = snnlib.memory_report(net, x).total.sequence_bytes
     expected = results(net, x)
     found = results(snnlib.fuse_(net), x)

@@ -4,11 +4,11 @@ import re
 
 import pytest
 import torch
+from rates import set_rates_
 from torch import Tensor, nn
 
 import snnlib
 from snnlib.functional import spike_add
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 from snnlib.nn import SpikingBlock
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -105,7 +105,7 @@ def _block(in_channels: int, stride: int, dtype: torch.dtype = torch.float64) ->
     torch.manual_seed(3)
     block = SpikingBlock(in_channels, 6, stride, dtype=dtype)
     x = (torch.rand(12, 3, in_channels, 9, 9) < 0.2).to(dtype)
-    calibrate_firing_rate_(block, x, 0.1)
+    set_rates_(block, x, 0.1)
     return block, x
 
 

@@ -5,12 +5,12 @@ from contextlib import nullcontext
 import pytest
 import torch
 from compare import assert_bits
+from rates import set_rates_
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 import snnlib
 from snnlib import neurons
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 from snnlib.nn.memory.save_packed import Packed, pack, save_packed
 from snnlib.nn.memory.shared_blocks import SharedBlocks
 
@@ -86,7 +86,7 @@ def _net() -> nn.Sequential:
         nn.Flatten(2),
         snnlib.SRMLinear(16 * 6 * 6, 10),
     )
-    calibrate_firing_rate_(net, _input(), 0.1)
+    set_rates_(net, _input(), 0.1)
     return net
 
 

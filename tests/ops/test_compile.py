@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from rates import set_rates_
 from torch import Tensor, nn
 
 import snnlib
 from snnlib import neurons
 from snnlib.backends import native
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
 # torch's compiler calls functions that torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -57,7 +57,7 @@ def fresh_compiler() -> None:
 def test_whole_graph_equals_eager(dtype: torch.dtype, path: str) -> None:
     net = _net()
     x = _events()
-    calibrate_firing_rate_(net, x, 0.1)
+    set_rates_(net, x, 0.1)
     net, x = net.to(dtype), x.to(dtype)
     compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
     expected = _results(net, net, x)
@@ -71,7 +71,7 @@ def test_whole_graph_equals_eager(dtype: torch.dtype, path: str) -> None:
 def test_default_backend() -> None:
     net = _net()
     x = _events()
-    calibrate_firing_rate_(net, x, 0.1)
+    set_rates_(net, x, 0.1)
     results = _results(net, torch.compile(net, fullgraph=True), x)
     for out, expected in zip(results, _results(net, net, x), strict=True):
         torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import op_calls
 import pytest
 import torch
+from rates import set_rates_
 from torch import Tensor, nn
 
 import snnlib
 from snnlib import functional as F
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
 
 
 def _small_net() -> nn.Sequential:
@@ -163,7 +163,7 @@ def test_autocast(path: str) -> None:
     net = _small_net()
     x = (torch.rand(8, 2, 2, 8, 8, generator=torch.Generator().manual_seed(0)) < 0.4).float().requires_grad_()
     with torch.no_grad():
-        calibrate_firing_rate_(net, x, 0.1)
+        set_rates_(net, x, 0.1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out = net(x)
         assert out.dtype == torch.bfloat16

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
+from torch import Tensor
 from tqdm import tqdm
 
 from snnlib.app.errors import CheckpointError, ConfigError
@@ -25,8 +26,7 @@ from snnlib.app.training.trainer import build_trainer, quiet_lightning
 from snnlib.backends.cpu_memory import keep_freed_memory
 from snnlib.data.datasets.splits import some_names
 from snnlib.learning.preparing import prepare_
-from snnlib.learning.preparing.calibration import calibrate_firing_rate_
-from snnlib.nn import SpikingRNN, fuse_, unfuse_
+from snnlib.nn import SpikingRNN, SRMReadout, fuse_, unfuse_
 
 # Bytes of a batch's frames above which a word on memory and time comes before the first step.
 _LARGE_BATCH = 10**9
@@ -203,14 +203,30 @@ def _say_of_data(config: TrainConfig, data: EventData) -> None:
 
 
 def _calibrate(module: SpikingClassifier, data: EventData) -> None:
-    batch = data.first_batch().to(next(module.net.parameters()).dtype)
+    net, rates = module.net, module.target_rates()
+    if not rates:
+        return
+    # In recurrent nets gains give all weights one pace. Elsewhere layers behind batch norm and read-outs begin as they
+    # are drawn: from the larger weights that `prepare_` gives read-outs the embedded digits lost half a point.
+    recurrent = any(isinstance(layer, SpikingRNN) for layer in net.modules())
+    drawn: list[Tensor] = [] if recurrent else [m.weight for m in net.modules() if isinstance(m, SRMReadout)]
+    with_rate = {id(weight) for name in rates for weight in net.get_submodule(name).parameters()}
+    with_rate.update(map(id, drawn))
+    frozen = [weight for weight in net.parameters() if not recurrent and id(weight) not in with_rate]
+    before = [weight.detach().clone() for weight in drawn]
+    batch = data.first_batch().to(next(net.parameters()).dtype)
     try:
-        if any(isinstance(layer, SpikingRNN) for layer in module.net.modules()):
-            # With the recurrence at work, and the read-out's potentials as well.
-            prepare_(module.net, batch, module.target_rates())
-        elif module.config.neuron == "srm" and module.config.weight_scheme == "standardized":
-            prepare_(module.net, batch, module.target_rates(), standardize=True)
-        else:
-            calibrate_firing_rate_(module.net, batch, module.target_rates())
+        for weight in frozen:
+            weight.requires_grad_(False)
+        standardize = module.config.weight_scheme == "standardized"
+        report = prepare_(net, batch, rates, gain=recurrent, standardize=standardize)
     except ValueError as error:
-        raise ConfigError("target_rate", str(error).removeprefix("target: ")) from error
+        raise ConfigError("target_rate", str(error).removeprefix("target_rate: ")) from error
+    finally:
+        for weight in frozen:
+            weight.requires_grad_(True)
+    with torch.no_grad():
+        for readout, value in zip(drawn, before, strict=True):
+            readout.copy_(value)
+    for finding in report.findings():
+        _say(finding)

@@ -102,17 +102,14 @@ def torch_modules_checked(net: nn.Module, x: Tensor) -> Iterator[None]:
     """Name modules of torch that take the first two dimensions of a sequence for a batch and its channels."""
     lead = tuple(x.shape[:2])
 
-    def check(name: str, dims: int | None) -> Any:
+    def check(name: str) -> Any:
         def hook(module: nn.Module, inputs: tuple[Any, ...]) -> None:
             given = inputs[0] if inputs else None
             if (
-                not isinstance(given, Tensor)
-                or given.dim() < 3
-                or tuple(given.shape[:2]) != lead
-                or 1 in lead
+                isinstance(given, Tensor)
+                and _misreads(module, given.dim())
+                and tuple(given.shape[:2]) == lead
             ):
-                return
-            if dims is None or given.dim() == dims:
                 raise ValueError(
                     f"{name}: torch's {type(module).__name__} ran on a sequence of shape {tuple(given.shape)}, whose "
                     f"first two dimensions are time and batch; wrap it: snnlib.PerStep({type(module).__name__}(...))"
@@ -122,18 +119,19 @@ def torch_modules_checked(net: nn.Module, x: Tensor) -> Iterator[None]:
 
     with ExitStack() as after:
         for name, module in net.named_modules():
-            if type(module).__module__.startswith("torch.") and (kind := _folded_dims(module)) is not None:
-                after.callback(module.register_forward_pre_hook(check(name or "net", kind[0])).remove)
+            # Where one of both is 1, a batch or an image may look so.
+            if type(module).__module__.startswith("torch.") and 1 not in lead:
+                after.callback(module.register_forward_pre_hook(check(name or "net")).remove)
         yield
 
 
-def _folded_dims(module: nn.Module) -> tuple[int | None] | None:
-    """Dimensions of a sequence that a module of torch misreads; None in a tuple for any, None for no such module."""
+def _misreads(module: nn.Module, dims: int) -> bool:
+    """Returns whether a module of torch takes time of a sequence with so many dimensions for the batch."""
     if isinstance(module, nn.Flatten):
-        return (None,) if module.start_dim == 1 else None
+        return module.start_dim == 1 and dims >= 3
     if isinstance(module, nn.BatchNorm1d):
-        return (3,)
+        return dims == 3
     if isinstance(module, _ConvNd | _BatchNorm | _MaxPoolNd | _AvgPoolNd):
         axes = next((int(c) for c in reversed(type(module).__name__[:-1]) if c.isdigit()), None)
-        return None if axes is None else (axes + 3,)
-    return None
+        return axes is not None and dims == axes + 3
+    return False

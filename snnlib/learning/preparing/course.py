@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -39,7 +39,8 @@ class Course:
         self.changed = False
         self._last: dict[str, Tensor] = {}
         self._hooks = [module.register_forward_hook(self._remember(name)) for name, module in modules.items()]
-        self._set, self._all, self._start, self._told = 0, len(modules), time.monotonic(), False
+        self._set: set[str] = set()
+        self._all, self._start, self._told = len(modules), time.monotonic(), False
 
     def begin_pass(self) -> None:
         """Measure anew."""
@@ -61,12 +62,28 @@ class Course:
             self.targets[name] = float(self.measured[name].mean())
             self.as_drawn.add(name)
 
-    def is_set(self, name: str) -> None:
-        """Note that a layer was prepared, and tell how many are on a terminal that waits."""
-        self._set += 1
+    def at_first_call(
+        self, module: nn.Module, name: str, prepare: Callable[[Any, Tensor], Tensor | None]
+    ) -> None:
+        """Have a module prepared with the input of its next call; a current that this returns takes its place."""
+
+        def hook(_module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+            if name in self._set:
+                return None
+            # First: what prepares neurons runs them.
+            self._set.add(name)
+            with torch.no_grad():
+                current = prepare(module, inputs[0].detach())
+            self._tell(name)
+            return None if current is None else (current, *inputs[1:])
+
+        self._hooks.append(module.register_forward_pre_hook(hook))
+
+    def _tell(self, name: str) -> None:
+        """Tell how many layers are prepared on a terminal that waits."""
         if sys.stderr.isatty() and time.monotonic() - self._start > _SILENT_SECONDS:
             self._told = True
-            text = f"prepare_: {self._set} of {self._all} layers, now behind {name}"
+            text = f"prepare_: {len(self._set)} of {self._all} layers, now behind {name}"
             print(f"\r{text:78}", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -11,17 +12,15 @@ from torch import Tensor, nn
 from snnlib.learning.preparing.course import Course
 from snnlib.learning.preparing.rate_search import (
     RateSearch,
-    ScaleSearch,
-    assign_effective_weight,
-    common_scale,
+    common_factor,
     known_potential,
+    moved,
     size_of_potential,
 )
 from snnlib.learning.preparing.targets import (
     HIGHEST_RATE,
     LEAST_RATE,
     POTENTIAL,
-    REACHABLE_SHARE,
     STANDARDIZED_RATE,
     hidden_rate,
     much_better,
@@ -51,8 +50,9 @@ _EQUAL = 1e-6
 _MISSED = 0.25
 
 
-class Prepare:
-    """A pre-hook that prepares a layer or readout in its first call, where it may have several.
+@dataclass(frozen=True)
+class PrepareLayer:
+    """Prepares a layer or readout with the input of its first call.
 
     Args:
         name: the layer's name in the net.
@@ -63,99 +63,131 @@ class Prepare:
             all channels instead of a shift per channel.
     """
 
-    def __init__(
-        self,
-        name: str,
-        course: Course,
-        with_gain: bool,
-        target: float | None = None,
-        spread: float | None = 1.0,
-    ) -> None:
-        self._name, self._course, self._with_gain = name, course, with_gain
-        self._target, self._spread, self._done = target, spread, False
+    name: str
+    course: Course
+    with_gain: bool
+    target: float | None = None
+    spread: float | None = 1.0
 
-    def __call__(self, layer: nn.Module, inputs: tuple[Any, ...]) -> None:
-        if self._done:
+    def __call__(self, layer: SpikingLayer | SRMReadout, x: Tensor) -> None:
+        """Set weight and gain."""
+        if isinstance(layer, SRMReadout):
+            self._readout(layer, x)
             return
-        self._done = True
-        x: Tensor = inputs[0].detach()
-        with torch.no_grad():
-            if isinstance(layer, SpikingLayer):
-                self._layer(layer, x)
-            else:
-                assert isinstance(layer, SRMReadout)
-                self._readout(layer, x)
-        self._course.is_set(self._name)
-
-    def _layer(self, layer: SpikingLayer, x: Tensor) -> None:
         if not bool((x != 0).any()):
             raise ValueError(
-                f"{self._name}: expected input with spikes, got zeros: nothing before it fires for this batch"
+                f"{self.name}: expected input with spikes, got zeros: nothing before it fires for this batch"
             )
         weight = layer.effective_weight.detach()
-        if self._spread is None:
-            target = STANDARDIZED_RATE if self._target is None else self._target
-            self._course.targets[self._name] = target
-            self._course.as_drawn.add(self._name)
+        if self.spread is None:
+            target = STANDARDIZED_RATE if self.target is None else self.target
+            self.course.targets[self.name] = target
             if self._may_change(layer):
-                # Weights of mean 0 in every channel, and one factor for all channels.
-                centred = _centred(weight, self._name)
-                scale = common_scale(layer, x, centred, target, self._name)
-                assign_effective_weight(layer, centred * scale, self._name)
-                self._course.changed = True
+                # Weights of mean 0 in every channel.
+                centred = self._centred(weight)
+                wanted = centred * common_factor(layer, self._current(layer, x, centred)[0], target)
+                assign_effective_weight(layer, wanted, self.name)
+                self.course.changed = True
+            self.course.as_drawn.add(self.name)
             return
         ones = layer.unit_weight_current(x.abs())
         drawn = self._rate_as_drawn(layer, x, weight)
-        target = hidden_rate(ones) if self._target is None else self._target
-        self._course.targets[self._name] = target if drawn is None else drawn
+        target = hidden_rate(ones) if self.target is None else self.target
+        self.course.targets[self.name] = target if drawn is None else drawn
         if self._may_change(layer):
             wanted = self._weight(layer, x, weight, target) if drawn is None else weight
             self._store(layer, wanted, size_of_potential(ones, layer), self._is_dense(x))
 
     def _is_dense(self, x: Tensor) -> bool:
         dense = float((x != 0).float().mean()) > _DENSE and not bool(((x == 0) | (x == 1)).all())
-        return dense or self._course.takes_grey(x)
+        return dense or self.course.takes_grey(x)
 
     def _may_change(self, layer: WeightWithGain) -> bool:
-        return learned_weight(layer).requires_grad and not self._course.settled
+        return learned_weight(layer).requires_grad and not self.course.settled
 
     def _rate_as_drawn(self, layer: SpikingLayer, x: Tensor, weight: Tensor) -> float | None:
         """Rate of a recurrent layer that can stay as it is: no rate is asked of it, and it has one to learn from."""
-        if self._target is not None or not isinstance(layer, Recurrent):
+        if self.target is not None or not isinstance(layer, Recurrent):
             return None
-        rates = self._course.drawn(self._name)
+        rates = self.course.drawn(self.name)
         if rates is None:
             rates = channel_rates(layer.fire(layer.input_current(x, weight)))
         rate = float(rates.mean())
         if not LEAST_RATE <= rate <= HIGHEST_RATE:
             return None
-        self._course.as_drawn.add(self._name)
+        self.course.as_drawn.add(self.name)
         return rate
 
     def _weight(self, layer: SpikingLayer, x: Tensor, weight: Tensor, target: float) -> Tensor:
         """The effective weight with which the channels fire as wanted."""
         if weight[0].numel() == 1:
             # A shift, or a factor for each, would make channels with one weight copies of each other.
-            self._course.as_drawn.add(self._name)
-            return weight * common_scale(layer, x, weight, target, self._name)
+            self.course.as_drawn.add(self.name)
+            return weight * common_factor(layer, self._current(layer, x, weight)[0], target)
         # A recurrent layer's weights are drawn to fit each other, so that one learning rate suits both.
-        spread = None if isinstance(layer, Recurrent) else self._spread
-        search = _search(layer, x, weight, spread, self._name)
-        wanted = (REACHABLE_SHARE * search.highest_rates()).clamp(max=target)
-        found, rates = search.find(wanted)
-        drawn = self._course.drawn(self._name)
-        if isinstance(search, RateSearch) and not _reached(rates, wanted):
+        spread = None if isinstance(layer, Recurrent) else self.spread
+        signed = bool((x < 0).any())
+        shifts = not signed and known_potential(layer) is not None
+        if shifts:
+            found, rates, wanted = self._shifted(layer, x, self._centred(weight), spread, target)
+        else:
+            # Events alone make no channel with a negative sum of weights fire.
+            turns = (weight.flatten(1).sum(1) < 0).reshape(-1, *[1] * (weight.dim() - 1))
+            turned = weight if signed else torch.where(turns, -weight, weight)
+            found, rates, wanted = self._scaled(layer, x, turned, target)
+        drawn = self.course.drawn(self.name)
+        if shifts and not _reached(rates, wanted):
             if drawn is not None and _reached(drawn, wanted):
                 return weight
             # Neurons that answer inhibition with spikes, as adaptive and resonating ones do, fire on however far
             # weights go down.
-            scaled, scaled_rates = ScaleSearch(layer, x, weight, self._name).find(wanted)
+            scaled, scaled_rates, _ = self._scaled(layer, x, weight, wanted)
             if abs(float((scaled_rates - wanted).mean())) < abs(float((rates - wanted).mean())):
                 found, rates = scaled, scaled_rates
-        keeps_spread = spread is None or isinstance(search, ScaleSearch)
-        if keeps_spread and drawn is not None and not much_better(rates, drawn, wanted):
+        if (spread is None or not shifts) and drawn is not None and not much_better(rates, drawn, wanted):
             return weight
         return found
+
+    def _shifted(
+        self, layer: SpikingLayer, x: Tensor, weight: Tensor, spread: float | None, target: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`a weight + d`: a for the spread, d per channel; with its rates, and those that were looked for, `[C]`."""
+        current, size = self._current(layer, x, weight)
+        scale = 1.0 if spread is None else spread / size
+        weight = weight * scale
+        # Shifted so far down no weight is positive; so far up a single event makes a neuron fire.
+        reach = float(weight.abs().max()) + layer.firing_weight()
+        search = RateSearch(layer, current * scale, (layer.unit_weight_current(x), reach))
+        place, rates, wanted = search.find(target)
+        return moved(weight, place, 1.0, 0), rates, wanted
+
+    def _scaled(
+        self, layer: SpikingLayer, x: Tensor, weight: Tensor, target: float | Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`a weight` with a factor per channel, and the rates of `_shifted`."""
+        place, rates, wanted = RateSearch(layer, self._current(layer, x, weight)[0]).find(target)
+        return moved(weight, place, None, 0), rates, wanted
+
+    def _current(self, layer: SpikingLayer, x: Tensor, weight: Tensor) -> tuple[Tensor, float]:
+        """The input current of a weight, and the size of the potential that it gives."""
+        current = layer.input_current(x, weight)
+        size = size_of_potential(current, layer)
+        if not 0 < size < math.inf:
+            raise ValueError(
+                f"{self.name}: expected an input and a weight that can make neurons fire, got currents from "
+                f"{float(current.min()):g} to {float(current.max()):g}"
+            )
+        return current, size
+
+    def _centred(self, weight: Tensor) -> Tensor:
+        """The weight with mean 0 in every channel."""
+        centred = weight - weight.flatten(1).mean(1).reshape(-1, *[1] * (weight.dim() - 1))
+        # What rounding leaves of equal weights is no direction.
+        if float(centred.abs().max()) <= _EQUAL * float(weight.abs().max()):
+            raise ValueError(
+                f"{self.name}: expected a weight drawn at random, got one whose channels are constant"
+            )
+        return centred
 
     def _readout(self, readout: SRMReadout, x: Tensor) -> None:
         def potential(weight: Tensor, x: Tensor) -> float:
@@ -165,7 +197,7 @@ class Prepare:
         weight = readout.effective_weight.detach()
         before = potential(weight, x)
         if not 0 < before < math.inf:
-            raise ValueError(f"{self._name}: expected input with spikes, got potentials of RMS {before:g}")
+            raise ValueError(f"{self.name}: expected input with spikes, got potentials of RMS {before:g}")
         if self._may_change(readout):
             per_unit = potential(torch.ones_like(weight), x.abs())
             self._store(readout, weight * (POTENTIAL / before), per_unit, self._is_dense(x))
@@ -176,13 +208,13 @@ class Prepare:
         Args:
             dense: whether the input has amplitudes at every step.
         """
-        self._course.changed |= not torch.equal(wanted, layer.effective_weight)
+        self.course.changed |= not torch.equal(wanted, layer.effective_weight)
         if not nn.utils.parametrize.is_parametrized(layer, "weight"):
             layer.gain.fill_(self._gain(layer, wanted, per_unit, dense))
-        assign_effective_weight(layer, wanted, self._name)
+        assign_effective_weight(layer, wanted, self.name)
 
     def _gain(self, layer: WeightWithGain, wanted: Tensor, per_unit: float, dense: bool) -> float:
-        if not self._with_gain:
+        if not self.with_gain:
             return 1.0
         if isinstance(layer, Recurrent):
             # So both weights are stored at one size, and one learning rate suits both.
@@ -215,22 +247,26 @@ def _size(weight: Tensor) -> float:
     return deviation if deviation > _EQUAL * size else size
 
 
-def _search(
-    layer: SpikingLayer, x: Tensor, weight: Tensor, spread: float | None, name: str
-) -> RateSearch | ScaleSearch:
-    signed = bool((x < 0).any())
-    if signed or known_potential(layer) is None:
-        return ScaleSearch(layer, x, weight, name, turned=not signed)
-    return RateSearch(layer, x, _centred(weight, name), spread, name)
+def assign_effective_weight(layer: WeightWithGain, wanted: Tensor, name: str) -> None:
+    """Set the weight that acts on a layer's input, through the weight's parametrization if it has one.
 
-
-def _centred(weight: Tensor, name: str) -> Tensor:
-    """The weight with mean 0 in every channel."""
-    centred = weight - weight.flatten(1).mean(1).reshape(-1, *[1] * (weight.dim() - 1))
-    # What rounding leaves of equal weights is no direction.
-    if float(centred.abs().max()) <= _EQUAL * float(weight.abs().max()):
-        raise ValueError(f"{name}: expected a weight drawn at random, got one whose channels are constant")
-    return centred
+    Raises:
+        ValueError: the parametrization does not keep the weight that it is given.
+    """
+    stored = wanted / layer.weight_gain()
+    if not nn.utils.parametrize.is_parametrized(layer, "weight"):
+        layer.weight.copy_(stored)
+        return
+    steps = cast(nn.ModuleDict, layer.parametrizations)["weight"]
+    if all(hasattr(step, "right_inverse") for step in cast(nn.ModuleList, steps)):
+        layer.weight = stored
+    # Quantised weights are off by a rounding; a lost mean or scale is off by much more.
+    error = (layer.effective_weight.detach() - wanted).norm() / wanted.norm()
+    if not float(error) < 0.05:
+        raise ValueError(
+            f"{name}: expected a parametrization that keeps the weight it is given, got one that is off by "
+            f"{float(error):.0%}; calibrate before registering it"
+        )
 
 
 def _reached(rates: Tensor, wanted: Tensor) -> bool:

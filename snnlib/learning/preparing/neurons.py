@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -13,13 +14,11 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from snnlib.backends.surrogate import COMPACT
 from snnlib.learning.preparing.course import Course
-from snnlib.learning.preparing.place_search import Currents, PlaceSearch, per_channel
-from snnlib.learning.preparing.rate_search import known_potential
+from snnlib.learning.preparing.rate_search import RateSearch, size_of_potential
 from snnlib.learning.preparing.targets import (
     HIGHEST_RATE,
     LEAST_RATE,
     POTENTIAL,
-    REACHABLE_SHARE,
     hidden_rate,
     much_better,
 )
@@ -29,11 +28,9 @@ from snnlib.nn.spiking_layer import SpikingLayer
 
 # Of the shift beyond the largest current, in thresholds: it makes a neuron fire at every step.
 _SURE = 16.0
-# Factors of the weights that are searched, times what brings the potential to the threshold.
-_LOWEST, _HIGHEST = 1e-3, 1e3
 
-# Factor and shift of each channel `[C]`, None for none.
-Parts = tuple[Tensor | None, Tensor | None]
+# Factor and shift of each channel `[C]`.
+Parts = tuple[Tensor, Tensor]
 
 
 def standalone_neurons(net: nn.Module) -> dict[str, Neuron]:
@@ -106,8 +103,9 @@ class Sources:
             hook.remove()
 
 
+@dataclass(frozen=True)
 class PrepareNeuron:
-    """A pre-hook of a neuron: sets the module before it in the neuron's first call, and hands the new current on.
+    """Sets the module before a neuron with the current of its first call, and hands the new current on.
 
     With a = 1 behind batch norm, else a factor per layer that gives the free potential a spread of one threshold, and a
     shift d per channel from its wanted rate::
@@ -118,92 +116,63 @@ class PrepareNeuron:
 
     Args:
         name: the neuron's name in the net.
+        course: what is known of the net and of what was done to it.
         sources: what came before the neuron.
         target: wanted spikes per neuron and step of each channel; None: as of a hidden layer.
-        course: what is known of the net and of what was done to it.
     """
 
-    def __init__(self, name: str, sources: Sources, target: float | None, course: Course) -> None:
-        self._name, self._sources, self._target, self._course = name, sources, target, course
-        self._done = False
+    name: str
+    course: Course
+    sources: Sources
+    target: float | None
 
-    def __call__(self, neuron: Neuron, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        if self._done:
+    def __call__(self, neuron: Neuron, current: Tensor) -> Tensor | None:
+        """Set factor and shift of each channel; returns what the module before would have computed."""
+        source = None if self.course.settled else self.sources.of(current)
+        parts = (self._rates if neuron.gives_spikes else self._potential)(neuron, current, source)
+        if source is None or parts is None:
             return None
-        self._done = True
-        current: Tensor = inputs[0].detach()
-        with torch.no_grad():
-            source = None if self._course.settled else self._sources.of(current)
-            set_up = self._rates if neuron.gives_spikes else self._potential
-            scale, shift = set_up(neuron, current, source)
-            if source is not None and (scale is not None or shift is not None):
-                _set(source, scale, shift)
-                self._course.changed = True
-            self._course.is_set(self._name)
-        # What the module before would have computed.
-        return (_changed(inputs[0], scale, shift), *inputs[1:])
+        scale, shift = parts
+        weight, bias = cast(Tensor, source.weight), cast("Tensor | None", source.bias)
+        weight.mul_(scale.to(weight.dtype).reshape(-1, *[1] * (weight.dim() - 1)))
+        if bias is not None:
+            bias.mul_(scale.to(bias.dtype)).add_(shift.to(bias.dtype))
+        self.course.changed = True
+        return _changed(current, scale, shift)
 
-    def _potential(self, neuron: Neuron, current: Tensor, source: nn.Module | None) -> Parts:
+    def _potential(self, neuron: Neuron, current: Tensor, source: nn.Module | None) -> Parts | None:
         # One output is a number to predict, not logits: its scale is the target's. Its weights and bias may also cancel
         # on the batch, and factors of 50 then leave a net that does not learn (docs/measurements/time.md).
         if source is None or current.shape[2] == 1:
-            return None, None
+            return None
         rms = float(neuron(current).float().square().mean(dtype=torch.float64).sqrt())
         if not 0 < rms < math.inf:
-            return None, None
-        return current.new_full((current.shape[2],), POTENTIAL / rms), None
+            return None
+        scale = current.new_full((current.shape[2],), POTENTIAL / rms)
+        return scale, torch.zeros_like(scale)
 
-    def _rates(self, neuron: Neuron, current: Tensor, source: nn.Module | None) -> Parts:
-        target = hidden_rate(current) if self._target is None else self._target
-        self._course.targets[self._name] = target
+    def _rates(self, neuron: Neuron, current: Tensor, source: nn.Module | None) -> Parts | None:
+        target = hidden_rate(current) if self.target is None else self.target
+        self.course.targets[self.name] = target
         if source is None or not bool((current != 0).any()):
-            return None, None
-        scale = None
-        if source.bias is not None:
-            scale = current.new_ones(current.shape[2])
+            return None
+        scale = current.new_ones(current.shape[2])
+        if source.bias is None:
+            search = RateSearch(neuron, current)
+        else:
             if not isinstance(source, _NormBase):
-                scale = scale / _spread(neuron, current)
-        search = _search(neuron, current, scale)
-        wanted = (REACHABLE_SHARE * search.highest_rates()).clamp(max=target)
-        place, rates = search.find(wanted)
-        drawn = self._course.drawn(self._name)
+                scale = scale / size_of_potential(current, neuron)
+            current = _changed(current, scale, torch.zeros_like(scale))
+            reach = float(current.abs().max()) + _SURE * neuron.mean_threshold()
+            search = RateSearch(neuron, current, (current.new_ones(()), reach))
+        place, rates, wanted = search.find(target)
+        drawn = self.course.drawn(self.name)
         if drawn is not None and not much_better(rates, drawn, wanted):
-            return None, None
-        return (place.exp(), None) if scale is None else (scale, place)
+            return None
+        return (place.exp(), torch.zeros_like(place)) if source.bias is None else (scale, place)
 
 
-def _changed(current: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
+def _changed(current: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """A current with another factor and shift of its channels."""
-    if scale is not None:
-        current = current * per_channel(scale, current, 2)
-    return current if shift is None else current + per_channel(shift, current, 2)
-
-
-def _search(neuron: Neuron, current: Tensor, scale: Tensor | None) -> PlaceSearch:
-    """By a shift of the channels beside this factor; by their factor where there is none."""
-    free, time_dim = known_potential(neuron), int(neuron.batch_first)
-    if scale is None:
-        low, high = (math.log(factor / _spread(neuron, current)) for factor in (_LOWEST, _HIGHEST))
-        return PlaceSearch(neuron, Currents(current, None, time_dim), low, high, free, apart=True)
-    base = _changed(current, scale, None)
-    high = float(base.abs().max()) + _SURE * neuron.mean_threshold()
-    slope = base.new_ones(()).expand_as(base)
-    return PlaceSearch(neuron, Currents(base, slope, time_dim), -high, high, free, apart=True)
-
-
-def _spread(neuron: Neuron, current: Tensor) -> float:
-    """RMS of the potential without spikes in thresholds; of the current for models whose potential is not known."""
-    free = known_potential(neuron)
-    values = current / neuron.mean_threshold() if free is None else free(current)
-    return float(values.float().square().mean(dtype=torch.float64).sqrt())
-
-
-def _set(source: nn.Module, scale: Tensor | None, shift: Tensor | None) -> None:
-    weight, bias = cast(Tensor, source.weight), cast("Tensor | None", source.bias)
-    with torch.no_grad():
-        if scale is not None:
-            weight.mul_(scale.to(weight.dtype).reshape(-1, *[1] * (weight.dim() - 1)))
-        if bias is not None and scale is not None:
-            bias.mul_(scale.to(bias.dtype))
-        if bias is not None and shift is not None:
-            bias.add_(shift.to(bias.dtype))
+    shape = (-1, *[1] * (current.dim() - 3))
+    return current * scale.to(current.dtype).reshape(shape) + shift.to(current.dtype).reshape(shape)

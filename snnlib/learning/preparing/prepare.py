@@ -16,7 +16,7 @@ from snnlib.inspect.activity import SATURATED_RATE
 from snnlib.inspect.autograd_paths import output_layers, tensors_in, without_gradient
 from snnlib.learning.preparing.checks import check_input, torch_modules_checked, warn_of_input
 from snnlib.learning.preparing.course import Course
-from snnlib.learning.preparing.layers import Prepare, is_copied, is_grey
+from snnlib.learning.preparing.layers import PrepareLayer, is_copied, is_grey
 from snnlib.learning.preparing.neurons import PrepareNeuron, Sources, kept_by_batch_norm, standalone_neurons
 from snnlib.learning.preparing.report import LayerPreparation, Preparation, advice
 from snnlib.learning.preparing.targets import OUTPUT_RATE
@@ -179,14 +179,13 @@ def prepare_(
                 course.keep(name)
                 continue
             target = targets.get(name)
-            hook: Prepare | PrepareNeuron
             if isinstance(module, Neuron):
-                hook = PrepareNeuron(name, sources, target, course)
+                course.at_first_call(module, name, PrepareNeuron(name, course, sources, target))
             else:
                 spread = _OUTPUT_SPREAD if name in ends and not asked else _HIDDEN_SPREAD
                 shifted = module not in standardized.values()
-                hook = Prepare(name, course, gain, target, spread if shifted else None)
-            after.callback(module.register_forward_pre_hook(hook).remove)
+                layer = PrepareLayer(name, course, gain, target, spread if shifted else None)
+                course.at_first_call(module, name, layer)
         course.begin_pass()
         if neurons:
             # They change what has run already, which the gradient of this call would miss.
@@ -270,29 +269,18 @@ def _targets(
 
 def _result(name: str, module: nn.Module, course: Course) -> LayerPreparation:
     """Returns what the last pass says of a layer."""
-    values = course.measured[name]
-    gain = float(module.gain.mean()) if isinstance(module, WeightWithGain) else 1.0
-    copies = isinstance(module, SpikingLayer) and is_copied(module)
-    if not values.dim():
-        return LayerPreparation(
-            name,
-            course.channels[name],
-            rate=None,
-            target=None,
-            gain=gain,
-            potential=float(values),
-            copies=copies,
-        )
+    values, fires = course.measured[name], course.measured[name].dim() > 0
     return LayerPreparation(
         name=name,
-        channels=len(values),
-        rate=float(values.mean()),
-        target=course.targets[name],
-        gain=gain,
-        dead=int((values == 0).sum()),
-        saturated=int((values > SATURATED_RATE).sum()),
-        as_drawn=name in course.as_drawn,
-        copies=copies,
+        channels=course.channels[name],
+        rate=float(values.mean()) if fires else None,
+        target=course.targets[name] if fires else None,
+        gain=float(module.gain.mean()) if isinstance(module, WeightWithGain) else 1.0,
+        dead=int((values == 0).sum()) if fires else 0,
+        saturated=int((values > SATURATED_RATE).sum()) if fires else 0,
+        potential=None if fires else float(values),
+        as_drawn=fires and name in course.as_drawn,
+        copies=isinstance(module, SpikingLayer) and is_copied(module),
     )
 
 
@@ -357,18 +345,12 @@ def _as_before(net: nn.Module) -> Iterator[None]:
     Gains and what scales a weight stay new.
     """
     modes = {module: module.training for module in net.modules()}
-    plain = []
-    for module in modes:
-        if isinstance(module, SpikingLayer):
-            module.training_watch.stop()
-            if not nn.utils.parametrize.is_parametrized(module, "weight"):
-                plain.append(module)
+    layers = [module for module in modes if isinstance(module, SpikingLayer)]
+    plain = [layer for layer in layers if not nn.utils.parametrize.is_parametrized(layer, "weight")]
+    for layer in layers:
+        layer.training_watch.stop()
     changed = {
-        id(buffer)
-        for layer in net.modules()
-        if isinstance(layer, WeightWithGain)
-        for module in layer.modules()
-        for buffer in module.buffers(recurse=False)
+        id(buffer) for layer in modes if isinstance(layer, WeightWithGain) for buffer in layer.buffers()
     }
     kept = [(tensor, tensor.detach().clone()) for tensor in (*net.parameters(), *net.buffers())]
     devices = {parameter.device for parameter in net.parameters() if parameter.is_cuda}
@@ -388,9 +370,9 @@ def _as_before(net: nn.Module) -> Iterator[None]:
                     tensor.copy_(value)
             for module, mode in modes.items():
                 module.training = mode
-                if isinstance(module, SpikingLayer):
-                    # Training has not begun.
-                    module.training_watch = module.training_watch.anew()
+            for layer in layers:
+                # Training has not begun.
+                layer.training_watch = layer.training_watch.anew()
 
 
 def _train_without_dropout(net: nn.Module) -> None:

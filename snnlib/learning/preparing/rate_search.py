@@ -1,163 +1,195 @@
-"""Weights of one spiking layer that give each of its channels a firing rate on a batch, found without randomness."""
+"""Search for the places at which channels, whose rates grow with their place, fire as is wanted: in three runs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from snnlib.learning.preparing.place_search import Currents, PlaceSearch, per_channel
 from snnlib.learning.preparing.targets import REACHABLE_SHARE
 from snnlib.neurons import Neuron
-from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.sequences.spike_count import channel_rates
 
-# Of a factor for all channels, in those that give the potential the size of the threshold; and how often their range is
-# halved: the factor is then found to a part in 50000.
-_COMMON_SCALES, _HALVINGS = (1e-2, 1e2), 18
+# Levels of the free potential's distribution at which rates are looked up: halves of all steps, down to 2^-10 of them.
+_LEVELS = 11
+# Places beyond, each half as far from the highest as the one before: neurons that are reset need more.
+_BEYOND = 8
+# Places over the whole range of a neuron whose potential is not known: six powers of ten by factors of 1.5.
+_UNKNOWN = 34
+# Values of a sample, where a batch has more; and the fewest sequences of neurons in it.
+_SAMPLE_VALUES, _SAMPLE_SITES = 4_000_000, 64
+# Runs after the first: two where a curve is known well, more where it is a guess.
+_ROUNDS, _ROUNDS_UNKNOWN = 2, 6
+# Thresholds that a candidate's free potential reaches: not one exactly, where rounding would decide on a spike.
+_OVER = 1.001
+# A correction by more than this factor trusts one measurement too far.
+_LARGEST_CORRECTION = 4.0
+# Relative distance from the wanted rate at which no further run is worth its time.
+_CLOSE = 0.02
+# Factors that are searched, times what brings the potential to the threshold: from far below it to far above.
+_LOWEST, _HIGHEST = 1e-3, 1e3
+# Those of a factor for all channels; and how often their range is halved: the factor is found to a part in 50000.
+_COMMON_FACTORS, _HALVINGS = (1e-2, 1e2), 18
 
 
-def known_potential(layer: SpikingLayer | Neuron) -> Callable[[Tensor], Tensor] | None:
+def known_potential(neurons: SpikingLayer | Neuron) -> Callable[[Tensor], Tensor] | None:
     """`free_potential` of a layer or of neurons alone; None for models whose potential is not known."""
-    neuron = getattr(layer, "neuron", layer)
-    return None if isinstance(neuron, Neuron) and not neuron._knows_potential else layer.free_potential
+    neuron = neurons.neuron if isinstance(neurons, SpikingLayer) else neurons
+    return neurons.free_potential if neuron._knows_potential else None
 
 
-def size_of_potential(current: Tensor, layer: SpikingLayer) -> float:
+def size_of_potential(current: Tensor, neurons: SpikingLayer | Neuron) -> float:
     """RMS of the potential in thresholds, without spikes, where there is one at all; of currents if it is not known."""
-    free = known_potential(layer)
-    values = current / layer.mean_threshold() if free is None else free(current)
+    free = known_potential(neurons)
+    values = current / neurons.mean_threshold() if free is None else free(current)
     squares = values.float().square()
     # In float64, so that the number of threads that add cannot show in the weights.
     return float((squares.sum(dtype=torch.float64) / (squares != 0).sum()).sqrt())
 
 
 class RateSearch:
-    """The weights `W = a V + d` of a layer for one batch: a from the wanted spread, d per channel from its wanted rate.
+    """Rates of channels over their places, looked up on a sample and corrected on the whole batch.
+
+    A channel's currents at a place are `current + place slope`, or `current e^place` where there is no slope. One run
+    of the neurons on a sample has many candidates beside each other, placed by the free potential where that is known;
+    the rates between them are interpolated. Each further run measures the whole batch and corrects the place by how far
+    the sample was off. No randomness: the same batch gives the same places.
 
     Args:
-        layer: the layer; it stays as it is.
-        events: the batch as it arrives at the layer.
-        weight: V, a weight of the layer's shape.
-        spread: RMS of the free potential of `a V`, in thresholds; None for a = 1.
-        name: the layer's name, for errors.
-
-    Raises:
-        ValueError: an empty batch, no events, or a V that makes no neuron fire.
+        neurons: a layer, or neurons alone; they stay as they are.
+        current: input current of the batch, `[T, N, C, ...]` or, with their `batch_first`, `[N, T, C, ...]`.
+        slope: currents that broadcast with it and how far shifts go either way; None for factors.
     """
 
     def __init__(
-        self, layer: SpikingLayer, events: Tensor, weight: Tensor, spread: float | None, name: str
+        self,
+        neurons: SpikingLayer | Neuron,
+        current: Tensor,
+        slope: tuple[Tensor, float] | None = None,
     ) -> None:
-        current = layer.input_current(events, weight)
-        if current.numel() == 0:
-            raise ValueError(
-                f"x: expected a batch with events, got shape {tuple(events.shape)} at layer {name}"
-            )
-        potential = size_of_potential(current, layer)
-        if not 0 < potential < float("inf"):
-            raise ValueError(
-                f"{name}: expected events and a weight that can make neurons fire, got currents from "
-                f"{float(current.min()):g} to {float(current.max()):g}"
-            )
-        scale = 1.0 if spread is None else spread / potential
-        self._weight = weight * scale
-        common = layer.unit_weight_current(events)
-        # Shifted so far down no weight is positive; so far up a single event makes a neuron fire.
-        bound = float(self._weight.abs().max()) + layer.firing_weight()
-        currents = Currents(current * scale, common, int(layer.batch_first))
-        self._search = PlaceSearch(
-            layer.fire, currents, -bound, bound, known_potential(layer), layer.neurons_apart
-        )
+        self._fire = neurons.fire if isinstance(neurons, SpikingLayer) else neurons
+        self._free = known_potential(neurons)
+        self._batch_dim = 1 - int(neurons.batch_first)
+        # Whether a channel's neurons and the channels do not act on each other, as they do by recurrence.
+        self._apart = not isinstance(neurons, SpikingLayer) or neurons.neurons_apart
+        self._current, self._slope = current, None
+        if slope is None:
+            size = size_of_potential(current, neurons)
+            self._ends = math.log(_LOWEST / size), math.log(_HIGHEST / size)
+        else:
+            self._slope, self._ends = slope[0].expand_as(current), (-slope[1], slope[1])
+        self._places, self._curve = self._measure_curve()
 
-    def highest_rates(self) -> Tensor:
-        """Firing rates beyond which no weight goes: a spike for every event."""
-        return self._search.highest_rates()
+    def find(self, target: float | Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns places `[C]`, their rates, and the rates that were wanted, to which no other place tried is nearer.
 
-    def find(self, target: Tensor, rounds: int | None = None) -> tuple[Tensor, Tensor]:
-        """The weight whose channels fire at `target` `[C]`, and their rates.
-
-        At most `highest_rates`. A channel that no weight makes fire is not shifted: its target is 0.
+        A target that is a number is wanted of each channel, or a part of its rate at the highest place where that is
+        less; one by channel is wanted as it is. The place is 0 where 0 is wanted.
         """
-        shift, rates = self._search.find(target, rounds)
-        return self._weight + per_channel(shift, self._weight, 0), rates
-
-
-class ScaleSearch:
-    """`W = a V` with a factor per channel, where no shift gives the rate.
-
-    For inputs of both signs, for neurons that answer inhibition with spikes, and for models whose potential is not
-    known.
-
-    Args:
-        layer: the layer; it stays as it is.
-        x: the batch as it arrives at the layer.
-        weight: V, a weight of the layer's shape.
-        name: the layer's name, for errors.
-        turned: whether factors of channels with a negative sum of weights are negative, as events alone make no such
-            channel fire.
-
-    Raises:
-        ValueError: an input or a V of 0.
-    """
-
-    def __init__(
-        self, layer: SpikingLayer, x: Tensor, weight: Tensor, name: str, *, turned: bool = False
-    ) -> None:
-        if turned:
-            negative = weight.flatten(1).sum(1) < 0
-            weight = weight * per_channel(1 - 2 * negative.to(weight.dtype), weight, 0)
-        self._weight = weight
-        current = layer.input_current(x, weight)
-        size = size_of_potential(current, layer)
-        if not 0 < size < float("inf"):
-            raise ValueError(
-                f"{name}: expected an input and a weight that can make neurons fire, got currents of 0"
+        places, curve = self._places, self._curve
+        wanted = target if isinstance(target, Tensor) else (REACHABLE_SHARE * curve[-1]).clamp(max=target)
+        place, found = torch.zeros_like(wanted), torch.zeros_like(wanted)
+        error = torch.full_like(wanted, math.inf)
+        for _ in range(_ROUNDS if self._free is not None else _ROUNDS_UNKNOWN):
+            tried = _where(places, curve, wanted).where(wanted > 0, 0.0)
+            rates = channel_rates(self._fire(moved(self._current, tried, self._slope, 2)))
+            off = (rates - wanted).abs()
+            if not self._apart:
+                # Places of recurrent neurons are right together only.
+                off = off.sum().expand_as(off)
+            better = off < error
+            place, found, error = (
+                new.where(better, old) for new, old in ((tried, place), (rates, found), (off, error))
             )
-        # From a potential far below the threshold to one far above it.
-        self._search = PlaceSearch(
-            layer.fire,
-            Currents(current, None, int(layer.batch_first)),
-            math.log(1e-3 / size),
-            math.log(1e3 / size),
-            known_potential(layer),
-            layer.neurons_apart,
+            if bool(((found - wanted).abs() <= _CLOSE * wanted).all()):
+                break
+            if not (self._whole and self._apart):
+                # How far the sample, or the curve of recurrent neurons that all move together, is off is alike around.
+                factor = (rates / wanted).nan_to_num(1.0).clamp(1 / _LARGEST_CORRECTION, _LARGEST_CORRECTION)
+                curve = curve * factor
+            if self._apart:
+                places, order = torch.cat((places, tried[None])).sort(0)
+                curve = torch.cat((curve, rates[None])).gather(0, order).cummax(0).values
+        # The least that fires, where what is wanted lies between no spike and the first.
+        first = (curve <= 0).sum(0, keepdim=True).clamp(max=len(curve) - 1)
+        silent = (found == 0) & (wanted > 0)
+        place = places.gather(0, first)[0].where(silent, place)
+        return place, curve.gather(0, first)[0].where(silent, found), wanted
+
+    def _measure_curve(self) -> tuple[Tensor, Tensor]:
+        """Places `[K, C]` in rising order and their rates on a sample, which grow."""
+        current, slope = self._sample(_UNKNOWN if self._free is None else _LEVELS + _BEYOND + 2)
+        places = self._candidates(current, slope)
+        # Candidates are so many more samples.
+        candidates = torch.cat([moved(current, place, slope, 2) for place in places], self._batch_dim)
+        spikes = self._fire(candidates).chunk(len(places), self._batch_dim)
+        rates = torch.stack([channel_rates(part) for part in spikes])
+        self._whole = current.numel() == self._current.numel()
+        if bool((rates[-1] == 0).any()) and not self._whole:
+            # A channel that hardly gets events may have none in the sample.
+            whole = channel_rates(self._fire(moved(self._current, places[-1], self._slope, 2)))
+            rates[-1] = rates[-1].where(rates[-1] > 0, whole)
+        return places, rates.cummax(0).values
+
+    def _sample(self, copies: int) -> tuple[Tensor, Tensor | None]:
+        """Currents and slopes of a part of the batch that is a run's work in so many copies."""
+        dim = self._batch_dim
+        parts = [self._current] if self._slope is None else [self._current, self._slope]
+        if self._apart and self._current.dim() > 3:
+            # Neurons of a channel at different pixels count as samples: [T, N, C, H, W] -> [T, N H W, C]
+            parts = [part.flatten(3).movedim(3, dim + 1).flatten(dim, dim + 1) for part in parts]
+        whole = parts[0].shape[dim]
+        budget = _SAMPLE_VALUES // (copies * max(parts[0].numel() // whole, 1))
+        kept = max(budget, _SAMPLE_SITES if self._apart else 1)
+        if kept < whole:
+            # The same choice in every call.
+            chosen = torch.randperm(whole, generator=torch.Generator().manual_seed(0))[:kept]
+            parts = [part.index_select(dim, chosen.to(part.device)) for part in parts]
+        return parts[0], parts[1] if len(parts) > 1 else None
+
+    def _candidates(self, current: Tensor, slope: Tensor | None) -> Tensor:
+        ends = torch.tensor(self._ends, dtype=torch.float64, device=current.device)
+        low, high = ends[0], ends[1]
+        if self._free is None:
+            steps = torch.linspace(0, 1, _UNKNOWN, dtype=torch.float64, device=current.device)
+            return (low + steps * (high - low))[:, None].expand(-1, current.shape[2])
+        # Places at which the free potential reaches the threshold, for every step and neuron.
+        base = self._free(current).double()
+        if slope is None:
+            needed = (_OVER / base.clamp(min=0)).log()
+        else:
+            added = self._free(slope.contiguous()).double()
+            needed = ((_OVER - base) / added).where(added > 0, math.inf)
+        needed = needed.movedim(2, -1).flatten(0, -2)
+        order = needed.clamp(low, high).sort(0).values
+        halves = 2.0 ** -torch.arange(_LEVELS - 1, -1, -1, device=current.device)
+        # Of the steps at which a place can make the channel fire at all.
+        levels = ((halves[:, None] * needed.isfinite().sum(0)).round().long() - 1).clamp(min=0)
+        by_level = order.gather(0, levels)
+        top = by_level[-1]
+        beyond = [top + (high - top) * 2.0**-i for i in range(_BEYOND, 0, -1)]
+        return (
+            torch.cat((torch.stack((low.expand_as(top), high.expand_as(top), *beyond)), by_level))
+            .sort(0)
+            .values
         )
 
-    def highest_rates(self) -> Tensor:
-        """Firing rates at the largest factor."""
-        return self._search.highest_rates()
 
-    def find(self, target: Tensor) -> tuple[Tensor, Tensor]:
-        """The weight whose channels fire at `target` `[C]`, and their rates; those with target 0 keep their weight."""
-        log_scale, rates = self._search.find(target)
-        return self._weight * per_channel(log_scale.exp(), self._weight, 0), rates
+def common_factor(layer: SpikingLayer, current: Tensor, target: float) -> float:
+    """The factor of a layer's currents at which it fires at a rate in the mean of its channels, by halving.
 
-
-def common_scale(layer: SpikingLayer, events: Tensor, weight: Tensor, target: float, name: str) -> float:
-    """The factor of a weight with which the layer fires at a rate in the mean of its channels, by halving.
-
-    Where that rate is not reached, half of the highest one is taken for it. The factor is negative where no weight is
+    Where that rate is not reached, a part of the highest one is taken for it. The factor is negative where no weight is
     positive and nothing would fire.
-
-    Raises:
-        ValueError: an input or a weight of 0.
     """
-    current = layer.input_current(events, weight)
     size = size_of_potential(current, layer)
-    if not 0 < size < float("inf"):
-        raise ValueError(
-            f"{name}: expected an input and a weight that can make neurons fire, got currents of 0"
-        )
+    low, high = (math.log(factor / size) for factor in _COMMON_FACTORS)
 
-    def rate(log_scale: float) -> float:
-        return float(channel_rates(layer.fire(current * math.exp(log_scale))).mean())
+    def rate(log_factor: float) -> float:
+        return float(channel_rates(layer.fire(current * math.exp(log_factor))).mean())
 
-    low, high = (math.log(factor / size) for factor in _COMMON_SCALES)
     sign = 1.0
     if rate(high) == 0:
         sign, current = -1.0, -current
@@ -169,23 +201,18 @@ def common_scale(layer: SpikingLayer, events: Tensor, weight: Tensor, target: fl
     return sign * math.exp(high)
 
 
-def assign_effective_weight(layer: WeightWithGain, wanted: Tensor, name: str) -> None:
-    """Set the weight that acts on a layer's input, through the weight's parametrization if it has one.
+def _where(places: Tensor, curve: Tensor, rates: Tensor) -> Tensor:
+    """Places `[C]` at which a rising curve `[K, C]` has these rates, on a straight line between its points."""
+    below = (curve < rates).sum(0).clamp(1, len(curve) - 1) - 1
+    pick = torch.stack((below, below + 1))
+    r, p = curve.gather(0, pick), places.gather(0, pick)
+    share = ((rates - r[0]) / (r[1] - r[0]).clamp(min=1e-12)).clamp(0, 1)
+    return p[0] + share * (p[1] - p[0])
 
-    Raises:
-        ValueError: the parametrization does not keep the weight that it is given.
-    """
-    stored = wanted / layer.weight_gain()
-    if not nn.utils.parametrize.is_parametrized(layer, "weight"):
-        layer.weight.copy_(stored)
-        return
-    steps = cast(nn.ModuleDict, layer.parametrizations)["weight"]
-    if all(hasattr(step, "right_inverse") for step in cast(nn.ModuleList, steps)):
-        layer.weight = stored
-    # Quantised weights are off by a rounding; a lost mean or scale is off by much more.
-    error = (layer.effective_weight.detach() - wanted).norm() / wanted.norm()
-    if not float(error) < 0.05:
-        raise ValueError(
-            f"{name}: expected a parametrization that keeps the weight it is given, got one that is off by "
-            f"{float(error):.0%}; calibrate before registering it"
-        )
+
+def moved(values: Tensor, place: Tensor, slope: Tensor | float | None, channel_dim: int) -> Tensor:
+    """Values at a place of each channel: `values + place slope`, or `values e^place` without a slope."""
+    shape = (-1, *[1] * (values.dim() - channel_dim - 1))
+    if slope is None:
+        return values * place.exp().to(values.dtype).reshape(shape)
+    return values + place.to(values.dtype).reshape(shape) * slope
