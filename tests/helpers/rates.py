@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 import snnlib
+from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.spiking_layer import SpikingLayer
 
 
@@ -13,3 +14,7 @@ def set_rates_(net: nn.Module, x: Tensor, rate: float | Mapping[str, float]) -> 
     names = [name for name, module in net.named_modules() if isinstance(module, SpikingLayer)]
     rates = rate if isinstance(rate, Mapping) else dict.fromkeys(names, rate)
     snnlib.prepare_(net, x, rates, gain=False, standardize=False, again=True)
+    # Their files hold no more than those of nets as drawn.
+    for module in net.modules():
+        if isinstance(module, WeightWithGain):
+            module.prepared = None
