@@ -13,6 +13,7 @@ import typer
 
 from snnlib.app.data_check import check_data, collected_warnings
 from snnlib.app.read_options import HELP, open_folder, read_options, size_option
+from snnlib.checks import import_extra
 from snnlib.data import EventFileError, EventFolder, Recording, describe_events, read, write
 from snnlib.data.datasets.splits import Split
 from snnlib.data.formats.registry import FORMATS, format_to_write
@@ -264,11 +265,7 @@ def _size_text(recording: Recording) -> str:
 
 
 def _visual() -> Any:
-    try:
-        import snnlib.app.visual  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError(f"pictures need the package {error.name}: pip install 'snnlib[train]'") from error
-    return snnlib.visual
+    return import_extra("snnlib.app.visual", "train", "pictures")
 
 
 def _save_picture(path: Path, recording: Recording, target: Path, parts: int = 3) -> None:

@@ -8,6 +8,7 @@ from snnlib.checks.arguments import *
 from snnlib.checks.calls import *
 from snnlib.checks.ops import *
 from snnlib.checks.options import *
+from snnlib.checks.packages import *
 from snnlib.checks.tensors import *
 from snnlib.checks.values import *
 from snnlib.checks.warnings import *

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor, nn
 
+from snnlib.checks import import_extra
 from snnlib.data.atomic import write_bytes_atomically
 from snnlib.structure.stages import Stage, stages_of
 
@@ -44,7 +44,7 @@ def export_onnx(net: nn.Module, file: str | Path, x: Tensor) -> None:
     """
     if x.dim() < 3:
         raise ValueError(f"x: expected [T, N, ...], got shape {tuple(x.shape)}")
-    onnx = _package()
+    onnx = import_extra("onnx", "onnx", "ONNX graphs")
     sizes = tuple(x.shape[2:])
     frame = (sizes[0], *[1] * (3 - len(sizes)), *sizes[1:])
     stages = stages_of(net, frame)  # type: ignore[arg-type]
@@ -77,13 +77,6 @@ def export_onnx(net: nn.Module, file: str | Path, x: Tensor) -> None:
     model.ir_version = _IR
     onnx.checker.check_model(model)
     write_bytes_atomically(Path(file), model.SerializeToString())
-
-
-def _package() -> Any:
-    try:
-        return importlib.import_module("onnx")
-    except ImportError as error:
-        raise ImportError("ONNX graphs need the package onnx: pip install 'snnlib[onnx]'") from error
 
 
 class _Graph:

@@ -1,4 +1,3 @@
-import builtins
 import errno
 import hashlib
 import json
@@ -227,15 +226,10 @@ def test_failed_build_cleans_up(tmp_path, monkeypatch):
 
 
 def test_without_scikit_learn(tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def no_sklearn(name, *rest):
-        if name.startswith("sklearn"):
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", no_sklearn)
-    with pytest.raises(ImportError, match=r"pip install snnlib\[data\]"):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(
+        ImportError, match=r"EventDigits need the package sklearn.*pip install 'snnlib\[data\]'"
+    ):
         build(tmp_path / "a")
 
 

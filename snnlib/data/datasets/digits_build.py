@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from snnlib.checks import import_extra
 from snnlib.data.atomic import sync_folder, temporary_sibling, write_bytes_atomically
 from snnlib.data.camera import BATCH, EventCamera
 from snnlib.data.checks import check_int
@@ -159,13 +160,7 @@ def is_test_digit(labels: Array) -> Array:
 
 
 def _load_digits() -> tuple[Array, Array]:
-    try:
-        from sklearn.datasets import load_digits  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError(
-            "EventDigits takes its handwritten digits from scikit-learn: pip install snnlib[data]"
-        ) from error
-    digits: Any = load_digits()
+    digits = import_extra("sklearn.datasets", "data", "the handwritten digits of EventDigits").load_digits()
     return digits.images, digits.target
 
 

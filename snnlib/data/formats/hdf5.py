@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from snnlib.checks import import_extra
 from snnlib.data.events import Events
 from snnlib.data.formats.base import Format
 from snnlib.data.formats.columns import OPTIONS, check_lengths, find_columns, put_columns
@@ -42,11 +43,7 @@ def _opened(path: Path) -> Any:
 
 def import_h5py() -> Any:
     """The package h5py, or an ImportError that says how to install it."""
-    try:
-        import h5py  # noqa: PLC0415
-    except ImportError as error:
-        raise ImportError("HDF5 files need the package h5py: pip install 'snnlib[formats]'") from error
-    return h5py
+    return import_extra("h5py", "formats", "HDF5 files")
 
 
 def check_size(dataset: Any, size: int) -> None:

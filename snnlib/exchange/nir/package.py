@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
+
+from snnlib.checks import import_extra
 
 
 def nir_package() -> Any:
@@ -13,12 +14,7 @@ def nir_package() -> Any:
     Raises:
         ImportError: it is not installed; the message says what installs it.
     """
-    try:
-        return importlib.import_module("nir")
-    except ImportError as error:
-        raise ImportError(
-            f"NIR graphs need the package {error.name}, which is not installed: pip install 'snnlib[nir]'"
-        ) from error
+    return import_extra("nir", "nir", "NIR graphs")
 
 
 def read_graph(path: str | Path) -> Any:
