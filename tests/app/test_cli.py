@@ -378,26 +378,21 @@ def test_torchrun_starts_the_same_command_again(
     assert re.match(r"error: --seed: expected no other value than the resumed run's, 0 in .*, got 5", err)
 
 
-def test_out_must_be_new(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    err = refused(capsys, "train", "--out", folder)
-    assert re.match(
-        r"error: --out: expected a new or empty folder, got '.*' with files in it .*--resume", err
-    )
-
-
-def test_out_must_be_writable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train --out {run}", "--out: expected a new or empty folder, got '.*' with files in it .*--resume"),
+        ("train --out {other}/file/run", "--out: expected a folder that can be written to, got '.*': Not a directory$"),
+        ("train --resume {run} --lr 0.5", r"--lr: expected no other value than .* run's, 0\.02 in .*, got 0\.5"),
+        ("eval {other}", "RUN_FOLDER: expected the folder of a run of `snnlib train`"),
+    ],
+)  # fmt: skip
+def test_folders_that_do_not_fit_are_named(
+    arguments: str, message: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").touch()
-    err = refused(capsys, "train", "--out", tmp_path / "file" / "run")
-    assert re.fullmatch(
-        r"error: --out: expected a folder that can be written to, got '.*': Not a directory\n", err
-    )
-
-
-def test_resume_keeps_the_settings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    err = refused(capsys, "train", "--resume", folder, "--lr", "0.5")
-    assert re.match(
-        r"error: --lr: expected no other value than the resumed run's, 0\.02 in .*, got 0\.5", err
-    )
+    err = refused(capsys, *arguments.format(run=folder, other=tmp_path).split())
+    assert re.match(f"error: {message}", err) and err.count("\n") == 1, err
 
 
 def test_damaged_config_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -407,22 +402,10 @@ def test_damaged_config_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert re.match(r"error: .*config\.json: expected JSON", err)
 
 
-@pytest.mark.parametrize("link", [False, True])
-def test_damaged_checkpoint_is_named(
-    link: bool, config: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config.save(tmp_path / "config.json")
-    last = tmp_path / "checkpoints/last.ckpt"
-    last.parent.mkdir()
-    if link:
-        last.symlink_to("last.ckpt")
-    else:
-        last.write_bytes(b"PK damaged")
-    for arguments in (("train", "--resume", tmp_path), ("eval", tmp_path)):
-        err = refused(capsys, *arguments)
-        assert re.match(r"error: .*last\.ckpt: expected a checkpoint, got a file that is damaged", err)
-
-
+DAMAGED = {
+    "text": lambda last: last.write_bytes(b"PK damaged"),
+    "a link to itself": lambda last: last.symlink_to("last.ckpt"),
+}
 CONTENTS = {
     "a list": [1, 2],
     "other weights": {"state_dict": {"net.fc1.weight": torch.zeros(3)}},
@@ -433,15 +416,21 @@ CONTENTS = {
 }
 
 
-@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize("content", [*DAMAGED, *CONTENTS])
 def test_checkpoint_of_other_content_is_named(
     content: str, config: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config.save(tmp_path / "config.json")
-    SafeCheckpointIO().save_checkpoint(CONTENTS[content], tmp_path / "checkpoints/last.ckpt")  # type: ignore[arg-type]
+    last, said = tmp_path / "checkpoints/last.ckpt", "expected .*"
+    last.parent.mkdir()
+    if content in DAMAGED:
+        DAMAGED[content](last)
+        said = "expected a checkpoint, got a file that is damaged.*"
+    else:
+        SafeCheckpointIO().save_checkpoint(CONTENTS[content], last)  # type: ignore[arg-type]
     for arguments in (("train", "--resume", tmp_path), ("eval", tmp_path)):
         err = refused(capsys, *arguments)
-        assert re.fullmatch(r"error: .*last\.ckpt: expected .*\n", err), err
+        assert re.fullmatch(rf"error: .*last\.ckpt: {said}\n", err), err
 
 
 @pytest.mark.parametrize(
@@ -517,11 +506,6 @@ def test_diverged_run_says_so_and_keeps_its_report(
     assert "diverged in epoch 1" in page and "data:image/png" in page
     # Nothing that is lost holds a checkpoint.
     assert not (tmp_path / "run/checkpoints/last.ckpt").exists()
-
-
-def test_eval_needs_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    err = refused(capsys, "eval", tmp_path)
-    assert err.startswith("error: RUN_FOLDER: expected the folder of a run of `snnlib train`")
 
 
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,17 +229,13 @@ def test_real_recordings_round_trip_bytes(nmnist_root):
             assert encode_nmnist(data[index][0]) == file.read(data.files[index])
 
 
-def test_linked_class_folders_are_followed(folders, tmp_path):
+def test_linked_class_folders_are_followed_but_never_in_circles(folders, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     (folders / "Train/4").rename(elsewhere)
     (folders / "Train/4").symlink_to(elsewhere, target_is_directory=True)
+    (folders / "Train/9/back").symlink_to(folders / "Train", target_is_directory=True)
     assert NMNIST(folders).targets.tolist() == [0, 0, 4, 9]
     assert NMNIST(folders)[2][0]["t"][0] == 9
-
-
-def test_links_in_a_circle_are_cut(folders):
-    (folders / "Train/4/back").symlink_to(folders / "Train", target_is_directory=True)
-    assert len(NMNIST(folders)) == 4
 
 
 def test_encrypted_zip_is_named(zips):

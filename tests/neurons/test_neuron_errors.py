@@ -197,62 +197,43 @@ def test_wrong_state() -> None:
         LIF(threshold=torch.ones(2))(torch.zeros(4, 2, 3))
 
 
-def test_rectified_membranes_are_for_one_state_and_no_other_kernels() -> None:
-    x, flags = torch.zeros(3, 2, 4), [0, 0, 1, 1, 0, 0, 1, 1, 0]
-    one, two = torch.zeros(13, 1), torch.zeros(24, 1)
-    with pytest.raises(
-        ValueError, match=r"flags: expected a rectified membrane with one state .* and 2 states"
-    ):
-        op_calls.scan_forward(x, two, None, flags, 0)
-    with pytest.raises(ValueError, match=r"flags: expected a rectified membrane .* reset in the same step"):
-        op_calls.scan_forward(x, one, None, [*flags[:4], 1, 0, 1, 1, 0], 0)
-    neuron = KLIF()
-    assert neuron.dynamics(neuron.constants()) is not None
-    assert KLIF(scale_reset=True).dynamics(neuron.constants()) is None
-    with pytest.raises(ValueError, match=r"neuron: expected a model with linear dynamics"):
-        neuron.free_potential(x)
+X, FRAMES = torch.zeros(3, 2, 4), torch.zeros(3, 2, 4, 4, 6)
+LOW, LOWER = FRAMES[:, :, :, :3], FRAMES[:, :, :, :1]
+ONE, TWO = torch.zeros(13, 1), torch.zeros(24, 1)
+RECTIFIED, RECTIFIED_NEXT = [0, 0, 1, 1, 0, 0, 1, 1, 0], [0, 0, 1, 1, 1, 0, 1, 1, 0]
+PRODUCTS, PRODUCTS_NEXT = [0, 0, 1, 1, 0, 0, 1, 0, 1], [0, 0, 1, 1, 1, 0, 1, 0, 1]
+PLAIN, MEMBRANE = [0, 0, 1, 1, 0, 0, 1, 0, 0], [0, 0, 1, 1, 0, 1, 1, 0, 0]
+OF_SCAN, OF_SRM = (ONE, None, PLAIN, 0), (torch.ones(()), 5.0, 3.0, 3.0, 0)
 
 
-def test_products_are_for_several_states_and_no_other_kernels() -> None:
-    x, flags = torch.zeros(3, 2, 4), [0, 0, 1, 1, 0, 0, 1, 0, 1]
-    one, two = torch.zeros(13, 1), torch.zeros(24, 1)
-    with pytest.raises(
-        ValueError, match=r"flags: expected products of states with two or three .* and 1 states"
-    ):
-        op_calls.scan_forward(x, one, None, flags, 0)
-    with pytest.raises(ValueError, match=r"flags: expected products .* reset in the same step"):
-        op_calls.scan_forward(x, two, None, [*flags[:4], 1, *flags[5:]], 0)
-    for neuron in (BRF(), Izhikevich()):
+@pytest.mark.parametrize(
+    ("op", "arguments", "message"),
+    [
+        ("scan", (X, TWO, None, RECTIFIED, 0), "flags: expected a rectified membrane with one state .* and 2 states"),
+        ("scan", (X, ONE, None, RECTIFIED_NEXT, 0), "flags: expected a rectified membrane .* reset in the same step"),
+        ("scan", (X, ONE, None, PRODUCTS, 0), "flags: expected products of states with two or three .* and 1 states"),
+        ("scan", (X, TWO, None, PRODUCTS_NEXT, 0), "flags: expected products .* reset in the same step"),
+        ("scan_pool", (LOW, *OF_SCAN), r"current: expected rows and columns in multiples of \(2, 2\), got \(3, 6\)"),
+        ("scan_pool", (FRAMES, ONE, None, PLAIN, 0, 0, 2), "window: expected 2 integers >= 1"),
+        ("scan_pool", (FRAMES[..., 0], ONE, None, PLAIN, 0), r"current: expected \[T, N, C, H, W\]"),
+        ("scan_pool", (FRAMES, TWO, None, PLAIN, 0), "flags: expected one state, .* and 2 states"),
+        ("scan_pool", (FRAMES, ONE, None, MEMBRANE, 0), "flags: expected one state, .* spikes as values"),
+        ("srm_pool", (LOWER, *OF_SRM), r"current: expected at least \(2, 2\) rows and columns, got \(1, 6\)"),
+    ],
+)  # fmt: skip
+def test_what_kernels_do_not_compute(op: str, arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        getattr(op_calls, f"{op}_forward")(*arguments)
+
+
+def test_neurons_without_linear_dynamics() -> None:
+    for neuron in (KLIF(), BRF(), Izhikevich()):
+        assert neuron.dynamics(neuron.constants()) is not None
         with pytest.raises(ValueError, match=r"neuron: expected a model with linear dynamics"):
-            neuron.free_potential(x)
+            neuron.free_potential(X)
+    assert KLIF(scale_reset=True).dynamics(KLIF().constants()) is None
     assert BRF(gamma=0.0).dynamics(BRF().constants()) is None
     assert BRF(gamma=0.0)(torch.full((4, 1, 1), 300.0)).any()
-
-
-def test_pooled_scans_are_for_one_state_and_whole_windows() -> None:
-    x, rows = torch.zeros(3, 2, 4, 4, 6), torch.zeros(13, 1)
-    flags = [0, 0, 1, 1, 0, 0, 1, 0, 0]
-    pooled = op_calls.scan_pool_forward
-    with pytest.raises(
-        ValueError, match=r"current: expected rows and columns in multiples of \(2, 2\), got \(3, 6\)"
-    ):
-        pooled(x[:, :, :, :3], rows, None, flags, 0)
-    with pytest.raises(ValueError, match=r"window: expected 2 integers >= 1"):
-        pooled(x, rows, None, flags, 0, 0, 2)
-    with pytest.raises(ValueError, match=r"current: expected \[T, N, C, H, W\]"):
-        pooled(x[..., 0], rows, None, flags, 0)
-    with pytest.raises(ValueError, match=r"flags: expected one state, .* and 2 states"):
-        pooled(x, torch.zeros(24, 1), None, flags, 0)
-    with pytest.raises(ValueError, match=r"flags: expected one state, .* spikes as values"):
-        pooled(x, rows, None, [*flags[:5], 1, *flags[6:]], 0)
-
-
-def test_pooled_srm_neurons_need_a_window() -> None:
-    x = torch.zeros(3, 2, 4, 1, 6)
-    with pytest.raises(
-        ValueError, match=r"current: expected at least \(2, 2\) rows and columns, got \(1, 6\)"
-    ):
-        op_calls.srm_pool_forward(x, torch.ones(()), 5.0, 3.0, 3.0, 0)
 
 
 def test_pooled_srm_neurons_give_no_state() -> None:

@@ -3,7 +3,7 @@
 import copy
 import pickle
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -118,13 +118,6 @@ def _streamed(net: nn.Module) -> None:
         stream(chunk)
 
 
-def _reports(net: nn.Module) -> None:
-    snnlib.memory_report(net, _batch())
-    set_rates_(net, _batch(), 0.1)
-    for _ in range(4):
-        snnlib.prepare_(net, _batch(), again=True)
-
-
 @pytest.mark.parametrize("use", [_frozen, _without_gradients, _evaluated, _streamed])
 def test_passes_that_do_not_train_are_not_counted(use: Callable[[nn.Module], None]) -> None:
     """pytest turns warnings into errors."""
@@ -133,33 +126,26 @@ def test_passes_that_do_not_train_are_not_counted(use: Callable[[nn.Module], Non
 
 def test_healthy_nets_and_tools_say_nothing() -> None:
     net = _net()
-    _reports(net)
-    assert _train(net) == []
-    assert _train(copy.deepcopy(net)) == []
-
-
-@pytest.fixture
-def fresh_compiler() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+    snnlib.memory_report(net, _batch())
+    set_rates_(net, _batch(), 0.1)
+    for _ in range(4):
+        snnlib.prepare_(net, _batch(), again=True)
+    for each in (net, copy.deepcopy(net)):
+        assert _train(each) == []
+    net.features[0].gain.fill_(1.0)
+    _train(net)
+    assert all(not parameter._backward_hooks for parameter in net.parameters()), "no hook stays behind"
 
 
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning"
 )  # torch's compiler calls functions that torch deprecates
-def test_compiled_nets_are_left_alone(fresh_compiler: None) -> None:
+def test_compiled_nets_are_left_alone() -> None:
+    torch._dynamo.reset()
     net = _net(silence="features.0")
     compiled = torch.compile(net, backend="aot_eager", fullgraph=True)
     for _ in range(4):
         compiled(_batch()).sum().backward()
-
-
-def test_no_hook_stays_behind() -> None:
-    net = _net()
-    net.features[0].gain.fill_(1.0)
-    _train(net)
-    assert all(not parameter._backward_hooks for parameter in net.parameters())
 
 
 # Later batches

@@ -59,11 +59,7 @@ KINDS = [
 
 
 def _input(kind: str, steps: int = 12) -> Tensor:
-    return (
-        _events(steps, 2, 2, 6, 6)
-        if (kind.startswith("conv") and "rnn" not in kind) or kind == "conv rnn"
-        else _events(steps, 2, 6)
-    )
+    return _events(steps, 2, *((2, 6, 6) if kind in ("conv", "conv rnn") else (6,)))
 
 
 def _strengthened(net: nn.Module) -> nn.Module:
@@ -216,7 +212,6 @@ BEHIND: dict[str, Callable[[int], nn.Module]] = {
 
 def _net(before: list[nn.Module], behind: Callable[[int], nn.Module]) -> nn.Sequential:
     torch.manual_seed(0)
-    before = before[:]
     inputs = nn.Sequential(*before)(_events(4, 1, 6).float()).shape[2]
     net = nn.Sequential(*before, behind(inputs))
     _strengthened(net)

@@ -326,21 +326,20 @@ def test_a_member_that_is_no_array_is_named(tmp_path: Path) -> None:
         read_spikes(file)
 
 
-def test_other_npz_files_are_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "other.npz", spikes=np.zeros(3))
-    with pytest.raises(GoldenError, match="no array 'format'"):
-        read_spikes(tmp_path / "other.npz")
-    np.savez(tmp_path / "other.npz", format=np.array(1))
-    with pytest.raises(GoldenError, match="no golden spike trains"):
-        read_spikes(tmp_path / "other.npz")
-
-
-def test_later_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "other.npz"
+    for content, message in (
+        ({"spikes": np.zeros(3)}, "no array 'format'"),
+        ({"format": np.array(1)}, "no golden spike trains"),
+    ):
+        np.savez(file, **content)
+        with pytest.raises(GoldenError, match=message):
+            read_spikes(file)
     monkeypatch.setattr("snnlib.testing.golden._SPIKES", 2)
-    (tmp_path / "golden.npz").write_bytes(encode({}))
+    file.write_bytes(encode({}))
     monkeypatch.undo()
     with pytest.raises(GoldenError, match="version: expected 1, got 2"):
-        read_spikes(tmp_path / "golden.npz")
+        read_spikes(file)
 
 
 def test_file_names_are_safe_and_never_shared() -> None:
