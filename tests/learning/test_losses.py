@@ -1,17 +1,10 @@
 """The count loss: definition, gradients, checks, and training in the right direction through a spiking layer."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
-import snnlib
-from snnlib.learning import losses
-from snnlib.learning.decoding import firing_rate, first_spike_time, spike_count
 from snnlib.learning.losses import spike_count_loss
 
 COUNTS = torch.tensor([[12.0, 2.0, 5.0], [0.0, 1.0, 20.0]])
@@ -66,68 +59,6 @@ def test_labels_of_any_integer_dtype(dtype: torch.dtype) -> None:
     assert spike_count_loss(COUNTS, LABELS.to(dtype), desired=15, undesired=2).item() == 12
 
 
-SEQUENCE_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "cross-entropy": lambda spikes, target: F.cross_entropy(spike_count(spikes), target),
-    "count": lambda spikes, target: spike_count_loss(spike_count(spikes), target, desired=10, undesired=2),
-    "rate": lambda spikes, target: spike_count_loss(
-        firing_rate(spikes), target, desired=0.5, undesired=0.1, reduction="sum"
-    ),
-    "count plus": lambda spikes, target: losses.spike_count_plus_loss(
-        spike_count(spikes), target, desired=6, undesired=1
-    ),
-    "count cross-entropy": lambda spikes, target: losses.count_cross_entropy(spike_count(spikes), target),
-    "count cross-entropy plus": lambda spikes, target: losses.count_cross_entropy_plus(
-        spike_count(spikes), target
-    ),
-    "first spike": lambda spikes, target: losses.first_spike_loss(
-        first_spike_time(spikes), target, scale=0.5
-    ),
-    "spike time": lambda spikes, target: losses.spike_time_loss(spikes, _wanted(target)),
-    "van Rossum": lambda spikes, target: losses.van_rossum_loss(spikes, _wanted(target)),
-}
-
-
-def _wanted(target: Tensor) -> Tensor:
-    return losses.target_spike_train(target, 20, 3, desired=8, undesired=1)
-
-
-@pytest.mark.parametrize("name", SEQUENCE_LOSSES)
-def test_every_loss_trains_a_spiking_layer(name: str, rng: torch.Generator) -> None:
-    x = (torch.rand(20, 6, 12, generator=rng) < 0.3).float()
-    target = torch.arange(6) % 3
-    weight = (torch.rand(3, 12, generator=rng) * 0.5).requires_grad_()
-    optimizer = torch.optim.Adam([weight], lr=0.02)
-    values = []
-    for _ in range(60):
-        optimizer.zero_grad()
-        spikes = snnlib.functional.srm_linear(x, weight)
-        loss = SEQUENCE_LOSSES[name](spikes, target)
-        loss.backward()
-        optimizer.step()
-        values.append(loss.item())
-    assert values[-1] < 0.6 * values[0]
-    scores = -first_spike_time(spikes) if name == "first spike" else spikes.sum(0)
-    assert (scores.argmax(1) == target).all()
-
-
-@pytest.mark.parametrize("labels", [[0, 3], [-1, 0]])
-def test_labels_out_of_range(labels: list[int]) -> None:
-    with pytest.raises(ValueError, match=r"target: expected labels from 0 to 2, got -?\d to \d"):
-        spike_count_loss(COUNTS, torch.tensor(labels), desired=15, undesired=2)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.complex64])
-def test_labels_that_are_no_integers(dtype: torch.dtype) -> None:
-    with pytest.raises(TypeError, match=rf"target: expected integer labels, got {dtype}"):
-        spike_count_loss(COUNTS, torch.ones(2, dtype=dtype), desired=15, undesired=2)
-
-
-@pytest.mark.parametrize("shape", [(3,), (2, 3), ()])
-def test_labels_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"target: expected shape \(2,\), one label per sample, got"):
-        spike_count_loss(COUNTS, torch.zeros(shape, dtype=torch.int64), desired=15, undesired=2)
-
-
 def test_other_errors_name_the_argument() -> None:
     wanted = {"desired": 15.0, "undesired": 2.0}
     with pytest.raises(ValueError, match=r"undesired: expected a count >= 0, got -1"):
@@ -165,8 +96,3 @@ def test_labels_of_many_classes_in_small_integers() -> None:
     counts = torch.zeros(2, 300)
     target = torch.tensor([3, 250], dtype=torch.uint8)
     assert spike_count_loss(counts, target, desired=1, undesired=0).item() == 0.5
-
-
-def test_labels_in_a_list_are_named() -> None:
-    with pytest.raises(TypeError, match=r"^target: expected a torch.Tensor, got list$"):
-        spike_count_loss(COUNTS, [0, 2], desired=15, undesired=2)

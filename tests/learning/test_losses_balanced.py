@@ -123,6 +123,9 @@ def test_silence_gives_finite_gradients(loss: object) -> None:
         assert counts.grad.isfinite().all()
 
 
+NO_INTEGERS = (torch.float32, torch.bool, torch.complex64)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_shared_errors(loss: object) -> None:
     counts, target = _problem(2, 3, 0)
@@ -132,8 +135,17 @@ def test_shared_errors(loss: object) -> None:
         loss(counts[0], target)
     with pytest.raises(ValueError, match=r"counts: expected counts >= 0, got -1"):
         loss(torch.full((2, 3), -1.0), target)
-    with pytest.raises(ValueError, match=r"target: expected labels from 0 to 2, got 0 to 3"):
-        loss(counts, torch.tensor([0, 3]))
+    for labels, error, message in (
+        (torch.tensor([0, 3]), ValueError, "expected labels from 0 to 2, got 0 to 3"),
+        (torch.tensor([-1, 0]), ValueError, "expected labels from 0 to 2, got -1 to 0"),
+        (torch.zeros(3).long(), ValueError, r"expected shape \(2,\), one label per sample, got"),
+        (torch.zeros(2, 3).long(), ValueError, r"expected shape \(2,\), one label per sample, got"),
+        (torch.zeros(()).long(), ValueError, r"expected shape \(2,\), one label per sample, got"),
+        *((target.to(dtype), TypeError, f"expected integer labels, got {dtype}") for dtype in NO_INTEGERS),
+        ([0, 2], TypeError, "expected a torch.Tensor, got list$"),
+    ):
+        with pytest.raises(error, match=f"^target: {message}"):
+            loss(counts, labels)
     with pytest.raises(
         ValueError, match=r"sample_weight: expected shape \(2,\), one weight per sample, got \(1,\)"
     ):

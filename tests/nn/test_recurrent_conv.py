@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_bits
-from runs import assert_samples_as_alone
 from soft_neuron import Soft
 from torch import Tensor, nn
 
@@ -63,10 +62,6 @@ def test_a_kernel_as_large_as_its_frame_is_a_full_matrix() -> None:
     assert_bits(results[0][0], results[1][0])
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs)
-
-
-def test_a_sample_in_a_batch_is_the_sample_alone() -> None:
-    assert_samples_as_alone(*_layer(), torch.tensor([8, 3, 5]))
 
 
 def test_groups_and_more_axes() -> None:

@@ -70,16 +70,6 @@ def test_silent_surrogate_neurons_learn_and_say_nothing() -> None:
     assert layer.weight.grad.abs().sum() > 0
 
 
-def test_a_compact_surrogate_out_of_reach_is_named() -> None:
-    net = nn.Sequential(snnlib.SpikingLinear(4, 3, neuron=neurons.LIF(surrogate=surrogate.Triangle(0.1))))
-    nn.init.constant_(net[0].weight, 1e-3)
-    with pytest.warns(
-        UserWarning, match=r"^SpikingLinear\(.*: the gradient of the weight was exactly 0 .* snnlib\.prep"
-    ):
-        for _ in range(4):
-            net(torch.ones(5, 2, 4)).sum().backward()
-
-
 def test_tools_see_layers_with_any_neuron(net: nn.Sequential, events: torch.Tensor) -> None:
     snnlib.fuse_(net)
     with snnlib.SpikeDoctor(net) as doctor:

@@ -176,24 +176,6 @@ def test_autocast(path: str) -> None:
         assert tensor.grad.any()
 
 
-@pytest.mark.parametrize("batch_first", [False, True])
-def test_batch_first_gradients(batch_first: bool, rng: torch.Generator, path: str) -> None:
-    """[N, T, ...] gives the transposed result of [T, N, ...], spikes and gradients."""
-    x = (torch.rand(7, 3, 2, 6, 6, generator=rng) < 0.4).double()
-    weight = torch.rand(4, 2, 3, 3, generator=rng, dtype=torch.float64)
-    q = torch.randn(7, 3, 4, 4, 4, generator=rng, dtype=torch.float64)
-    expected_x, expected_w = x.clone().requires_grad_(), weight.clone().requires_grad_()
-    expected = F.srm_conv2d(expected_x, expected_w)
-    expected.backward(q)
-    swap = (lambda t: t.transpose(0, 1)) if batch_first else (lambda t: t)
-    leaf, w = swap(x).contiguous().requires_grad_(), weight.clone().requires_grad_()
-    out = F.srm_conv2d(leaf, w, batch_first=batch_first)
-    out.backward(swap(q))
-    assert torch.equal(swap(out), expected)
-    torch.testing.assert_close(swap(leaf.grad), expected_x.grad, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(w.grad, expected_w.grad, rtol=1e-12, atol=1e-12)
-
-
 def test_a_spike_without_a_rise_stops_the_credit(path: str) -> None:
     """A given state above the threshold fires at once, falling: no slope to divide by, but a reset all the same."""
     state = torch.tensor([3.0, 0.0, 0.0], dtype=torch.float64).reshape(3, 1, 1)
