@@ -14,7 +14,10 @@ from snnlib.exchange import export_onnx
 
 def test_the_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
-    with pytest.raises(ImportError, match=r"ONNX graphs need the package onnx, which is not installed: pip install 'snnlib\[onnx\]'"):
+    with pytest.raises(
+        ImportError,
+        match=r"ONNX graphs need the package onnx, which is not installed: pip install 'snnlib\[onnx\]'",
+    ):
         export_onnx(nn.Sequential(snnlib.SpikingLinear(3, 2)), tmp_path / "a.onnx", torch.zeros(2, 1, 3))
 
 
