@@ -364,6 +364,13 @@ def test_training_step(emulated: Callable[..., Any], monkeypatch: pytest.MonkeyP
     assert_same_bits(emulated(gradients), expected, strides=True)
 
 
+def _assert_fused_as_apart(apart: list[Tensor], fused: list[Tensor]) -> None:
+    assert_bits(fused[0], apart[0])
+    for gradient, expected in zip(fused, apart, strict=True):
+        assert expected.any()
+        assert_close(gradient, expected.double(), 1e-5)
+
+
 @pytest.mark.parametrize("training", [False, True])
 def test_a_fused_net_pools_in_the_scan(training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neurons and their pool are one kernel, with the bits of two of them, behind batch norm too."""
@@ -405,11 +412,7 @@ def test_a_fused_net_pools_in_the_scan(training: bool, monkeypatch: pytest.Monke
         second, (final,) = block.run(x[4:], state)
     # A layer that learns its time constant has the gradient of the scan alone.
     assert pooling == [2, 2 if training else 1]
-    assert_bits(results[1][0], results[0][0])
-    assert results[0][0].any()
-    for gradient, expected in zip(results[1][1:], results[0][1:], strict=True):
-        assert expected.any()
-        assert_close(gradient, expected.double(), 1e-5)
+    _assert_fused_as_apart(*results)
     assert_bits(torch.cat((first, second)), whole)
     assert_bits(final, last)
 
@@ -441,11 +444,7 @@ def test_a_fused_net_of_srm_neurons_pools_in_the_scan(
     # Seven rows of neurons are not whole windows: there the op is the scan and the pool, and finds the spikes again.
     assert [calls.count(f"srm_pool_{way}") for way in ("forward", "backward")] == [1, 1]
     assert [calls.count(f"srm_{way}") for way in ("forward", "backward")] == [3, 2]
-    assert_bits(results[1][0], results[0][0])
-    assert results[0][0].any()
-    for gradient, expected in zip(results[1][1:], results[0][1:], strict=True):
-        assert expected.any()
-        assert_close(gradient, expected.double(), 1e-5)
+    _assert_fused_as_apart(*results)
 
 
 # Kernels of odd and even size, strides, padding, dilation, one channel and many; frames that a flat layer reads.

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from runs import assert_samples_as_alone
 from torch import Tensor, nn
 
 import snnlib
@@ -138,17 +139,8 @@ def test_lengths(layer: type[snnlib.SRMLinear], batch_first: bool) -> None:
     torch.manual_seed(0)
     made, lengths = layer(6, 4, batch_first=batch_first).double(), torch.tensor([11, 0, 5])
     x = (torch.rand(11, 3, 6, dtype=torch.float64) < 0.5).double()
-    batch = torch.where(snnlib.functional.valid_steps(lengths, 11)[..., None], x, torch.nan)
-    value, state = made.run(batch.transpose(0, 1) if batch_first else batch, lengths=lengths)
-    value = value.transpose(0, 1) if batch_first else value
-    assert value[:, 0].any()
-    for sample, steps in enumerate(lengths.tolist()):
-        alone = x[:steps, sample : sample + 1]
-        expected, after = made.run(alone.transpose(0, 1) if batch_first else alone)
-        expected = expected.transpose(0, 1) if batch_first else expected
-        torch.testing.assert_close(value[:steps, sample : sample + 1], expected, rtol=0, atol=1e-12)
-        assert not value[steps:, sample].any()
-        torch.testing.assert_close(state[0][:, sample : sample + 1], after[0], rtol=0, atol=1e-12)
+    padded = torch.where(snnlib.functional.valid_steps(lengths, 11)[..., None], x, torch.nan)
+    assert_samples_as_alone(made, padded, lengths, 1e-12)
 
 
 @pytest.mark.parametrize("reset_states", ["all", "membrane"])

@@ -90,6 +90,7 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
     taps = torch.randint(0, 4, g.shape, generator=generator, dtype=torch.uint8)
     thresholds = opdb_neurons.coefficients(1, 3, generator, keep0=0.0)
     pooled = (current[..., :30, :36].contiguous(), thresholds, None, opdb_neurons.COMPACT, 0)
+    of_pools = q[..., :15, :18].contiguous()
     return {
         "srm_forward": (current, limit, None, 5.0, 3.0, 3.0, 4.0, 0, True),
         "srm_backward": (q, current, limit, None, 5.0, 3.0, 3.0, 4.0, 0, True, True),
@@ -98,24 +99,9 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
         "scan_forward": scan,
         "scan_backward": (q, states, *scan, False),
         "scan_pool_forward": pooled,
-        "scan_pool_backward": (
-            q[..., :15, :18].contiguous(),
-            states[:1, ..., :30, :36].contiguous(),
-            *pooled,
-        ),
+        "scan_pool_backward": (of_pools, states[:1, ..., :30, :36].contiguous(), *pooled),
         "srm_pool_forward": (pooled[0], limit, 5.0, 3.0, 3.0, 0),
-        "srm_pool_backward": (
-            q[..., :15, :18].contiguous(),
-            pooled[0],
-            limit,
-            5.0,
-            3.0,
-            3.0,
-            4.0,
-            0,
-            True,
-            True,
-        ),
+        "srm_pool_backward": (of_pools, pooled[0], limit, 5.0, 3.0, 3.0, 4.0, 0, True, True),
         "recurrent_forward": (recurrent, *loop, *options),
         "layer_forward": (*layer, True, True, True),
         "currents_forward": (*conv[:2], *conv[4:8], 0),
