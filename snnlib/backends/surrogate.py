@@ -24,44 +24,24 @@ def exp_minus(z: Tensor) -> Tensor:
     return torch.where(z >= _EXP_RANGE, torch.zeros_like(power), power)
 
 
-def _triangle(z: Tensor) -> Tensor:
-    # A distance that is no number has no slope.
-    return torch.where(z < 1, 1 - z, torch.zeros_like(z))
-
-
-def _rectangle(z: Tensor) -> Tensor:
-    return (z < 1).to(z.dtype)
-
-
-def _atan(z: Tensor) -> Tensor:
-    return 1 / (1 + z * z)
-
-
-def _fast_sigmoid(z: Tensor) -> Tensor:
-    return 1 / ((1 + z) * (1 + z))
-
-
 def _sigmoid(z: Tensor) -> Tensor:
     e = exp_minus(z)
     return 4 * e / ((1 + e) * (1 + e))
 
 
-def _exponential(z: Tensor) -> Tensor:
-    return exp_minus(z)
-
-
-def _gaussian(z: Tensor) -> Tensor:
-    return exp_minus(z * z)
-
-
-def _multi_gaussian(z: Tensor) -> Tensor:
-    """A narrow bump on a wide trough, six times as wide."""
-    return (23 * exp_minus(z * z) - exp_minus(z * z / 36)) / 22
-
-
-_FORMULAS = _triangle, _rectangle, _atan, _fast_sigmoid, _sigmoid, _exponential, _gaussian, _multi_gaussian
 # f(z) for z = |scale u|.
-SHAPES: dict[str, Callable[[Tensor], Tensor]] = {shape.__name__[1:]: shape for shape in _FORMULAS}
+SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
+    # A distance that is no number has no slope.
+    "triangle": lambda z: torch.where(z < 1, 1 - z, torch.zeros_like(z)),
+    "rectangle": lambda z: (z < 1).to(z.dtype),
+    "atan": lambda z: 1 / (1 + z * z),
+    "fast_sigmoid": lambda z: 1 / ((1 + z) * (1 + z)),
+    "sigmoid": _sigmoid,
+    "exponential": exp_minus,
+    "gaussian": lambda z: exp_minus(z * z),
+    # A narrow bump on a wide trough, six times as wide.
+    "multi_gaussian": lambda z: (23 * exp_minus(z * z) - exp_minus(z * z / 36)) / 22,
+}
 # Whether each shape is zero away from the threshold, in the order of the kernels' numbers.
 COMPACT: dict[str, bool] = native.surrogates() or {
     name: not bool(shape(torch.ones(()))) for name, shape in SHAPES.items()
