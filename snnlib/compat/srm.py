@@ -18,11 +18,6 @@ _MAX_WEIGHT_SLOPE = 4.0
 _MAX_INPUT_SLOPE = 123456789.0
 
 
-def _tau(decay: float) -> float:
-    """Time constant of a decay factor `1 - 1/tau`."""
-    return 1 / (1 - decay)
-
-
 class LossReverse:
     """Identity with the gradient's sign reversed: between a layer of this module and a loss on spike counts or rates.
 
@@ -54,7 +49,7 @@ class srmNeuronFunc:  # noqa: N801
     ) -> tuple[Tensor, Tensor, Tensor]:
         """`(spikes, delta_ut, delta_u)` of input currents; `e_taug = 1 - 1/tau_grad`. Fires at `u >= v_th`."""
         trace = functional.srm_trace(
-            inputs, tau_m=taum, tau_s=taus, tau_grad=_tau(e_taug), threshold=v_th, batch_first=True
+            inputs, tau_m=taum, tau_s=taus, tau_grad=1 / (1 - e_taug), threshold=v_th, batch_first=True
         )
         return trace.spikes, trace.delta_ut, trace.delta_u
 
