@@ -47,15 +47,12 @@ def test_settings_follow_from_the_recordings(root):
     config = TrainConfig(data="folder", root=str(root), **choice.settings)
     assert (config.time_steps, config.step_ms, config.overflow) == (30, 2.7, "drop")
     # Every class lies in another third of the sensor; all are kept.
-    assert (
-        config.crop_box[2] >= 88
-        and config.crop_box[3] >= 117
-        and config.pool == 4
-        and config.net.endswith("-3")
-    )
-    assert config.val_split == 0.1 and any(
-        "2.7" in reason and "80" not in config.net for reason in choice.reasons
-    )
+    assert config.crop_box[2] >= 88
+    assert config.crop_box[3] >= 117
+    assert config.pool == 4
+    assert config.net.endswith("-3")
+    assert config.val_split == 0.1
+    assert any("2.7" in reason and "80" not in config.net for reason in choice.reasons)
     given = choose(root, step_ms=10.0, pool=6, batch_size=4)
     assert given.settings["time_steps"] == 8 and not {"step_ms", "pool", "batch_size"} & set(given.settings)
 

@@ -145,14 +145,8 @@ def test_sound_is_heard_by_a_cochlea(tmp_path):
             pitch = 400 * (1 + 4 * (number % 2)) + shift
             sound = np.sin(2 * np.pi * pitch * np.arange(rng.integers(800, 1600)) / 8000)
             write_wav(root / f"{number % 2}_{speaker}_{number}.wav", 20_000 * sound)
-    settings = {**SETTINGS, "data": "spoken-digits", "net": "16R-10", "channels": 12, "val_split": 0.0}
-    config = TrainConfig(
-        root=str(root),
-        epochs=5,
-        batch_size=4,
-        lr=0.02,
-        **{name: value for name, value in settings.items() if name != "batch_size"},
-    )
+    other = {"data": "spoken-digits", "net": "16R-10", "channels": 12, "val_split": 0.0, "batch_size": 4}
+    config = TrainConfig(root=str(root), epochs=5, lr=0.02, **{**SETTINGS, **other})
     folder = RunFolder.create(tmp_path / "run", config)
     result = train_run(config, folder, progress=False)
     # Two speakers train, as nothing is held out; the third tests.

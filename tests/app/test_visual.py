@@ -69,10 +69,8 @@ def test_uses_no_pyplot() -> None:
 def test_axes_have_labels_with_units() -> None:
     drawn, confusion, lines = (FIGURES[number]() for number in (0, 2, 3))
     assert {axes.get_xlabel() for axes in drawn.axes} >= {"time (ms)", "output spikes"}
-    assert (confusion.axes[0].get_xlabel(), confusion.axes[0].get_ylabel()) == (
-        "predicted class",
-        "true class",
-    )
+    (axes, *_) = confusion.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted class", "true class")
     assert lines.axes[0].get_ylabel() == "y"
 
 

@@ -89,11 +89,9 @@ def test_read_options_of_a_folder_are_for_the_formats_that_have_them(command, tm
             events = random_events(50, (48, 64), seed=number + 10 * ord(label))
             write(root / label / f"{number}.raw", events, format="evt3", sensor_size=(48, 64))
     code, _, err = command("info", root, "--read", "columns=txyp")
-    assert (
-        code == 2
-        and err.count("\n") == 1
-        and "--reader-options: columns: expected files of a format with this" in err
-    )
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "--reader-options: columns: expected files of a format with this" in err
     np.save(root / "a" / "3.npy", np.array([[5, 3, 4, 1], [9, 5, 6, 0]]))
     code, out, _ = command("info", root, "--reader-options", "columns=txyp")
     assert code == 0 and "faults: none" in out and "NumPy array 1" in out and "Prophesee EVT 3.0 6" in out

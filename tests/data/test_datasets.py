@@ -218,11 +218,9 @@ def test_shd(tmp_path):
     fake_shd(tmp_path / "shd_test.h5", [7], [4])
     assert sizes(SHD, tmp_path) == [3, 1, 1]
     train, test = SHD(tmp_path), SHD(tmp_path, "test")
-    assert (
-        train.targets.tolist() == [0, 3, 4]
-        and train.classes[19] == "word19"
-        and test.classes[7] == "English 7"
-    )
+    assert train.targets.tolist() == [0, 3, 4]
+    assert train.classes[19] == "word19"
+    assert test.classes[7] == "English 7"
     assert SHD(tmp_path, "val").speakers.tolist() == [5]
     events, label = pickle.loads(pickle.dumps(train))[1]
     assert events.tolist() == [(250_000, 699, 0, 1), (250_000, 2, 0, 1)] and label == 3
@@ -326,11 +324,9 @@ def test_spoken_digits(tmp_path):
                 write_wav(folder / f"{digit}_{speaker}_{number}.wav", [digit, -32768, 16384])
     assert sizes(SpokenDigits, tmp_path) == [6, 6, 6]
     test = SpokenDigits(tmp_path, "test")
-    assert (
-        set(test.speakers) == {"cleo"}
-        and test.targets.tolist() == [0, 0, 1, 1, 2, 2]
-        and test.sample_rate == 8000
-    )
+    assert set(test.speakers) == {"cleo"}
+    assert test.targets.tolist() == [0, 0, 1, 1, 2, 2]
+    assert test.sample_rate == 8000
     waveform, label = test[4]
     assert waveform.tolist() == [2 / 32768, -1.0, 0.5] and label == 2
     assert sizes(SpokenDigits, tmp_path, test_speakers=["anna"], val_speakers=["bert"]) == [6, 6, 6]
@@ -367,9 +363,8 @@ def test_yin_yang():
     fresh = YinYang(size=3000, seed=5, dtype=torch.float64)
     x, y, _, _ = fresh.samples.T
     assert torch.equal(fresh.samples[:, 2:], 1 - fresh.samples[:, :2])
-    assert (torch.hypot(x - 0.5, y - 0.5) <= 0.5).all() and torch.equal(
-        fresh.targets, yin_yang_labels(fresh.samples)
-    )
+    assert (torch.hypot(x - 0.5, y - 0.5) <= 0.5).all()
+    assert torch.equal(fresh.targets, yin_yang_labels(fresh.samples))
     # Five standard errors of a third of 3000.
     assert (fresh.targets.bincount() - 1000).abs().max() < 5 * (3000 * 2 / 9) ** 0.5
     assert [len(YinYang(split)) for split in ("train", "val", "test")] == [5000, 1000, 1000]
@@ -401,9 +396,8 @@ def test_real_ecg():
     root = real("ecg_qtdb")
     assert sizes(ECG, root) == [432, 62, 124]
     train = ECG(root)
-    assert train.spikes.shape == (432, 1300, 4) and train.spikes.float().mean().item() == pytest.approx(
-        0.078, abs=3e-3
-    )
+    assert train.spikes.shape == (432, 1300, 4)
+    assert train.spikes.float().mean().item() == pytest.approx(0.078, abs=3e-3)
     assert (train.labels < 0).float().mean().item() == pytest.approx(0.08, abs=0.02)
 
 

@@ -29,9 +29,8 @@ def root(tmp_path):
 
 def test_a_folder_per_class_with_any_formats(root):
     samples = EventFolder(root, None)
-    assert (
-        samples.classes == ("2", "10", "cat") and samples.targets.tolist() == [0] * 10 + [1] * 10 + [2] * 10
-    )
+    assert samples.classes == ("2", "10", "cat")
+    assert samples.targets.tolist() == [0] * 10 + [1] * 10 + [2] * 10
     assert samples.files[:2] == ["2/0.raw", "2/1.dat"] and samples.sensor_size == (48, 64)
     expected = random_events(30, (48, 64), seed=101)
     expected["t"] -= expected["t"][0]

@@ -113,10 +113,9 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
         "found 89 50 4e 47": b"\x89PNG" + bytes(100),
         "found nothing": b"",
         "expected a whole gzip file": gzip.compress(whole)[:-200],
-        "found 3:4": None,
     }
     _write(tmp_path, TRAIN, images, labels, packed=False)
-    for message, content in list(cases.items())[:-1]:
+    for message, content in cases.items():
         (tmp_path / TRAIN[0]).write_bytes(content)
         with pytest.raises(EventFileError, match=f"train-images-idx3-ubyte: .*{message}"):
             MNIST(tmp_path)

@@ -165,9 +165,8 @@ def test_vmap_over_values_and_scales() -> None:
     assert nested(torch.tensor(2.0)).item() == pytest.approx(0.25 * 6 * 2)
 
 
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning"
-)  # torch's compiler calls functions that torch deprecates.
+# torch's compiler calls functions that torch deprecates.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_compiles_and_follows_a_schedule_without_recompiling(per_channel: bool) -> None:
     torch._dynamo.reset()

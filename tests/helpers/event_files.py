@@ -118,9 +118,8 @@ def read_damaged(data, name, **options):
             warnings.simplefilter("ignore", UserWarning)
             events, _ = read(data, format=name, **options)
             assert events.ndim == 1 and len(events) <= 12 * len(data)
-            assert bool((np.diff(events["t"]) >= 0).all()) and bool(
-                ((events["p"] == 0) | (events["p"] == 1)).all()
-            )
+            assert bool((np.diff(events["t"]) >= 0).all())
+            assert bool(((events["p"] == 0) | (events["p"] == 1)).all())
         return True
     except EventFileError as error:
         assert str(error).startswith(f"<{len(data)} bytes>: byte offset ")

@@ -59,11 +59,7 @@ def test_numbers_worked_out_by_hand() -> None:
     first, second = report["0"], report["1"]
     assert (first.neuron_steps, first.spikes, first.rate) == (4 * 2 * 16, 128, 1)
     # A sequence of float32 for the next layer; what leaves the net is the loss's affair.
-    assert (report["input"].sequence_bytes, first.sequence_bytes, second.sequence_bytes) == (
-        4 * 24,
-        4 * 128,
-        0,
-    )
+    assert [layer.sequence_bytes for layer in report.layers] == [4 * 24, 4 * 128, 0]
     # A bit per neuron-step, two float32 per spike, and where the spikes of a sample begin: 2 + 1 numbers of 8 bytes.
     # And the threshold in float32.
     assert first.state_bytes == 128 // 8 + 8 * 128 + 24 + 4

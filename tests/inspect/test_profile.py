@@ -456,8 +456,6 @@ def test_a_profile_is_a_table_in_a_notebook() -> None:
     page = counted._repr_html_()
     assert page.count("<tr>") == len(counted.table()) and f"<td>{counted['0'].dense // 3:,}</td>" in page
     notes = str(counted).splitlines()[len(counted.table()) :]
-    assert (
-        notes[0] == "Means of 3 samples."
-        and page.endswith(notes[-1])
-        and page.count("<br>") == len(notes) - 1
-    )
+    assert notes[0] == "Means of 3 samples."
+    assert page.endswith(notes[-1])
+    assert page.count("<br>") == len(notes) - 1

@@ -75,10 +75,8 @@ def test_wanted_counts_per_class() -> None:
     loss = spike_count_loss(COUNTS, LABELS, desired=desired, undesired=undesired, reduction="none")
     # (12 - 10, 2 - 2, 5 - 4) and (0 - 0, 1 - 2, 20 - 20).
     assert loss.tolist() == [2.5, 0.5]
-    assert spike_count_loss(COUNTS, LABELS, desired=desired, undesired=0.0, reduction="none").tolist() == [
-        (4 + 4 + 25) / 2,
-        0.5,
-    ]
+    loss = spike_count_loss(COUNTS, LABELS, desired=desired, undesired=0.0, reduction="none")
+    assert loss.tolist() == [(4 + 4 + 25) / 2, 0.5]
     with pytest.raises(
         ValueError, match=r"undesired: expected a number or shape \(3,\), one count per class"
     ):

@@ -151,13 +151,8 @@ def test_weights_are_stored_near_the_usual_scale() -> None:
 
 def test_output_layers_fire_at_one_half_wherever_they_are() -> None:
     report = prepare_(_make("branches"), _batch())
-    assert {layer.name: layer.target for layer in report.layers} == {
-        "left": 0.1,
-        "right": 0.1,
-        "again": 0.1,
-        "first": 0.5,
-        "second": 0.5,
-    }
+    targets = {layer.name: layer.target for layer in report.layers}
+    assert targets == {"left": 0.1, "right": 0.1, "again": 0.1, "first": 0.5, "second": 0.5}
     # Spikes that a torch layer or a readout takes on are hidden.
     for name in ("batch norm", "readout"):
         assert prepare_(_make(name), _batch()).layers[0].target == 0.03
@@ -171,17 +166,9 @@ def test_small_hidden_layers_fire_more_often() -> None:
 
 def test_target_rate() -> None:
     rates = {layer.name: layer.rate for layer in prepare_(_net(), _batch(), 0.1).layers}
-    assert rates == {
-        "0": pytest.approx(0.1, rel=0.1),
-        "3": pytest.approx(0.1, rel=0.1),
-        "4": pytest.approx(0.5, rel=0.1),
-    }
+    assert rates == pytest.approx({"0": 0.1, "3": 0.1, "4": 0.5}, rel=0.1)
     rates = {layer.name: layer.rate for layer in prepare_(_net(), _batch(), {"3": 0.2, "4": 0.25}).layers}
-    assert rates == {
-        "0": pytest.approx(0.03, rel=0.1),
-        "3": pytest.approx(0.2, rel=0.1),
-        "4": pytest.approx(0.25, rel=0.1),
-    }
+    assert rates == pytest.approx({"0": 0.03, "3": 0.2, "4": 0.25}, rel=0.1)
 
 
 def test_frozen_layers_keep_their_weights_and_gradients_their_values() -> None:

@@ -106,12 +106,8 @@ def test_the_report_shows_the_course_of_training_and_when_a_layer_died() -> None
         with pytest.warns(UserWarning) if batch == 299 else nullcontext():
             _step(net)
     course = doctor.course()
-    assert [(window.first, window.last) for window in course["conv2"]] == [
-        (1, 3),
-        (4, 100),
-        (101, 200),
-        (201, 300),
-    ]
+    windows = [(window.first, window.last) for window in course["conv2"]]
+    assert windows == [(1, 3), (4, 100), (101, 200), (201, 300)]
     assert [window.silent for window in course["conv2"]] == [0, 0, 0, 1]
     assert all(0.03 < window.rate < 0.3 for window in course["conv1"])
     lines = doctor.report().splitlines()

@@ -137,9 +137,8 @@ def test_packed_weights_are_off_by_half_a_step() -> None:
     again = unpacked(arrays)
     step = state["weight"].flatten(1).abs().amax(1) / 127
     assert ((again["weight"] - state["weight"]).flatten(1).abs().amax(1) <= 0.501 * step).all()
-    assert torch.equal(again["silent"], state["silent"]) and torch.equal(
-        again["threshold"], state["threshold"]
-    )
+    assert torch.equal(again["silent"], state["silent"])
+    assert torch.equal(again["threshold"], state["threshold"])
 
 
 def test_unknown_nets_are_named() -> None:

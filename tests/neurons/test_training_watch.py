@@ -137,9 +137,8 @@ def test_healthy_nets_and_tools_say_nothing() -> None:
     assert all(not parameter._backward_hooks for parameter in net.parameters()), "no hook stays behind"
 
 
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning"
-)  # torch's compiler calls functions that torch deprecates
+# torch's compiler calls functions that torch deprecates
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compiled_nets_are_left_alone() -> None:
     torch._dynamo.reset()
     net = _net(silence="features.0")

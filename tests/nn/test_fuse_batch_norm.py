@@ -80,9 +80,8 @@ def _net(make: Make) -> nn.Sequential:
 def test_blocks_give_what_their_layers_give(name: str, path: str) -> None:
     net = _net(NETS[name])
     fused = snnlib.fuse_(deepcopy(net))
-    assert isinstance(fused, snnlib.nn.fusion.Fused) and len(list(fused.parts())) == (
-        2 if name == "linear" else 1
-    )
+    assert isinstance(fused, snnlib.nn.fusion.Fused)
+    assert len(list(fused.parts())) == (2 if name == "linear" else 1)
     assert list(fused.state_dict()) == list(net.state_dict())
     for training in (True, True, False):
         fused.train(training), net.train(training)

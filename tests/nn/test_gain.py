@@ -68,9 +68,8 @@ def test_forward_and_backward_are_those_of_the_effective_weight(name: str, rng: 
     assert torch.equal(layer.weight.grad, 8 * plain.weight.grad)
 
 
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning"
-)  # torch's compiler calls functions that torch deprecates
+# torch's compiler calls functions that torch deprecates
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", LAYERS)
 def test_streams_and_compiled_layers_use_it(name: str, rng: torch.Generator) -> None:
     layer, plain = _pair(name)

@@ -21,12 +21,8 @@ def test_the_version_tells_a_wheel_with_kernels(toolkit: ModuleType, tmp_path: P
     copy.parent.mkdir()
     copy.write_text(source)
     toolkit.mark(tmp_path)
-    changed = [
-        (before, after)
-        for before, after in zip(source.splitlines(), copy.read_text().splitlines(), strict=True)
-        if before != after
-    ]
-    ((before, after),) = changed
+    lines = zip(source.splitlines(), copy.read_text().splitlines(), strict=True)
+    ((before, after),) = (pair for pair in lines if pair[0] != pair[1])
     assert after == before[:-1] + '+cu130"'
     with pytest.raises(ValueError, match="expected one line with a version without suffix, got 0"):
         toolkit.mark(tmp_path)

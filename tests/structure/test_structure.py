@@ -55,10 +55,8 @@ def test_modules_may_describe_themselves() -> None:
     *linear, neurons = graph_of(net.eval()).steps
     assert [type(step.operation) for step in linear] == [Weights, Normalise]
     assert isinstance(neurons.operation, Neurons) and neurons.operation.recurrence is not None
-    assert (
-        neurons.operation.recurrence.weight is net[1].weight
-        and neurons.operation.recurrence.bias is net[1].bias
-    )
+    assert neurons.operation.recurrence.weight is net[1].weight
+    assert neurons.operation.recurrence.bias is net[1].bias
 
 
 def test_the_innermost_module_is_named_once() -> None:

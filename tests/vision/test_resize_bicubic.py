@@ -230,9 +230,8 @@ def test_vmap() -> None:
     torch.testing.assert_close(batched, resize_bicubic(x, 4).movedim(1, 0))
 
 
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning"
-)  # torch's compiler calls functions that torch deprecates.
+# torch's compiler calls functions that torch deprecates.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
     ("antialias", "shapes"),
     [(False, [(2, 10, 12)]), (True, [(2, 10, 12), (2, 15, 8)])],
