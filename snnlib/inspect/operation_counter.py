@@ -17,8 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from snnlib.backends import native
 from snnlib.inspect.activity import spikes_of
-from snnlib.inspect.operation_products import COUNTED, Call, OperationProducts
-from snnlib.inspect.products import Products, nonzero
+from snnlib.inspect.products import COUNTED, Call, OperationProducts, Products, nonzero
 from snnlib.neurons import Neuron
 from snnlib.nn.fused_block import Block
 from snnlib.nn.fusion import blocks_by_part
@@ -26,9 +25,6 @@ from snnlib.nn.readout import SRMReadout
 from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.structure.layers import gives_potentials, has_srm_kernels, hook, neuron_of, outer_modules
 from snnlib.structure.peers import neuron_library, neuron_output
-
-# (name of the operation, its arguments by name, runs it) -> its result
-Observer = Callable[[str, dict[str, Any], Callable[[], Any]], Any]
 
 # Membrane potential and synaptic current: the read-out never spikes, and keeps no trace for the gradient of spikes.
 _READOUT_STATES = 2
@@ -72,13 +68,12 @@ class OperationCounter:
                 enter, leave = functools.partial(self._enter, name), functools.partial(self._leave)
                 hook(stack, module, enter, leave, sees_blocks=blocks.get(module) in counting)
             for block in counting:
-                enter, leave = (
-                    functools.partial(self._enter_block, block),
-                    functools.partial(self._leave_block, block),
-                )
+                enter = functools.partial(self._enter_block, block)
+                leave = functools.partial(self._leave_block, block)
                 hook(stack, block, enter, leave, sees_blocks=True)
-            stack.enter_context(_shown_to(self._run, COUNTED, self.net))
-            yield
+            stack.enter_context(_in_matrix_products(self.net))
+            with _Operations(self._run):
+                yield
 
     def _enter(self, name: str, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
         x = next((value for value in (*inputs, *options.values()) if isinstance(value, Tensor)), None)
@@ -94,14 +89,19 @@ class OperationCounter:
             self._paused = False
         if isinstance(module, nn.ReLU | nn.Sigmoid):
             self.by_module[call.name].update(outputs=output.numel(), nonzero_outputs=nonzero(output))
-        elif isinstance(module, SpikingLayer | Neuron | SRMReadout):
+            return
+        if isinstance(module, SpikingLayer | Neuron | SRMReadout):
             spikes = spikes_of(output)
-            per_sample = math.prod(spikes.shape[2:]) if spikes.numel() else 0
-            self._add_neurons(call, module, spikes, *_states(module, per_sample, spikes))
+            states = _states(module, math.prod(spikes.shape[2:]) if spikes.numel() else 0, spikes)
         elif neuron_library(module) is not None:
             spikes, parts = neuron_output(module, output)
-            state_bytes = sum(part.nbytes // max(len(part), 1) for part in parts)
-            self._add_neurons(call, module, spikes, len(parts), state_bytes)
+            states = len(parts), sum(part.nbytes // max(len(part), 1) for part in parts)
+        else:
+            return
+        fired = None
+        if not gives_potentials(module):
+            fired = call.fired if call.updates == spikes.numel() else nonzero(spikes)
+        self._add_neurons(call.name, spikes.numel(), fired, states)
 
     def _enter_block(self, block: Block, _block: nn.Module, inputs: tuple[Any, ...], _options: Any) -> None:
         before = self.by_module[self._names[block.neurons]]["membrane_updates"]
@@ -111,27 +111,22 @@ class OperationCounter:
         self, block: Block, _block: nn.Module, _args: Any, _options: Any, output: Tensor
     ) -> None:
         call, name = self._stack.pop(), self._names[block.neurons]
-        counts = self.by_module[name]
-        if counts["membrane_updates"] > call.before:
+        if self.by_module[name]["membrane_updates"] > call.before:
             # It ran as layers, whose hooks have counted.
             return
         if not call.updates or call.x is None:
             self.uncounted.add(f"neurons of {name}")
             return
         per_sample = call.updates // (call.x.shape[0] * call.x.shape[1])
-        counts.update(membrane_updates=call.updates, outputs=call.updates, nonzero_outputs=call.fired)
-        counts["states"], counts["state_bytes"] = _states(block.neurons, per_sample, output)
+        self._add_neurons(name, call.updates, call.fired, _states(block.neurons, per_sample, output))
 
-    def _add_neurons(
-        self, call: Call, module: nn.Module, spikes: Tensor, states: int, state_bytes: int
-    ) -> None:
-        """Add updates of membranes, what came out of them and what their states cost."""
-        counts, updates = self.by_module[call.name], spikes.numel()
+    def _add_neurons(self, name: str, updates: int, fired: int | None, states: tuple[int, int]) -> None:
+        """Add updates of membranes, how many of them gave a spike (None of potentials), and what their states cost."""
+        counts = self.by_module[name]
         counts["membrane_updates"] += updates
-        counts["states"], counts["state_bytes"] = states, state_bytes
-        if not gives_potentials(module):
-            counted = updates and call.updates == updates
-            counts.update(outputs=updates, nonzero_outputs=call.fired if counted else nonzero(spikes))
+        counts["states"], counts["state_bytes"] = states
+        if fired is not None:
+            counts.update(outputs=updates, nonzero_outputs=fired)
 
     def _run(self, name: str, args: dict[str, Any], run: Callable[[], Any]) -> Any:
         """Runs one of the operations that multiply, and counts it."""
@@ -174,12 +169,8 @@ def _states(module: nn.Module, per_sample: int, output: Tensor) -> tuple[int, in
 
 
 @contextmanager
-def _shown_to(observer: Observer, names: frozenset[str], net: nn.Module) -> Iterator[None]:
-    """Let `observer` run the operations of these names, on this thread.
-
-    Attention and recurrent layers of the net run as products of matrices, which are among the operations, and what is
-    compiled runs as it was written.
-    """
+def _in_matrix_products(net: nn.Module) -> Iterator[None]:
+    """Attention and recurrent layers of the net run as products of matrices, and what is compiled as it was written."""
     fast = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
         stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
@@ -192,19 +183,24 @@ def _shown_to(observer: Observer, names: frozenset[str], net: nn.Module) -> Iter
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         if "torch._dynamo" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(_Mode(observer, names))
         yield
 
 
-class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Lets a function run the operations of `COUNTED`, on this thread.
+
+    Args:
+        run: gets the name of an operation, its arguments by name and what runs it, and returns its result.
+    """
+
+    def __init__(self, run: Callable[[str, dict[str, Any], Callable[[], Any]], Any]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._run = run
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         # Torch would import its compiler, which takes seconds, to keep it away from here.
         return False
-
-    def __init__(self, observer: Observer, names: frozenset[str]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._observer, self._names = observer, names
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -217,10 +213,10 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 taken_apart = func.decompose(*args, **kwargs)
             if taken_apart is not NotImplemented:
                 return taken_apart
-        if name not in self._names:
+        if name not in COUNTED:
             return func(*args, **kwargs)
         named = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)}
-        return self._observer(name, {**named, **kwargs}, lambda: func(*args, **kwargs))
+        return self._run(name, {**named, **kwargs}, lambda: func(*args, **kwargs))
 
 
 # For the whole process, as torch takes tens of microseconds to say it.

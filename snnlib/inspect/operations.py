@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from html import escape
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from snnlib.checks import check_choice
+from snnlib.inspect.energy import ENERGY_MODELS, EnergyModel
 from snnlib.inspect.operation_counter import OperationCounter
-from snnlib.inspect.operation_profile import LayerOperations, Profile
 from snnlib.inspect.products import nonzero
+from snnlib.inspect.shown import ByLayer, in_columns
 from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.structure.layers import evaluating
 
@@ -19,6 +25,174 @@ from snnlib.structure.layers import evaluating
 _STATE_TRAFFIC = 8
 # Weights of these kinds count for the sparsity of connections, as in NeuroBench; and all of snnlib's layers.
 _CONNECTIONS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNCellBase, nn.RNNBase)
+_HEADINGS = (
+    *("layer", "type", "ACs", "MACs", "dense", "updates", "input zeros", "output zeros", "zero weights"),
+    *("parameter bytes", "state bytes", "traffic bytes"),
+)
+
+
+@dataclass(frozen=True)
+class LayerOperations:
+    """Counts of one module, sums over the data.
+
+    Args:
+        name: the module's name in the net; `"total"` for the sum.
+        kind: its class.
+        acs: effective accumulations: products of a nonzero weight and a nonzero input, in calls whose inputs all are
+            -1, 0 or 1.
+        macs: effective multiplications with accumulation: those products in calls with other inputs.
+        dense: all products, as a kernel does them that looks at no zeros.
+        inputs: elements that came into the products.
+        nonzero_inputs: how many of them were nonzero.
+        outputs: outputs of neurons, ReLU or sigmoid.
+        nonzero_outputs: how many of them were nonzero.
+        membrane_updates: neurons times time steps times samples.
+        states: numbers that each neuron keeps from step to step.
+        weights: elements of the weight.
+        zero_weights: how many of them are zero.
+        parameters: trained numbers.
+        parameter_bytes: bytes of parameters and buffers.
+        state_bytes: bytes of the states of one sample.
+        state_updates: membrane updates times states.
+        traffic_bytes: a weight per effective product, and each state read and written once per update.
+    """
+
+    name: str
+    kind: str
+    acs: int = 0
+    macs: int = 0
+    dense: int = 0
+    inputs: int = 0
+    nonzero_inputs: int = 0
+    outputs: int = 0
+    nonzero_outputs: int = 0
+    membrane_updates: int = 0
+    states: int = 0
+    weights: int = 0
+    zero_weights: int = 0
+    parameters: int = 0
+    parameter_bytes: int = 0
+    state_bytes: int = 0
+    state_updates: int = 0
+    traffic_bytes: int = 0
+
+    @property
+    def input_sparsity(self) -> float:
+        """Share of the inputs that are zero; NaN without products."""
+        return _share(self.inputs - self.nonzero_inputs, self.inputs)
+
+    @property
+    def activation_sparsity(self) -> float:
+        """Share of the outputs that are zero; NaN without neurons or activation."""
+        return _share(self.outputs - self.nonzero_outputs, self.outputs)
+
+    @property
+    def connection_sparsity(self) -> float:
+        """Share of the weights that are zero; NaN without a weight."""
+        return _share(self.zero_weights, self.weights)
+
+
+@dataclass(frozen=True)
+class Profile(ByLayer[LayerOperations]):
+    """Counts of `snnlib.profile`; `str()` makes a table, per sample, with energies.
+
+    Args:
+        layers: every module that did something or holds parameters, in the order of the net.
+        samples: number of samples in the data.
+        uncounted: operations that multiply and are not in the counts, by torch's names; usually none.
+    """
+
+    layers: tuple[LayerOperations, ...]
+    samples: int
+    uncounted: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> LayerOperations:
+        """The sum over all layers."""
+        sums = {
+            field.name: sum(getattr(layer, field.name) for layer in self.layers)
+            for field in fields(LayerOperations)[2:]
+        }
+        return LayerOperations("total", "", **sums)
+
+    def energy(self, model: str = "45nm", layer: str = "total") -> float:
+        """Joules per sample under one of the models in `snnlib.inspect.energy.ENERGY_MODELS`.
+
+        Raises:
+            ValueError: there is no such model.
+            KeyError: there is no such layer.
+        """
+        known = ENERGY_MODELS[check_choice("model", model, *ENERGY_MODELS)]
+        return self._energy(known, self.total if layer == "total" else self[layer])
+
+    def _energy(self, model: EnergyModel, layer: LayerOperations) -> float:
+        joules = model.joules(layer.acs, layer.macs, layer.state_updates, layer.traffic_bytes)
+        return joules / max(self.samples, 1)
+
+    def neurobench(self) -> dict[str, Any]:
+        """The numbers under NeuroBench's names and by its definitions, for its JSON files.
+
+        Operations, activations and updates are means over samples or shares, as there. `MembraneUpdates` counts every
+        update of a membrane; NeuroBench leaves out updates that change nothing.
+        """
+        total, samples = self.total, max(self.samples, 1)
+        by_layer = {layer.name: layer.activation_sparsity for layer in self.layers if layer.outputs}
+        return {
+            "Footprint": total.parameter_bytes,
+            "ParameterCount": total.parameters,
+            "ConnectionSparsity": round(_share(total.zero_weights, total.weights), 4),
+            "ActivationSparsity": total.activation_sparsity if total.outputs else 0.0,
+            "ActivationSparsityByLayer": by_layer,
+            "MembraneUpdates": total.membrane_updates / samples,
+            "SynapticOperations": {
+                "Effective_MACs": total.macs / samples,
+                "Effective_ACs": total.acs / samples,
+                "Dense": total.dense / samples,
+            },
+        }
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Headings, a row of texts for each layer, and one for the total: means per sample."""
+        return [_HEADINGS, *(self._row(layer) for layer in (*self.layers, self.total))]
+
+    def energy_rows(self) -> list[tuple[str, ...]]:
+        """Each energy model: name, microjoules per sample, those of a dense net without spikes, assumptions, source."""
+        rows: list[tuple[str, ...]] = []
+        for model in ENERGY_MODELS.values():
+            energy = self._energy(model, self.total) * 1e6
+            dense = model.joules(0, self.total.dense, 0, 0) / max(self.samples, 1) * 1e6
+            rows.append((model.name, f"{energy:.4g}", f"{dense:.4g}", model.assumptions, model.source))
+        return rows
+
+    def __str__(self) -> str:
+        lines = in_columns(self.table(), left=2)
+        lines.append(f"Means of {self.samples} samples.")
+        lines += [
+            f"Energy, {name}: {energy} uJ per sample; {dense} uJ if every product were multiplied. "
+            f"Assumes {assumptions} ({source})."
+            for name, energy, dense, assumptions, source in self.energy_rows()
+        ]
+        if self.uncounted:
+            lines.append(f"Not counted: {', '.join(self.uncounted)}.")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The table and the energies for a notebook."""
+        rows = "".join(_html_row(row, "td" if number else "th") for number, row in enumerate(self.table()))
+        notes = "".join(f"<br>{escape(line)}" for line in str(self).splitlines()[len(self.layers) + 2 :])
+        return f"<table>{rows}</table>{notes.removeprefix('<br>')}"
+
+    def _row(self, layer: LayerOperations) -> tuple[str, ...]:
+        counts = (layer.acs, layer.macs, layer.dense, layer.membrane_updates)
+        shares = (layer.input_sparsity, layer.activation_sparsity, layer.connection_sparsity)
+        return (
+            layer.name or "(net)",
+            layer.kind,
+            *(f"{count / max(self.samples, 1):,.0f}" if count else "" for count in counts),
+            *("" if math.isnan(share) else f"{share:.2%}" for share in shares),
+            *(f"{size:,}" if size else "" for size in (layer.parameter_bytes, layer.state_bytes)),
+            f"{layer.traffic_bytes / max(self.samples, 1):,.0f}" if layer.traffic_bytes else "",
+        )
 
 
 def profile(net: nn.Module, data: Tensor | Iterable[Any], *, batch_first: bool = False) -> Profile:
@@ -76,27 +250,26 @@ def profile(net: nn.Module, data: Tensor | Iterable[Any], *, batch_first: bool =
 @torch.no_grad()
 def profile_of(counter: OperationCounter, samples: int) -> Profile:
     """The profile of what a counter has seen."""
-    own_parameters, own_bytes = _sizes(counter.modules)
-    layers = []
+    sizes, layers = _sizes(counter.modules), []
     for name, module in counter.modules.items():
         counts = counter.by_module[name]
-        weights, zeros, weight_bytes = _weights(module)
-        parameters, size = own_parameters.get(name, 0), own_bytes.get(name, 0)
-        if not (any(counts.values()) or parameters or size):
+        if not (any(counts.values()) or any(sizes[name].values())):
             continue
+        weights = _weights(module)
+        total = sum(weight.numel() for weight in weights)
         state_updates = counts["membrane_updates"] * counts["states"]
-        traffic = (counts["acs"] + counts["macs"]) * (weight_bytes or 4) + state_updates * _STATE_TRAFFIC
+        weight_bytes = weights[0].element_size() if weights else 4
         layers.append(
             LayerOperations(
                 name,
                 type_before_parametrizations(module).__name__,
                 **counts,
-                weights=weights,
-                zero_weights=zeros,
-                parameters=parameters,
-                parameter_bytes=size,
+                **sizes[name],
+                weights=total,
+                zero_weights=total - sum(map(nonzero, weights)),
                 state_updates=state_updates,
-                traffic_bytes=traffic,
+                traffic_bytes=(counts["acs"] + counts["macs"]) * weight_bytes
+                + state_updates * _STATE_TRAFFIC,
             )
         )
     return Profile(tuple(layers), samples, tuple(sorted(counter.uncounted)))
@@ -110,43 +283,36 @@ def as_input(net: nn.Module, x: Tensor) -> Tensor:
     return x.to(weight)
 
 
-def _sizes(modules: Mapping[str, nn.Module]) -> tuple[dict[str, int], dict[str, int]]:
-    """Number of parameters, and bytes of parameters and buffers, by module; each tensor counts once."""
+def _sizes(modules: Mapping[str, nn.Module]) -> defaultdict[str, Counter[str]]:
+    """`parameters` and `parameter_bytes` of each module; a tensor counts once."""
     layers = [name for name, module in modules.items() if isinstance(module, SpikingLayer)]
-    counts: dict[str, int] = {}
-    sizes: dict[str, int] = {}
+    sizes: defaultdict[str, Counter[str]] = defaultdict(Counter)
     seen: set[Tensor] = set()
     for path, module in modules.items():
-        for trained, tensors in ((True, module._parameters), (False, module._buffers)):
-            for key, tensor in tensors.items():
-                if tensor is None or tensor in seen:
-                    continue
+        # A parametrized weight is its layer's, and a layer's neuron is part of it.
+        name = f".{path}".partition(".parametrizations.")[0].lstrip(".")
+        name = next((layer for layer in layers if f"{name}.".startswith(f"{layer}." if layer else "")), name)
+        for tensor in (*module._parameters.values(), *module._buffers.values()):
+            if tensor is not None and tensor not in seen:
                 seen.add(tensor)
-                name = _owner(f"{path}.{key}" if path else key)
-                # A layer's neuron is part of it.
-                name = next(
-                    (layer for layer in layers if f"{name}.".startswith(f"{layer}." if layer else "")), name
-                )
-                counts[name] = counts.get(name, 0) + (tensor.numel() if trained else 0)
-                sizes[name] = sizes.get(name, 0) + tensor.numel() * tensor.element_size()
-    return counts, sizes
+                trained = tensor.numel() if isinstance(tensor, nn.Parameter) else 0
+                sizes[name].update(parameters=trained, parameter_bytes=tensor.nbytes)
+    return sizes
 
 
-def _owner(parameter: str) -> str:
-    """Name of the module that a parameter or buffer belongs to; a parametrized weight is its layer's."""
-    if ".parametrizations." in f".{parameter}":
-        return f".{parameter}".partition(".parametrizations.")[0].lstrip(".")
-    return parameter.rpartition(".")[0]
-
-
-def _weights(module: nn.Module) -> tuple[int, int, int]:
-    """(elements, zeros, bytes of an element) of the weights that connect neurons."""
-    weights: list[Tensor] = []
+def _weights(module: nn.Module) -> list[Tensor]:
+    """The weights that connect neurons."""
     if isinstance(module, nn.RNNBase | nn.RNNCellBase):
-        weights = list(module.parameters(recurse=False))
-    elif isinstance(module, _CONNECTIONS) or type(module).__module__.startswith("snnlib."):
-        named = (getattr(module, name, None) for name in ("weight", "recurrent_weight"))
-        weights = [weight for weight in named if isinstance(weight, Tensor)]
-    total = sum(weight.numel() for weight in weights)
-    zeros = total - sum(map(nonzero, weights))
-    return total, zeros, weights[0].element_size() if weights else 0
+        return list(module.parameters(recurse=False))
+    if not (isinstance(module, _CONNECTIONS) or type(module).__module__.startswith("snnlib.")):
+        return []
+    named = (getattr(module, name, None) for name in ("weight", "recurrent_weight"))
+    return [weight for weight in named if isinstance(weight, Tensor)]
+
+
+def _html_row(cells: tuple[str, ...], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else math.nan

@@ -1,4 +1,4 @@
-"""Exact numbers of products of nonzero numbers in a linear operation, from counts of nonzero inputs.
+"""Exact numbers of products of nonzero numbers in operations of torch and of this library, whichever module asks.
 
 A nonzero input takes part in as many products as it meets nonzero weights, its fan-out. The products of a call are
 therefore the sum over input cells of (frames in which the cell is nonzero) x (its fan-out): one pass over the input,
@@ -9,15 +9,24 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from snnlib.backends import native
+from snnlib.backends.geometry import ConvOptions, geometry
+from snnlib.backends.reference.delay import split
+from snnlib.functional.operators import Convolution
+from snnlib.functional.unfolded import unfolded_rows
+from snnlib.nn.readout import SRMReadout
+from snnlib.nn.recurrent_layer import Recurrent
+from snnlib.ops.counting import counted
+from snnlib.ops.currents import currents_forward
 
 # Elements looked at at once, which stay in the cache.
 _BLOCK = 1 << 17
@@ -27,6 +36,26 @@ _SMALL = 1 << 15
 _CELLS = 1 << 12
 # Frames that are worth a thread of their own.
 _FRAMES = 64
+
+# snnlib's ops of a convolution, with or without neurons behind it: sequences `[T, N, ...]`.
+_SEQUENCE_OPS = ("snnlib::layer_forward", "snnlib::currents_forward")
+# The factors of products of matrices and vectors.
+_MATRIX_ARGUMENTS = {
+    "aten::mm": ("self", "mat2"),
+    "aten::addmm": ("mat1", "mat2"),
+    "aten::bmm": ("self", "mat2"),
+    "aten::baddbmm": ("batch1", "batch2"),
+    "aten::mv": ("self", "vec"),
+    "aten::addmv": ("mat", "vec"),
+    "aten::dot": ("self", "tensor"),
+}
+# Products that are not taken apart; a net that has them is told.
+_OPAQUE = frozenset(
+    {"aten::_trilinear", "aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::_cdist_forward"}
+)
+_CONVOLUTION, _RECURRENT = "aten::convolution", "snnlib::recurrent_forward"
+# Operations whose products are counted.
+COUNTED = frozenset({_CONVOLUTION, _RECURRENT, *_SEQUENCE_OPS, *_MATRIX_ARGUMENTS, *_OPAQUE})
 
 
 @dataclass(frozen=True)
@@ -142,23 +171,37 @@ class ConvolutionMap(NamedTuple):
         return fan_out[0]
 
 
+# It follows from the geometry alone, so that a net without zero weights works it out in its first profile only.
+@functools.lru_cache(maxsize=16)
+def _fan_out_of_all(how: ConvolutionMap, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    return how.fan_out(torch.ones(shape, device=device))
+
+
 @dataclass(frozen=True)
 class FanOut:
-    """The fan-outs of a convolution's input.
+    """The fan-outs of an operation's input.
 
     Args:
-        per_cell: nonzero weights that each cell meets `[C, ...]`, in float64.
+        per_cell: nonzero weights that each cell of a frame meets `[...]`, in float64.
         dense: all weights that the cells of a frame meet.
         cells: of a frame; zeros that belong to the convolution, as "same" adds them, are none.
+        unit: whether all weights are -1, 0 or 1, where a product of matrices may have its input among them.
     """
 
     per_cell: Tensor
     dense: int
     cells: int
+    unit: bool = False
 
     @staticmethod
-    def of(weight: Tensor, how: ConvolutionMap, space: Sequence[int]) -> FanOut:
-        """Those of a weight, for frames of which this part are inputs."""
+    def of_rows(weight: Tensor) -> FanOut:
+        """Those of a weight `[O, ...]` that meets frames `[...]`."""
+        counts = nonzero_counts(weight)
+        return FanOut(counts.per_cell, weight.numel(), weight.shape[1:].numel(), counts.unit)
+
+    @staticmethod
+    def of_convolution(weight: Tensor, how: ConvolutionMap, space: Sequence[int]) -> FanOut:
+        """Those of a convolution, for frames of which this part are inputs."""
         everywhere = _fan_out_of_all(how, tuple(weight.shape), weight.device)
         inputs = everywhere[(slice(None), *(slice(size) for size in space))]
         per_cell = everywhere if nonzero(weight) == weight.numel() else how.fan_out(weight.ne(0))
@@ -169,44 +212,201 @@ class FanOut:
         """Fan-outs of the cells in int32 `[..., C]`, for kernels."""
         return self.per_cell.movedim(0, -1).to(torch.int32).contiguous()
 
-    def products(self, frames: int, effective: int, nonzero: int, unit: bool) -> Products:
+    def products(self, frames: int, counts: Counts) -> Products:
         """Products of so many frames."""
-        return Products(effective, frames * self.dense, unit, frames * self.cells, nonzero)
+        effective = int((counts.per_cell * self.per_cell).sum())
+        return Products(effective, frames * self.dense, counts.unit, frames * self.cells, counts.total)
 
     def products_of(self, frames: Tensor) -> Products:
-        """Products of frames `[B, C, ...]`."""
-        counts = nonzero_counts(frames)
-        effective = int((counts.per_cell * self.per_cell).sum())
-        return self.products(len(frames), effective, counts.total, counts.unit)
+        """Products of frames `[B, ...]`."""
+        return self.products(len(frames), nonzero_counts(frames))
 
 
-# It follows from the geometry alone, so that a net without zero weights works it out in its first profile only.
-@functools.lru_cache(maxsize=16)
-def _fan_out_of_all(how: ConvolutionMap, shape: tuple[int, ...], device: torch.device) -> Tensor:
-    return how.fan_out(torch.ones(shape, device=device))
+@dataclass
+class Call:
+    """A call of a module that is under way: its input, and spikes and neuron-steps that kernels counted on the way."""
+
+    name: str
+    module: nn.Module | None = None
+    x: Tensor | None = None
+    updates: int = 0
+    fired: int = 0
+    # Membrane updates of a fused block's neurons before the call.
+    before: int = 0
 
 
-def matrix_counts(matrix: Tensor) -> Counts:
-    """Nonzero elements of `[..., m, k]` over m, one number per leading dimension and k `[..., k]`, flat."""
-    return nonzero_counts(matrix.transpose(-1, -2).reshape(-1, matrix.shape[-2]).t())
-
-
-def of_matrices(left: Counts, right: Counts, rows: int, columns: int, input_is: str) -> Products:
-    """Products of `[..., m, k] @ [..., k, n]` from `matrix_counts` of the first and of the second's transpose.
+class OperationProducts:
+    """Runs operations and counts their products.
 
     Args:
-        left, right: the counts.
-        rows: m.
-        columns: n.
-        input_is: which factor is the input: `"left"`, `"right"`, or `"both"` as in attention, where it is enough that
-            one of them has no elements but -1, 0 and 1.
+        net: whose weights are counted once.
+        uncounted: gets the names of operations that multiply but are not counted.
     """
-    length = left.per_cell.numel()
-    counts, lines = (right, columns) if input_is == "right" else (left, rows)
-    return Products(
-        effective=int((left.per_cell * right.per_cell).sum()),
-        dense=length * rows * columns,
-        unit=left.unit or right.unit if input_is == "both" else counts.unit,
-        inputs=length * lines,
-        nonzero=counts.total,
+
+    def __init__(self, net: nn.Module, uncounted: set[str]) -> None:
+        tensors = (*net.parameters(), *net.buffers())
+        # Storages of the net's own tensors.
+        self._known = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+        self._cache: dict[Any, tuple[Tensor, FanOut]] = {}
+        self._uncounted = uncounted
+
+    def run(
+        self, name: str, args: dict[str, Any], run: Callable[[], Any], call: Call
+    ) -> tuple[Any, Products | None]:
+        """Runs an operation.
+
+        Args:
+            name: one of `COUNTED`.
+            args: its arguments by name.
+            run: runs it.
+            call: the module that asks for it; gets what its neurons did.
+
+        Returns:
+            The operation's result, and its products.
+        """
+        if name in _SEQUENCE_OPS and args.get("delay") is None:
+            return self._run_sequence(args, run, call)
+        output = run()
+        if name in _OPAQUE:
+            self._uncounted.add(name.removeprefix("aten::"))
+            return output, None
+        if name == _CONVOLUTION:
+            keys = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+            sizes = args["input"].shape[1:], output.shape[1:]
+            fan_out = self._of_convolution(args["weight"], call, *sizes, *(args[key] for key in keys))
+            return output, fan_out.products_of(args["input"])
+        if name == _RECURRENT:
+            return output, self._of_recurrence(args, output[0].movedim(args["time_dim"], 0), call)
+        if name in _SEQUENCE_OPS:
+            return output, _of_delays(args, call)
+        a, b = (args[key] for key in _MATRIX_ARGUMENTS[name])
+        return output, self._of_matrices(a, b, call)
+
+    def of_readout(self, module: SRMReadout, x: Tensor) -> Products:
+        """Returns the products of a read-out's weights with its input, of which its op makes others."""
+        return self._of_rows(module.effective_weight).products_of(x.flatten(0, 1).flatten(1))
+
+    def _run_sequence(self, args: dict[str, Any], run: Callable[[], Any], call: Call) -> tuple[Any, Products]:
+        """A layer op, which counts in its kernel where it can."""
+        x, weight = args["x"], args["weight"]
+        options = ConvOptions(args["stride"], args["padding"], args["dilation"], args["groups"])
+        g = geometry(x, weight, options, 0)
+        sizes = x.shape[2:], (len(weight), *g.space)
+        fan_out = self._of_convolution(
+            weight, call, *sizes, *options[:3], False, [0] * len(g.space), options.groups
+        )
+        with counted(fan_out.table) as counts:
+            output = run()
+        if counts.spikes is not None and args.get("pool") is not None:
+            call.updates += g.neuron_steps
+            call.fired += counts.spikes
+        if counts.products is None:
+            return output, fan_out.products_of(x.flatten(0, 1))
+        dense, inputs = (x.shape[0] * x.shape[1] * number for number in (fan_out.dense, fan_out.cells))
+        return output, Products(counts.products, dense, counts.graded == 0, inputs, counts.events)
+
+    def _of_convolution(self, weight: Tensor, call: Call, *how: Any) -> FanOut:
+        arguments = ConvolutionMap._make(tuple(part) if isinstance(part, Sequence) else part for part in how)
+        space = _space_before_padding(arguments.frame[1:], call)
+        make = partial(FanOut.of_convolution, weight, arguments, space)
+        return self._of_weight(weight, (space, arguments), make)
+
+    def _of_rows(self, weight: Tensor) -> FanOut:
+        return self._of_weight(weight, (), partial(FanOut.of_rows, weight))
+
+    def _of_recurrence(self, args: dict[str, Any], spikes: Tensor, call: Call) -> Products:
+        """Recurrent weights meet the spikes `[T, N, H]` of the step before, or of those that delays lead back to."""
+        weight, delay = args["weight"], args["delay"]
+        counts, last = (nonzero_counts(part.flatten(0, 1)) for part in (spikes, spikes[-1:]))
+        call.updates += spikes.numel()
+        call.fired += counts.total
+        sent, unit = counts.per_cell - last.per_cell, counts.unit
+        state = args["state"] if delay is None else args["past"]
+        if state is not None:
+            # The newest spikes of a state are its last, those of a past its first.
+            first = nonzero_counts(state[-1 if delay is None else 0])
+            sent, unit = sent + first.per_cell, unit and first.unit
+        found = self._of_rows(weight).products(spikes.shape[0] * spikes.shape[1], Counts(sent, unit))
+        if delay is None:
+            return found
+        before = spikes.new_zeros(1, *spikes.shape[1:]) if state is None else state.flip(0).to(spikes)
+        arriving = torch.cat((before, spikes[:-1]))
+        return replace(found, effective=_met_later(arriving, weight, delay, args["rounded"], len(spikes)))
+
+    def _of_matrices(self, a: Tensor, b: Tensor, call: Call) -> Products:
+        """Products of `[..., m, k] @ [..., k, n]`, or of vectors `[k]`: frames of the one meet rows of the other."""
+        rows = a[None] if a.dim() == 1 else a.movedim(-2, 0)
+        columns = b[None] if b.dim() == 1 else b.movedim(-1, 0)
+        is_weight = [tensor.untyped_storage().data_ptr() in self._known for tensor in (a, b)]
+        x, weight = (columns, rows) if is_weight == [True, False] else (rows, columns)
+        fan_out = self._of_rows(weight)
+        found = fan_out.products_of(x)
+        if is_weight[0] == is_weight[1]:
+            # Of two inputs, as in attention, it is enough that one has no elements but -1, 0 and 1.
+            found = replace(found, unit=found.unit or fan_out.unit)
+        # Of a delay's taps at most two steps are not zero: the products with all of them are one step's connections.
+        return replace(found, dense=0, inputs=0, nonzero=0) if _is_later_tap(b, call) else found
+
+    def _of_weight(self, weight: Tensor, key: Any, make: Callable[[], FanOut]) -> FanOut:
+        """Returns the fan-outs of a weight, made once for the net's own and anew for others."""
+        address = weight.untyped_storage().data_ptr()
+        if address not in self._known or weight.is_inference():
+            return make()
+        full = (address, weight.storage_offset(), weight.shape, weight.stride(), weight._version, key)
+        if full not in self._cache:
+            # The tensor is held, so that its address stays its own.
+            self._cache[full] = (weight, make())
+        return self._cache[full][1]
+
+
+def _of_delays(args: dict[str, Any], call: Call) -> Products:
+    """Products of a fully connected map whose events arrive later, or of a convolution that runs as one."""
+    x, weight = args["x"].movedim(args["time_dim"], 0), args["weight"]
+    effective = _met_later(x, weight, args["delay"].detach(), args["rounded"], len(x))
+    counts = nonzero_counts(x.flatten(0, 1))
+    found = Products(effective, x.numel() * len(weight), counts.unit, x.numel(), counts.total)
+    operator = getattr(call.module, "operator", None)
+    if call.x is None or not isinstance(operator, Convolution):
+        return found
+    assert call.module is not None
+    own: Any = call.module.weight
+    rows, _ = unfolded_rows(torch.ones_like(call.x[:1, :1]), own, operator, 0)
+    dense = call.x.shape[0] * call.x.shape[1] * int(rows.sum()) * len(own)
+    return replace(found, dense=dense, inputs=call.x.numel(), nonzero=nonzero(call.x))
+
+
+def _met_later(x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, steps: int) -> int:
+    """Nonzero weights that nonzero inputs `[T, N, I]` meet within so many last steps, `delay` steps later.
+
+    An event that arrives between two steps meets a weight in both.
+    """
+    whole, rest = split(delay.expand(weight.shape), rounded)
+    met, events = weight.ne(0), x.ne(0).to(torch.float32)
+    total = 0
+    for arrival, weights in ((whole, met), (whole + 1, met & rest.ne(0))):
+        if weights.any():
+            at = arrival.to(events)
+            currents = currents_forward(events, weights.to(events), at, (), (), (), 1, True, 0)
+            total += int(currents[len(x) - steps :].sum(dtype=torch.float64))
+    return total
+
+
+def _space_before_padding(space: Sequence[int], call: Call) -> tuple[int, ...]:
+    """Size of the module's input where "same" has added zeros to it, which are no inputs; else that of x."""
+    same = getattr(getattr(call.module, "operator", None), "same", False) or (
+        getattr(call.module, "padding", None) == "same"
+        and getattr(call.module, "padding_mode", None) == "zeros"
     )
+    if not same or call.x is None:
+        return tuple(space)
+    # The op of a layer has two axes at least: the first one of a sequence over one axis has size 1.
+    return tuple(map(min, space, call.x.shape[-len(space) :]))
+
+
+def _is_later_tap(b: Tensor, call: Call) -> bool:
+    """Returns whether b has the taps of spikes that come back after more than the shortest delay."""
+    delays = call.module.recurrent_delays if isinstance(call.module, Recurrent) else None
+    if delays is None or delays.per != "connection":
+        return False
+    taps = (delays.max_delay + 2) * b.numel() * b.element_size()
+    return b.storage_offset() > 0 and b.untyped_storage().nbytes() == taps

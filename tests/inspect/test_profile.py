@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib.inspect.energy import ENERGY_MODELS
-from snnlib.inspect.operation_products import Call, OperationProducts
-from snnlib.inspect.products import Products, nonzero_counts
+from snnlib.inspect.products import Call, OperationProducts, Products, nonzero_counts
 from snnlib.nn.fused_block import Block
 from snnlib.nn.fusion import unfused
 

@@ -19,8 +19,7 @@ from snnlib.checks import check_lengths
 from snnlib.data.ragged import NO_LABEL
 from snnlib.inspect.activity import LayerActivity
 from snnlib.inspect.operation_counter import OperationCounter
-from snnlib.inspect.operation_profile import Profile
-from snnlib.inspect.operations import as_input, profile_of
+from snnlib.inspect.operations import Profile, as_input, profile_of
 from snnlib.sequences.spike_count import count_per_neuron
 from snnlib.structure.layers import evaluating
 

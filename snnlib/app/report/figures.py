@@ -8,7 +8,7 @@ from snnlib.app.report.answers import Answers
 from snnlib.app.report.evaluation import Evaluation
 from snnlib.app.report.section import Section, label
 from snnlib.app.visual import confusion_matrix, operations, predictions, rate_histograms, rates_over_time
-from snnlib.inspect.operation_profile import Profile
+from snnlib.inspect.operations import Profile
 
 _MOST_OUTPUTS = 12
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.inspect.activity import SATURATED_RATE, LayerActivity
-from snnlib.inspect.operation_profile import Profile
+from snnlib.inspect.operations import Profile
 
 COLUMNS = ("layer", "type", "parameters", "neurons", "firing rate", "dead", "saturated")
 NOTE = (

@@ -32,7 +32,7 @@ from snnlib.data.atomic import write_bytes_atomically
 from snnlib.inspect.activity import LayerActivity
 from snnlib.inspect.environment import processor_name
 from snnlib.inspect.gradcam import Occlusion
-from snnlib.inspect.operation_profile import Profile
+from snnlib.inspect.operations import Profile
 
 
 @dataclass(frozen=True)
