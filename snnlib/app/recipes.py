@@ -192,14 +192,8 @@ _MNIST_EVENTS = Recipe(
     settings={"data": "mnist-events", "epochs": 3, "lr": 1e-2},
 )
 
-_SEQUENCES: dict[str, Any] = {
-    "clip_norm": 1.0,
-    "weight_decay": 0.0,
-    "target_rate": 0.08,
-    "shift": 0,
-    "rotate": 0.0,
-    "warp": 0.0,
-}
+_STILL: dict[str, Any] = {"shift": 0, "rotate": 0.0, "warp": 0.0}
+_SEQUENCES: dict[str, Any] = {**_STILL, "clip_norm": 1.0, "weight_decay": 0.0, "target_rate": 0.08}
 _ECG = Recipe(
     name="ecg",
     source="neurons of Baronig et al., 2025; data and task of Yin et al., Nature Machine Intelligence 3, 2021",
@@ -262,9 +256,7 @@ _SPOKEN_DIGITS = Recipe(
     },
 )
 _IMAGES: dict[str, Any] = {
-    "shift": 0,
-    "rotate": 0.0,
-    "warp": 0.0,
+    **_STILL,
     "time_steps": 5,
     "tau_m": 5.0,
     "tau_s": 3.0,
@@ -276,6 +268,7 @@ _IMAGES: dict[str, Any] = {
     "epochs": 12,
     "batch_size": 50,
 }
+_OF_MNIST: dict[str, Any] = {"data": "mnist", "mean": 0.1307, "std": 0.3081}
 _MNIST = Recipe(
     name="mnist",
     source="net, time constants and loss of Zhu et al., NeurIPS 2022",
@@ -291,7 +284,7 @@ _MNIST = Recipe(
             command="snnlib train --recipe mnist --threads 1",
         ),
     ),
-    settings={**_IMAGES, "data": "mnist", "net": "15C5-P2-40C5-P2-300-10", "mean": 0.1307, "std": 0.3081},
+    settings={**_IMAGES, **_OF_MNIST, "net": "15C5-P2-40C5-P2-300-10"},
 )
 _FASHION_MNIST = Recipe(
     name="fashion-mnist",
@@ -307,14 +300,10 @@ _FASHION_MNIST = Recipe(
     },
 )
 _PIXELS: dict[str, Any] = {
-    "data": "mnist",
+    **_STILL,
+    **_OF_MNIST,
     "encoding": "pixels",
     "time_steps": 784,
-    "mean": 0.1307,
-    "std": 0.3081,
-    "shift": 0,
-    "rotate": 0.0,
-    "warp": 0.0,
     "net": "64S-64S-64S-10",
     "neuron": "spiking-lru",
     "surrogate": "atan",

@@ -171,7 +171,7 @@ def _start(recipe: str, given: dict[str, Any], out: Path | None) -> tuple[RunFol
     changes = {name: given[name] for name in given if name in TrainConfig.__dataclass_fields__}
     fitting = kind.choose(changes)
     config = chosen.config(**{**own, **(fitting.settings if fitting else {}), **changes})
-    if "root" in changes and "data" not in changes and config.data == TrainConfig.data:
+    if "root" in changes and "data" not in changes and config.kind.folder is None:
         raise ConfigError(
             "root",
             "expected --data beside it, as the embedded digits need no folder: --data folder for recordings in one "

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import cpu_memory
-from snnlib.data.checks import check_int, check_sensor_size
 from snnlib.data.events import Events
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
-from snnlib.data.frames import Late, Mode, check_binning, check_steps, columns_of
+from snnlib.data.frames import Late, Mode, ToFrames, check_steps, columns_of
 
 __all__ = ["EventBatch"]
 
@@ -56,9 +55,9 @@ class EventBatch:
     ) -> None:
         if len(events) == 0:
             raise ValueError("events: expected at least one recording, got none")
-        self.step_us = check_int("step_us", step_us, 1)
-        self.sensor_size = check_sensor_size("sensor_size", sensor_size)
-        check_binning(mode, late)
+        steps = 1 if time_steps is None else time_steps
+        binning = ToFrames(time_steps=steps, step_us=step_us, sensor_size=sensor_size, mode=mode, late=late)
+        self.step_us, self.sensor_size = binning.step_us, binning.sensor_size
         self.mode, self.late, self.batch_size = mode, late, len(events)
         bins, cells, (height, width) = [], [], self.sensor_size
         for number, recording in enumerate(events):
@@ -69,7 +68,7 @@ class EventBatch:
         longest = int(step.max()) + 1 if step.size else 1
         if time_steps is None:
             check_steps(longest, self.step_us)
-        self.time_steps = longest if time_steps is None else check_int("time_steps", time_steps, 1)
+        self.time_steps = longest if time_steps is None else binning.time_steps
         late_events = step >= self.time_steps
         if late == "error" and late_events.any():
             raise ValueError(

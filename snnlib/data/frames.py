@@ -126,12 +126,6 @@ def check_field(field: str, column: npt.NDArray[np.int64], high: int | None) -> 
     )
 
 
-def check_binning(mode: str, late: str) -> None:
-    """Raise ValueError unless both are options of `to_frames`."""
-    check_choice("mode", mode, ("binary", "count"))
-    check_choice("late", late, ("clamp", "drop", "error"))
-
-
 def check_steps(steps: int, step_us: int) -> None:
     """Raise ValueError where a recording's own length is so many steps that its times must be a clock's."""
     if steps > _MOST_STEPS:
@@ -181,7 +175,8 @@ class ToFrames:
         self.time_steps = check_int("time_steps", self.time_steps, 1)
         self.step_us = check_int("step_us", self.step_us, 1)
         self.sensor_size = check_sensor_size("sensor_size", self.sensor_size)
-        check_binning(self.mode, self.late)
+        check_choice("mode", self.mode, ("binary", "count"))
+        check_choice("late", self.late, ("clamp", "drop", "error"))
         if not isinstance(self.dtype, torch.dtype) or self.dtype.is_complex:
             raise TypeError(f"dtype must be a real torch dtype, got {self.dtype!r}")
         check_choice("by", self.by, ("time", "count", "slices"))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -50,11 +50,13 @@ class EventKind(Kind):
 
     Args:
         recordings: opens the training or the test set.
+        reading: options of `snnlib.data.read` for files that are to be classified.
     """
 
     has: frozenset[str] = frozenset({"frames", "sensor"})
     own_validation: bool = False
     recordings: Callable[[TrainConfig, Split, bool], Any]
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
     def sensor(self, config: TrainConfig) -> tuple[Sequence[str], tuple[int, int]]:
         """Classes and sensor size: N-MNIST's, which the embedded digits and simulated events share."""
@@ -77,21 +79,26 @@ class EventKind(Kind):
         transform = _frames(config, shape[1:], torch.uint8)
         with naming("val_split" if split == "val" else "root"):
             samples = self.recordings(config, split, progress)
-            if fits_into_memory(len(samples) * config.time_steps * math.prod(shape)):
-                samples.transform = transform
-                return FrameCache(samples, preload=True, progress=progress, dtype=torch.uint8)
-            if isinstance(samples, EventCache):
-                samples.transform = transform
-                return samples
-            return EventCache(samples, transform=transform, progress=progress)
+            in_memory = fits_into_memory(len(samples) * config.time_steps * math.prod(shape))
+            if not (in_memory or isinstance(samples, EventCache)):
+                samples = EventCache(samples, progress=progress)
+            samples.transform = transform
+            return (
+                FrameCache(samples, preload=True, progress=progress, dtype=torch.uint8)
+                if in_memory
+                else samples
+            )
 
     def transform(self, config: TrainConfig, dtype: torch.dtype) -> ToFrames | CroppedFrames:
         """Frames of events."""
         return _frames(config, self.facts(config).input_shape[1:], dtype)
 
     def reader(self, config: TrainConfig) -> Reader:
-        """Times as the file's format has them."""
-        return reader_of(self.transform(config, torch.float32), config.reader_options)
+        """Event files of any format."""
+        # A crop leaves out what is outside the sensor; without one that is an error.
+        whole = config.crop is None and config.pool == 1
+        size = self.facts(config).input_shape[1:] if whole else None
+        return event_reader(config.reader_options, sensor_size=size, **self.reading)
 
 
 def _frames(config: TrainConfig, size: tuple[int, int], dtype: torch.dtype) -> ToFrames | CroppedFrames:
@@ -110,12 +117,10 @@ def _frames(config: TrainConfig, size: tuple[int, int], dtype: torch.dtype) -> T
     return CroppedFrames(CropPool(config.crop_box or whole, config.pool), frames)
 
 
-def reader_of(transform: object, options: Sequence[str] | None = None, **reading: Any) -> Reader:
-    """Returns what reads event files of any format for a transform, with options of their readers."""
-    # A crop leaves out what is outside; without one that is an error.
-    size = transform.sensor_size if isinstance(transform, ToFrames) else None
-    own, common = ReaderOptions(read_options(options)), {"strict": True, "sensor_size": size, **reading}
-    return lambda file: (read(file, **{**common, **own.of(file)}).events, "")
+def event_reader(options: Sequence[str] | None = None, **reading: Any) -> Reader:
+    """Returns what reads event files of any format: with these options, and with those of their own readers."""
+    own = ReaderOptions(read_options(options))
+    return lambda file: (read(file, **{"strict": True, **reading, **own.of(file)}).events, "")
 
 
 EVENTS = (

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from snnlib.app.errors import ConfigError, naming
-from snnlib.app.kinds.base import Choice, Reader, check_classes, spread
-from snnlib.app.kinds.events import EventKind, reader_of
+from snnlib.app.kinds.base import Choice, check_classes, spread
+from snnlib.app.kinds.events import EventKind
 from snnlib.app.kinds.images import ImageKind
 from snnlib.app.read_options import folder_options
 from snnlib.data import EventFolder, ImageFolder, read_image
@@ -57,10 +57,6 @@ class _EventFolder(EventKind):
             # The size of the sensor is found by reading.
             size = config.crop_box[2:] if config.crop_box else samples.sensor_size
         return config.classes or samples.classes, size
-
-    def reader(self, config: TrainConfig) -> Reader:
-        """Times from the first event on, as `EventFolder` reads its files."""
-        return reader_of(self.transform(config, torch.float32), config.reader_options, origin="first")
 
     def choose(self, given: Mapping[str, Any]) -> Choice:
         """From at most 100 training recordings."""
@@ -176,6 +172,8 @@ EVENT_FOLDER = _EventFolder(
     has=frozenset({"frames", "sensor", "event files"}),
     own_validation=True,
     recordings=_recordings,
+    # As `EventFolder` reads its files.
+    reading={"origin": "first"},
 )
 
 

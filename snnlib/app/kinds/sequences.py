@@ -13,7 +13,7 @@ from torch.utils.data import ConcatDataset, Dataset
 
 from snnlib.app.errors import ConfigError, naming
 from snnlib.app.kinds.base import DataFacts, Kind, Reader, fits_into_memory
-from snnlib.app.kinds.events import reader_of
+from snnlib.app.kinds.events import event_reader
 from snnlib.data import ECG, SHD, SSC, Cochlea, SpokenDigits, ToChannels, collate_ragged, read_wav
 from snnlib.data.datasets.shd import UNITS
 from snnlib.data.datasets.splits import Split
@@ -121,7 +121,7 @@ class SequenceKind(Kind):
 
     def reader(self, config: TrainConfig) -> Reader:
         """Events whose column is the channel."""
-        return reader_of(self.transform(config, torch.float32))
+        return event_reader()
 
     def _opened(self, config: TrainConfig, split: Split) -> Any:
         return self.dataset(config.root or "", split, self.transform(config, torch.uint8))
@@ -139,7 +139,8 @@ class _SpokenDigits(SequenceKind):
         return SoundToSpikes(Cochlea(config.channels), self.bins(config, dtype))
 
     def reader(self, config: TrainConfig) -> Reader:
-        return sound_reader(self.transform(config, torch.float32))
+        rate = Cochlea(config.channels).sample_rate
+        return lambda file: (read_wav(file, sample_rate=rate)[0], "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,11 +156,6 @@ class _ECG(SequenceKind):
 
     def transform(self, config: TrainConfig, dtype: torch.dtype) -> Callable[[Any], Tensor]:
         return partial(torch.as_tensor, dtype=dtype)
-
-
-def sound_reader(transform: SoundToSpikes) -> Reader:
-    """Returns what reads WAV files for a cochlea."""
-    return lambda file: (read_wav(file, sample_rate=transform.cochlea.sample_rate)[0], "")
 
 
 SEQUENCES = (

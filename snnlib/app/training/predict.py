@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,13 @@ import torch
 from torch import Tensor
 
 from snnlib.app.errors import ConfigError
-from snnlib.app.kinds.base import Reader
-from snnlib.app.kinds.events import reader_of
-from snnlib.app.kinds.images import read_picture
-from snnlib.app.kinds.sequences import sound_reader
+from snnlib.app.kinds import KINDS
+from snnlib.app.kinds.base import Kind, Reader
+from snnlib.app.recipes import recipe
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.load import Checkpoint, dtype_of, load_module
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.checks import warn_caller
-from snnlib.data import ToSequence
-from snnlib.data.sound_to_spikes import SoundToSpikes
 from snnlib.models import trained
 
 
@@ -33,12 +29,14 @@ class Predictor:
         score: scores `[N, classes]` of sequences `[T, N, ...]`.
         transform: makes a sequence of what a file holds.
         classes: names of the classes.
+        kind: of the data that the net was trained on.
         read: reads a file.
     """
 
     score: Callable[[Tensor], Tensor]
     transform: Callable[[Any], Tensor]
     classes: tuple[str, ...]
+    kind: Kind
     read: Reader
 
     @classmethod
@@ -60,21 +58,16 @@ class Predictor:
             )
         module = load_module(config, run, checkpoint)
         transform = kind.transform(config, dtype_of(config))
-        return cls(module, transform, module.facts.classes, kind.reader(config))
+        return cls(module, transform, module.facts.classes, kind, kind.reader(config))
 
     @classmethod
     def of_trained(cls, name: str) -> Predictor:
-        """Returns the predictor of a net that comes with the package, `snnlib.models.load`."""
-        loaded = trained.load(name)
-        if loaded.card.decision != "mean":
+        """Returns the predictor of a net that comes with the package, `snnlib.models.load`, named as its data are."""
+        kind, loaded = KINDS.get(name), trained.load(name)
+        if kind is None or kind.labels_steps:
             raise ConfigError("NAME", f"expected a net that classifies whole files, got {name}")
-        if isinstance(loaded.transform, ToSequence):
-            read: Reader = partial(read_picture, shape=loaded.card.input_shape, light_on_dark=True)
-        elif isinstance(loaded.transform, SoundToSpikes):
-            read = sound_reader(loaded.transform)
-        else:
-            read = reader_of(loaded.transform)
-        return cls(loaded.scores, loaded.transform, loaded.classes, read)
+        config = recipe(kind.recipe).config(data=name, root="")
+        return cls(loaded.scores, loaded.transform, loaded.classes, kind, kind.reader(config))
 
     @torch.no_grad()
     def scores(self, file: Path) -> tuple[Tensor, str]:
@@ -87,7 +80,7 @@ class Predictor:
         """
         content, done = self.read(file)
         x = self.transform(content)
-        if not x.any() and not isinstance(self.transform, ToSequence):
+        if not x.any() and "images" not in self.kind.has:
             warn_caller(
                 f"{file}: expected events in the part of the sensor and the time that the net sees, got none"
             )

@@ -48,12 +48,17 @@ def column_of_panels(count: int, width: float, height: float, title: str) -> tup
     return figure, figure.subplots(count, 1, squeeze=False, sharex=True)[:, 0].tolist()
 
 
-def animated(figure: Figure, draw: Callable[[int], object], count: int) -> list[Image.Image]:
-    """Pictures of a figure as `draw(number)` leaves it, one after the other."""
-    canvas = FigureCanvasAgg(figure)
+def animated(
+    width: float, height: float, title: str, draw: Callable[[Axes, int], object], count: int
+) -> list[Image.Image]:
+    """Pictures of a panel as `draw(axes, number)` leaves it, one after the other."""
+    figure = new_figure(width, height)
+    figure.suptitle(title, color=INK, fontsize=11, x=0.01, ha="left")
+    axes, canvas = figure.add_subplot(), FigureCanvasAgg(figure)
     pictures = []
     for number in range(count):
-        draw(number)
+        axes.clear()
+        draw(axes, number)
         canvas.draw()  # type: ignore[no-untyped-call]
         # Laid out once: axes that move with the width of a number would jump, and it takes time.
         figure.set_layout_engine("none")

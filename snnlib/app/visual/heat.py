@@ -100,18 +100,14 @@ def heat_animation(
     """
     _check_maps(frames, maps)
     limit = float(maps.max())
-    figure = new_figure(3.0, 3.0)
-    figure.suptitle(title, color=INK, fontsize=11, x=0.01, ha="left")
-    axes = figure.add_subplot()
 
-    def draw(step: int) -> None:
-        axes.clear()
+    def draw(axes: Axes, step: int) -> None:
         heat = _draw_heat(axes, frames[step : step + 1], maps[step], limit)
-        heading(axes, f"{step * step_ms:g} to {(step + 1) * step_ms:g} ms", 9)
+        heading(axes, stretch(step, step + 1, step_ms), 9)
         if step == 0:
-            _heat_bar(figure, heat, axes, limit)
+            _heat_bar(axes.figure, heat, axes, limit)
 
-    return animated(figure, draw, len(frames))
+    return animated(3.0, 3.0, title, draw, len(frames))
 
 
 def _check_maps(frames: Tensor, maps: Tensor) -> None:

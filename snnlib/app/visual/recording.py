@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -83,13 +84,10 @@ def recording_animation(
     5
     """
     frames, step_ms = _frames(events, sensor_size, parts)
-    figure = new_figure(4.0, 4.0 * max(sensor_size[0] / sensor_size[1], 0.5) + 0.6)
-    figure.suptitle(title, color=INK, fontsize=11, x=0.01, ha="left")
-    axes = figure.add_subplot()
+    height = 4.0 * max(sensor_size[0] / sensor_size[1], 0.5) + 0.6
 
-    def draw(number: int) -> None:
-        axes.clear()
+    def draw(axes: Axes, number: int) -> None:
         draw_accumulated([axes], frames[number : number + 1], None)
         heading(axes, f"{number * step_ms:.4g} to {(number + 1) * step_ms:.4g} ms", 9)
 
-    return animated(figure, draw, parts)
+    return animated(4.0, height, title, draw, parts)
