@@ -95,7 +95,7 @@ class ImageKind(Kind):
         """Permuted pixels have one order in all runs."""
         permuted = config.encoding == "permuted-pixels"
         return ToSequence(
-            encoding="pixels" if permuted else config.encoding,
+            encoding="pixels" if config.encoding == "permuted-pixels" else config.encoding,
             time_steps=config.time_steps,
             mean=config.mean,
             std=config.std,
