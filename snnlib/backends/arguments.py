@@ -210,6 +210,11 @@ class Windows(NamedTuple):
             counts.append(count - (self.ceil_mode and (count - 1) * step >= size + zeros))
         return counts
 
+    def dilated(self, gaps: Sequence[int]) -> Windows:
+        """Returns the windows that hold these with so many steps from cell to cell."""
+        kernel = [gap * (taps - 1) + 1 for gap, taps in zip(gaps, self.kernel, strict=True)]
+        return Windows(kernel, *self[1:])
+
     def check(self, space: Sequence[int], name: str = "kernel") -> None:
         """Raises ValueError unless there are windows in frames of this size; `name` is the argument's."""
         if any(2 * zeros > extent for zeros, extent in zip(self.padding, self.kernel, strict=True)):

@@ -90,13 +90,11 @@ def backward(
         )
     arguments = _arguments(current, neuron, time_dim, learn)
     wide = arguments["current"]
-    if grad_value.stride() != wide.stride() or grad_value.dtype != wide.dtype:
-        grad_value = cpu_memory.empty_like(wide).copy_(grad_value)
     grad = cpu_memory.empty_like(wide)
     by_neuron = empty_state(wide, len(coefficients), time_dim) if learn else None
     kernel(
         **arguments,
-        grad_value=grad_value,
+        grad_value=cpu_memory.laid_out_like(grad_value, wide),
         grad_state_out=laid_out_state(grad_state, wide, time_dim),
         grad_current=grad,
         grad_state_in=grad_start,

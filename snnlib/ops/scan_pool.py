@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import native
+from snnlib.backends import cpu_memory, native
 from snnlib.backends.arguments import NeuronArgs, Windows, count_states
 from snnlib.backends.native import state_dtype
 from snnlib.ops import avg_pool, scan_linear, scan_srm
@@ -110,11 +110,9 @@ def aligned(tensor: Tensor) -> Tensor:
     return tensor.clone() if tensor.data_ptr() % (2 * tensor.element_size()) else tensor
 
 
-def as_windows(grad: Tensor, value: Tensor) -> Tensor:
-    """The gradient of the windows as kernels read it; copied, if need be, to `value`, which has no content."""
-    if grad.stride() != value.stride() or grad.dtype != value.dtype:
-        grad = value.copy_(grad)
-    return aligned(grad)
+def as_windows(grad: Tensor, current: Tensor, window: Window) -> Tensor:
+    """The gradient of the windows as kernels read it."""
+    return aligned(cpu_memory.laid_out_like(grad, empty_value(current, window)))
 
 
 def empty_value(current: Tensor, window: Window) -> Tensor:
@@ -193,7 +191,6 @@ def linear_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns dL/dcurrent, dL/dcoefficients if they `learn`, which only the scan knows, and dL/dstate."""
     current = as_planes(current)
-    value = empty_value(current, window)
     kernel = None if learn else _kernel("backward", current, neuron, window, grad_value=grad_value)
     if kernel is None:
         shares = avg_pool.shares(grad_value, current.shape, window)
@@ -201,7 +198,7 @@ def linear_backward(
     grad, start = torch.empty_like(current), empty_state(current, 1, time_dim)
     kernel(
         **_arguments(current, neuron, time_dim, window),
-        grad_value=as_windows(grad_value, value),
+        grad_value=as_windows(grad_value, current, window),
         grad_state_out=laid_out_state(grad_state, current, time_dim),
         grad_current=grad,
         grad_state_in=start,
@@ -220,7 +217,6 @@ def srm_backward(
 ) -> tuple[Tensor, Tensor]:
     """Returns the signals of `scan_srm.backward` for the event-time gradient of the pool; spikes are found again."""
     current = as_planes(current)
-    means = empty_value(current, window)
     kernel = _kernel("backward", current, neuron, window, grad_means=grad_means)
     if kernel is None:
         spikes, _ = scan_srm.forward(current, neuron, time_dim, False)
@@ -231,7 +227,7 @@ def srm_backward(
     a, b = (torch.empty_like(current) if need else current.new_empty(0) for need in needs)
     kernel(
         **_arguments(current, neuron, time_dim, window),
-        grad_spikes=as_windows(grad_means, means),
+        grad_spikes=as_windows(grad_means, current, window),
         weight_signal=a if needs[0] else None,
         input_signal=b if needs[1] else None,
     )

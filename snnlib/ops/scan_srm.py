@@ -72,11 +72,9 @@ def backward(
             if out.numel():
                 out.copy_(signal)
         return a, b
-    if grad_spikes.stride() != current.stride() or grad_spikes.dtype != current.dtype:
-        grad_spikes = cpu_memory.empty_like(current).copy_(grad_spikes)
     run(
         **_arguments(current, neuron, time_dim),
-        grad_spikes=grad_spikes,
+        grad_spikes=cpu_memory.laid_out_like(grad_spikes, current),
         weight_signal=a if needs[0] else None,
         input_signal=b if needs[1] else None,
     )
