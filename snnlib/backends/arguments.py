@@ -254,6 +254,11 @@ class LayerArgs:
         """Sizes of the convolution."""
         return geometry(self.x, self.weight, self.options, self.time_dim)
 
+    def check(self) -> None:
+        """Checks sizes and options of the convolution and of the windows."""
+        checks.check_conv_sizes(self.x, self.weight, *self.options, self.pool)
+        checks.check_time_dim(self.time_dim)
+
     @property
     def band(self) -> int:
         """Rows of neurons that a task of the kernels takes at a time, which the order of a record follows."""

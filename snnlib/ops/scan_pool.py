@@ -18,7 +18,13 @@ from snnlib.backends import cpu_memory, native
 from snnlib.backends.arguments import NeuronArgs, Windows, count_states
 from snnlib.backends.native import state_dtype
 from snnlib.ops import avg_pool, scan_linear, scan_srm
-from snnlib.ops.sequence_layout import dense_strides, empty_state, laid_out_state, neuron_order, view_of
+from snnlib.ops.sequence_layout import (
+    dense_strides,
+    empty_state,
+    laid_out_state,
+    neuron_order,
+    scan_arguments,
+)
 
 if TYPE_CHECKING:
     from snnlib.neurons.dynamics import Dynamics
@@ -127,35 +133,15 @@ def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int, window: Windo
     """`ScanPool...Args` or `SrmPool...Args` of cpp/include/snnlib/loop/scan.h, of a pass from a state of zero."""
     current, constants = aligned(current), neuron.constants.to(state_dtype(current)).contiguous()
     channels, height, width = current.shape[2:]
-    arguments = {
-        "view": view_of(current, time_dim),
-        "dtype": native.DTYPE_CODES[current.dtype],
-        "current": current,
-        "planes": {
-            "channels": channels,
-            "height": height,
-            "width": width,
-            "channels_last": neuron_order(current) == _CHANNELS_LAST,
-            "window_rows": window[0],
-            "window_columns": window[1],
-        },
-        "state_in": laid_out_state(neuron.state, current, time_dim),
+    planes = {
+        "channels": channels,
+        "height": height,
+        "width": width,
+        "channels_last": neuron_order(current) == _CHANNELS_LAST,
+        "window_rows": window[0],
+        "window_columns": window[1],
     }
-    if neuron.is_srm:
-        period = constants.numel()
-        return {
-            **arguments,
-            "threshold": constants,
-            "threshold_period": period,
-            "constants": neuron.srm_constants,
-        }
-    rows = {
-        "coefficients": constants,
-        "period": constants.shape[1],
-        "flags": neuron.linear_flags,
-        "states": 1,
-    }
-    return {**arguments, **rows}
+    return {**scan_arguments(current, neuron, constants, time_dim), "planes": planes}
 
 
 def forward(current: Tensor, neuron: NeuronArgs, time_dim: int, window: Window) -> tuple[Tensor, Tensor]:
