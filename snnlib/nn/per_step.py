@@ -100,13 +100,14 @@ class AvgPool2d(_PoolOverSequences, nn.AvgPool2d):
 
     dims = 2
 
-    def of_frames(self, frames: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Means of windows."""
+        check_tensor("x", x)
         window = pooling_window(self)
-        fits = window is not None and frames.shape[2] >= window[0] and frames.shape[3] >= window[1]
-        if window is None or not fits or not frames.is_floating_point():
-            return super().of_frames(frames)
-        return nonoverlapping_avg_pool2d(frames[None], window)[0]
+        fits = window is not None and x.dim() == 5 and x.shape[3] >= window[0] and x.shape[4] >= window[1]
+        if window is None or not fits or not x.is_floating_point():
+            return super().forward(x)
+        return nonoverlapping_avg_pool2d(x, window)
 
 
 class AvgPool3d(_PoolOverSequences, nn.AvgPool3d):
