@@ -159,9 +159,10 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _gradients(to_input: bool, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Of the gradient by the input (`to_input`) or the weight: a convolution, and the other one of both."""
     grad_output, operand = ctx.saved_tensors
-    needs, pair = ctx.needs_input_grad, (grad, operand) if to_input else (operand, grad)
+    needs, (stride, padding, dilation, groups) = ctx.needs_input_grad, ctx.options[:4]
+    x, weight = (grad, operand) if to_input else (operand, grad)
     other = conv2d_weight_backward if to_input else conv2d_input_backward
-    to_grad_output = F.conv2d(*pair, None, *ctx.options[:4]) if needs[1] else None
+    to_grad_output = F.conv2d(x, weight, None, stride, padding, dilation, groups) if needs[1] else None
     to_operand = other(operand.shape, grad_output, grad, *ctx.options) if needs[2] else None
     return (None, to_grad_output, to_operand, *[None] * 7)
 
