@@ -9,7 +9,6 @@ day: the same call takes the same algorithm. The environment variable `SNNLIB_CO
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, NamedTuple, get_args
@@ -39,15 +38,7 @@ _GATHER_FARTHEST, _TAPS, _FAR_BYTES = 1.7, 1.1, 2 << 20
 _SCATTER, _PIXEL, _PIXEL_VECTOR = 0.55, 9.0, 0.2
 
 
-def _checked(choice: str, source: str) -> Convolution:
-    if choice not in get_args(Convolution):
-        raise ValueError(f"{source}: expected one of {', '.join(get_args(Convolution))}, got {choice!r}")
-    return choice  # type: ignore[return-value]
-
-
-_choice = ProcessSetting(
-    _checked(os.environ.get("SNNLIB_CONVOLUTION") or "auto", "environment variable SNNLIB_CONVOLUTION")
-)
+_choice: ProcessSetting[Convolution] = ProcessSetting("SNNLIB_CONVOLUTION", get_args(Convolution))
 
 
 @contextmanager
@@ -65,7 +56,7 @@ def use_convolution(choice: Convolution) -> Iterator[None]:
     ...     layer(torch.ones(4, 1, 1, 5, 5)).shape
     torch.Size([4, 1, 2, 3, 3])
     """
-    with _choice.use(_checked(choice, "choice")):
+    with _choice.use(choice, "choice"):
         yield
 
 

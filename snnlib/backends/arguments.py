@@ -210,6 +210,11 @@ class Windows(NamedTuple):
             counts.append(count - (self.ceil_mode and (count - 1) * step >= size + zeros))
         return counts
 
+    def dilated(self, gaps: Sequence[int]) -> Windows:
+        """Returns the windows that hold these with so many steps from cell to cell."""
+        kernel = [gap * (taps - 1) + 1 for gap, taps in zip(gaps, self.kernel, strict=True)]
+        return Windows(kernel, *self[1:])
+
     def check(self, space: Sequence[int], name: str = "kernel") -> None:
         """Raises ValueError unless there are windows in frames of this size; `name` is the argument's."""
         if any(2 * zeros > extent for zeros, extent in zip(self.padding, self.kernel, strict=True)):
@@ -248,6 +253,11 @@ class LayerArgs:
     def geometry(self) -> Geometry:
         """Sizes of the convolution."""
         return geometry(self.x, self.weight, self.options, self.time_dim)
+
+    def check(self) -> None:
+        """Checks sizes and options of the convolution and of the windows."""
+        checks.check_conv_sizes(self.x, self.weight, *self.options, self.pool)
+        checks.check_time_dim(self.time_dim)
 
     @property
     def band(self) -> int:

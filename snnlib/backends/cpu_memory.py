@@ -81,6 +81,14 @@ def empty_like(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return empty_strided(wanted.shape, wanted.stride(), wanted.dtype)
 
 
+def laid_out_like(tensor: Tensor, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Returns the tensor, or a copy, in the memory order of `like` and in its dtype or the given one."""
+    dtype = like.dtype if dtype is None else dtype
+    if tensor.stride() == like.stride() and tensor.dtype == dtype:
+        return tensor
+    return empty_like(like, dtype).copy_(tensor)
+
+
 def _is_on_cpu(tensor: Tensor) -> bool:
     """Compilers ask with tensors of other classes, which have sizes and no memory."""
     return type(tensor) is Tensor and tensor.device.type == "cpu"

@@ -48,14 +48,13 @@ def torch_flags(
 
     `torch.backends.cudnn.flags` would set all of them, the precision of other operators included.
     """
-    wanted: list[tuple[Any, str, Any]] = []
-    if benchmark is not None:
-        wanted.append((torch.backends.cudnn, "benchmark", benchmark))
-    if deterministic is not None:
-        wanted.append((torch.backends.cudnn, "deterministic", deterministic))
-    if allow_tf32 is not None:
-        owner, name, values = _tf32_switch()
-        wanted.append((owner, name, values[allow_tf32]))
+    owner, name, values = _tf32_switch()
+    wanted: list[tuple[Any, str, Any]] = [
+        (torch.backends.cudnn, "benchmark", benchmark),
+        (torch.backends.cudnn, "deterministic", deterministic),
+        (owner, name, None if allow_tf32 is None else values[allow_tf32]),
+    ]
+    wanted = [entry for entry in wanted if entry[2] is not None]
     before = [getattr(owner, name) for owner, name, _ in wanted]
     try:
         for owner, name, value in wanted:

@@ -43,17 +43,10 @@ if hasattr(_module, "cuda"):
     _kernels["cuda"] = _module.cuda  # type: ignore[union-attr]
 
 
-def _checked(path: str, source: str) -> Path:
-    if path not in get_args(Path):
-        raise ValueError(f"{source}: expected one of {', '.join(get_args(Path))}, got {path!r}")
-    return path  # type: ignore[return-value]
-
-
 # GPUs that kernels run on. Why they do not is asked every time: some reasons pass, such as memory that was full.
 _usable_gpus: set[int] = set()
 
-# An empty variable counts as unset, as in shells.
-_path = ProcessSetting(_checked(os.environ.get("SNNLIB_PATH") or "auto", "environment variable SNNLIB_PATH"))
+_path: ProcessSetting[Path] = ProcessSetting("SNNLIB_PATH", get_args(Path))
 _warned = False
 
 if _module is not None and os.environ.get("SNNLIB_ISA"):
@@ -81,7 +74,7 @@ def use_path(path: Path) -> Iterator[None]:
     >>> spikes.flatten().tolist()
     [0.0, 1.0, 0.0, 1.0]
     """
-    with _path.use(_checked(path, "path")):
+    with _path.use(path, "path"):
         yield
 
 

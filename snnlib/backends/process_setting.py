@@ -1,38 +1,45 @@
-"""A setting that `with` blocks make for the whole process."""
+"""A setting that an environment variable or `with` blocks make for the whole process."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-T = TypeVar("T")
+from snnlib.checks import check_choice
+
+T = TypeVar("T", bound=str)
 
 
 class ProcessSetting(Generic[T]):
-    """A value, `default` or that of the block that began last and has not ended.
+    """One of some words: that of the block that began last and has not ended, else that of an environment variable.
 
     For the whole process and not for a thread: backward passes of GPU tensors run in threads of torch's own. Blocks of
-    several threads may end in any order; when all have ended, the default holds again.
+    several threads may end in any order; when all have ended, the variable holds again. Without it, or where it is
+    empty, the first word holds.
 
-    >>> mode = ProcessSetting("slow")
-    >>> with mode.use("fast"):
+    >>> mode = ProcessSetting("SNNLIB_MODE", ("slow", "fast"))
+    >>> with mode.use("fast", "mode"):
     ...     mode.value
     'fast'
     >>> mode.value
     'slow'
     """
 
-    def __init__(self, default: T) -> None:
-        self.value = default
-        self._default = default
+    def __init__(self, variable: str, words: tuple[T, ...]) -> None:
+        default = os.environ.get(variable) or words[0]
+        check_choice(f"environment variable {variable}", default, *words)
+        self.value: T = default  # type: ignore[assignment]
+        self._words, self._default = words, self.value
         self._open: list[tuple[object, T]] = []
         self._lock = threading.Lock()
 
     @contextmanager
-    def use(self, value: T) -> Iterator[None]:
-        """Let `value` hold within the block."""
+    def use(self, value: T, name: str) -> Iterator[None]:
+        """Lets `value` hold within the block; `name` is that of the argument."""
+        check_choice(name, value, *self._words)
         block = object()
         with self._lock:
             self._open.append((block, value))

@@ -154,8 +154,7 @@ def spike_max_pool2d(
     """
     windows = _windows(2, x, kernel_size, stride, padding, ceil_mode)
     gaps = as_sizes("dilation", dilation, 2, minimum=1)
-    extents = [gap * (taps - 1) + 1 for gap, taps in zip(gaps, windows.kernel, strict=True)]
-    Windows(extents, *windows[1:]).check(x.shape[3:], "dilated kernel_size")
+    windows.dilated(gaps).check(x.shape[3:], "dilated kernel_size")
     frames = max_pool2d(x.flatten(0, 1), windows, gaps)
     # Multiplying by 1 or 0 leaves the values as they are and stops the gradient of silent windows.
     frames = frames * (frames.detach() != 0)
@@ -230,10 +229,10 @@ def max_pool2d(frames: Tensor, windows: Windows, dilation: tuple[int, ...] = (1,
 
 def _check_dilated(space: Sequence[int], windows: Windows, dilation: Sequence[int]) -> None:
     """Raise ValueError for a window all of whose cells lie in the padding, where torch's gradient corrupts memory."""
-    extents = [gap * (taps - 1) + 1 for gap, taps in zip(dilation, windows.kernel, strict=True)]
-    counts = Windows(extents, *windows[1:]).counts(space)
-    axes = zip(space, counts, extents, windows.stride, windows.padding, dilation, strict=True)
-    for size, count, extent, step, zeros, gap in axes:
+    dilated = windows.dilated(dilation)
+    for size, count, extent, step, zeros, gap in zip(
+        space, dilated.counts(space), *dilated[:3], dilation, strict=True
+    ):
         for first in range(-zeros, count * step - zeros, step):
             if not any(0 <= cell < size for cell in range(first, first + extent, gap)):
                 raise ValueError(

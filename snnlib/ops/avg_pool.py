@@ -38,8 +38,7 @@ def backward(grad_output: Tensor, x: Tensor, windows: Windows) -> Tensor:
     run = native.kernel("pool_backward", x, grad_output=grad_output)
     if run is None:
         return grad_input.copy_(reference.pool.avg_pool_backward(grad_output, x, windows))
-    if grad_output.stride() != pooled.stride() or grad_output.dtype != x.dtype:
-        grad_output = pooled.copy_(grad_output)
+    grad_output = cpu_memory.laid_out_like(grad_output, pooled)
     run(**geometry(x, pooled, windows), input=x, grad_output=grad_output, grad_input=grad_input)
     return grad_input
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,9 @@ from torch import Tensor
 from snnlib.backends import cudnn, cudnn_flags, native
 from snnlib.backends.geometry import ConvOptions
 from snnlib.checks import check_conv2d_sizes, check_conv2d_tensors
+
+# benchmark, deterministic, allow_tf32; None is torch's.
+Flags = tuple[bool | None, bool | None, bool | None]
 
 _warned = False
 
@@ -36,8 +40,8 @@ def _empty(like: Tensor, size: Sequence[int], layout: torch.memory_format) -> Te
 def _cudnn_backward(
     to_input: bool,
     tensors: tuple[Tensor, Tensor, Tensor],
-    options: tuple[Sequence[int], Sequence[int], Sequence[int]],
-    flags: tuple[bool | None, bool | None, bool | None],
+    options: ConvOptions,
+    flags: Flags,
 ) -> bool:
     """Let cuDNN write the gradient into its place in (x, weight, grad_output), on a GPU; False where aten has to."""
     global _warned  # noqa: PLW0603
@@ -48,7 +52,7 @@ def _cudnn_backward(
     if tensors[2].dtype == torch.float64 and path == "auto":
         return False
     try:
-        cudnn.convolution_backward(to_input, *tensors, *options, cudnn_flags.resolve(*flags))
+        cudnn.convolution_backward(to_input, *tensors, *options[:3], cudnn_flags.resolve(*flags))
     except cudnn.UnavailableError as error:
         if path == "native":
             raise RuntimeError(f"path 'native' was asked for, but {error}") from error
@@ -69,9 +73,8 @@ def _backward(
     size: Sequence[int],
     grad_output: Tensor,
     operand: Tensor,
-    options: tuple[Sequence[int], Sequence[int], Sequence[int]],
-    groups: int,
-    flags: tuple[bool | None, bool | None, bool | None],
+    options: ConvOptions,
+    flags: Flags,
 ) -> Tensor:
     """Gradient of `size` from the output's gradient and the other operand of the convolution."""
     layout = _memory_format(grad_output, operand)
@@ -87,9 +90,10 @@ def _backward(
     # Only the shape of the tensor whose gradient is wanted plays a part.
     shape = operand.new_empty(1).expand(size)
     pair = (shape, operand) if to_input else (operand, shape)
+    *steps, groups = options
     with cudnn_flags.torch_flags(*flags) if on_gpu else nullcontext():
         gradients = torch.ops.aten.convolution_backward(
-            grad_output, *pair, None, *options, False, [0, 0], groups, [to_input, not to_input, False]
+            grad_output, *pair, None, *steps, False, [0, 0], groups, [to_input, not to_input, False]
         )
     out: Tensor = gradients[0 if to_input else 1]
     return out.contiguous(memory_format=layout)
@@ -113,7 +117,7 @@ def conv2d_input_backward(
     options = ConvOptions(stride, padding, dilation, groups)
     check_conv2d_sizes("input_size", input_size, "weight", weight.shape, grad_output, options)
     flags = (benchmark, deterministic, allow_tf32)
-    return _backward(True, input_size, grad_output, weight, (stride, padding, dilation), groups, flags)
+    return _backward(True, input_size, grad_output, weight, options, flags)
 
 
 @conv2d_input_backward.register_fake
@@ -139,7 +143,7 @@ def conv2d_weight_backward(
     options = ConvOptions(stride, padding, dilation, groups)
     check_conv2d_sizes("input", input.shape, "weight_size", weight_size, grad_output, options)
     flags = (benchmark, deterministic, allow_tf32)
-    return _backward(False, weight_size, grad_output, input, (stride, padding, dilation), groups, flags)
+    return _backward(False, weight_size, grad_output, input, options, flags)
 
 
 @conv2d_weight_backward.register_fake
@@ -152,23 +156,16 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(grad_output, operand)
 
 
-def _input_backward_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    grad_output, weight = ctx.saved_tensors
-    stride, padding, dilation, groups = ctx.options[:4]
-    needs = ctx.needs_input_grad
-    to_grad_output = F.conv2d(grad, weight, None, stride, padding, dilation, groups) if needs[1] else None
-    to_weight = conv2d_weight_backward(weight.shape, grad_output, grad, *ctx.options) if needs[2] else None
-    return (None, to_grad_output, to_weight, *[None] * 7)
+def _gradients(to_input: bool, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """Of the gradient by the input (`to_input`) or the weight: a convolution, and the other one of both."""
+    grad_output, operand = ctx.saved_tensors
+    needs, (stride, padding, dilation, groups) = ctx.needs_input_grad, ctx.options[:4]
+    x, weight = (grad, operand) if to_input else (operand, grad)
+    other = conv2d_weight_backward if to_input else conv2d_input_backward
+    to_grad_output = F.conv2d(x, weight, None, stride, padding, dilation, groups) if needs[1] else None
+    to_operand = other(operand.shape, grad_output, grad, *ctx.options) if needs[2] else None
+    return (None, to_grad_output, to_operand, *[None] * 7)
 
 
-def _weight_backward_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    grad_output, x = ctx.saved_tensors
-    stride, padding, dilation, groups = ctx.options[:4]
-    needs = ctx.needs_input_grad
-    to_grad_output = F.conv2d(x, grad, None, stride, padding, dilation, groups) if needs[1] else None
-    to_x = conv2d_input_backward(x.shape, grad_output, grad, *ctx.options) if needs[2] else None
-    return (None, to_grad_output, to_x, *[None] * 7)
-
-
-conv2d_input_backward.register_autograd(_input_backward_gradients, setup_context=_setup_context)
-conv2d_weight_backward.register_autograd(_weight_backward_gradients, setup_context=_setup_context)
+conv2d_input_backward.register_autograd(partial(_gradients, True), setup_context=_setup_context)
+conv2d_weight_backward.register_autograd(partial(_gradients, False), setup_context=_setup_context)

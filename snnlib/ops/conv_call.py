@@ -106,12 +106,8 @@ class GradientCall(NamedTuple):
 
         Fills `start` with dL/dstate before the first step.
         """
-        x, weight, g, dilation = (
-            self.layer.x,
-            self.layer.weight,
-            self.layer.geometry,
-            self.layer.options.dilation,
-        )
+        call = self.layer
+        x, weight, g, dilation = call.x, call.weight, call.geometry, call.options.dilation
         partial, grad_x = weight.new_empty(0), x.new_empty(0)
         if not (of_weight or of_input):
             if start is not None:
@@ -131,14 +127,14 @@ class GradientCall(NamedTuple):
         kernel = conv_layout.kernel("layer_backward", x)
         kernel(  # type: ignore[misc]
             **self.record,
-            input=conv_layout.input_sequence(x, self.layer.time_dim),
+            input=conv_layout.input_sequence(x, call.time_dim),
             by_inputs=block_channels(g) if by_inputs else 0,
             grad_weight_blocks=partial if of_weight else None,
             grad_weight=partial[-1] if of_weight else None,
             block_floats=size,
             tasks_per_block=tasks_per_block,
             grad_input=conv_layout.elements(grad_x if of_input else None),
-            input_frames=conv_layout.frame_order(g, self.layer.time_dim),
+            input_frames=conv_layout.frame_order(g, call.time_dim),
             weight=rows,
             scatter=scatter,
             input_grad_scale=self.input_grad_scale,

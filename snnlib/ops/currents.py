@@ -114,12 +114,11 @@ def currents_forward(
     """
     if delay is not None:
         return delayed_linear.forward(delayed_linear.Delayed(x, weight, delay, rounded, time_dim))
-    checks.check_conv_sizes(x, weight, stride, padding, dilation, groups, (1, 1))
-    checks.check_time_dim(time_dim)
     return _forward(LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), (1, 1), time_dim))
 
 
 def _forward(call: LayerArgs) -> Tensor:
+    call.check()
     x, weight, options, g = call.x, call.weight, call.options, call.geometry
     kernel = conv_layout.kernel("layer_forward", x, weight=weight)
     ordered = in_order(x, g)
@@ -166,13 +165,12 @@ def currents_backward(
     if delay is not None:
         call = delayed_linear.Delayed(x, weight, delay, rounded, time_dim)
         return delayed_linear.backward(signal, call, need_input, need_weight, need_delay)
-    checks.check_conv_sizes(x, weight, stride, padding, dilation, groups, (1, 1))
-    checks.check_time_dim(time_dim)
     conv = LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), (1, 1), time_dim)
     return *_backward(signal, conv, need_input, need_weight), x.new_empty(0)
 
 
 def _backward(signal: Tensor, call: LayerArgs, need_input: bool, need_weight: bool) -> tuple[Tensor, Tensor]:
+    call.check()
     x, weight, g = call.x, call.weight, call.geometry
     checks.check_gradient("signal", signal, (*x.shape[:2], g.channels, *g.space), "the currents' shape", x)
     grad_weight, grad_x = weight.new_empty(0), x.new_empty(0)

@@ -27,8 +27,7 @@ from snnlib.ops import conv_call, conv_layout
 
 def check(call: LayerArgs, neuron: NeuronArgs) -> None:
     """Checks the convolution, and that these are neurons which the layer's kernels know."""
-    checks.check_conv_sizes(call.x, call.weight, *call.options, call.pool)
-    checks.check_time_dim(call.time_dim)
+    call.check()
     if not neuron.is_srm:
         _check_flags(neuron)
     neuron.check(call.weight.shape[0], call.x)

@@ -59,8 +59,7 @@ def backward(grad_output: Tensor, taps: Tensor, space: Sequence[int], windows: W
     run = native.kernel("max_pool_backward", grad_output, taps=taps)
     if run is None:
         return grad_input.copy_(reference.max_pool.max_pool_backward(grad_output, taps, space, windows))
-    if grad_output.stride() != taps.stride():
-        grad_output = torch.empty_like(taps, dtype=grad_output.dtype).copy_(grad_output)
+    grad_output = cpu_memory.laid_out_like(grad_output, taps, grad_output.dtype)
     sizes = geometry(grad_input, grad_output, windows)
     run(**sizes, grad_output=grad_output, taps=taps, grad_input=grad_input)
     return grad_input

@@ -28,11 +28,8 @@ def check(x: Tensor, windows: Windows) -> None:
 
 def is_channels_last(x: Tensor) -> bool:
     """Returns whether channels are the last axis in memory."""
-    if x.dim() == 4:
-        return x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
-    if x.dim() == 5:
-        return x.is_contiguous(memory_format=torch.channels_last_3d) and not x.is_contiguous()
-    return False
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
+    return last is not None and x.is_contiguous(memory_format=last) and not x.is_contiguous()
 
 
 def as_walkable(x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.arguments import NeuronArgs, count_states
 from snnlib.backends.native import state_dtype
-from snnlib.ops.sequence_layout import as_walkable, empty_state, laid_out_state, neuron_order, view_of
+from snnlib.ops.sequence_layout import as_walkable, empty_state, laid_out_state, neuron_order, scan_arguments
 
 
 def _per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
@@ -34,21 +34,10 @@ def _per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
 
 def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int, learn: bool = False) -> dict[str, Any]:
     """`ScanArgs` of cpp/include/snnlib/loop/scan.h."""
-    states = count_states(len(neuron.constants))
     # The arithmetic is in float32 anyhow: a kernel that does not convert itself gets a wider copy.
-    if states > 1 or learn or not native.scan_takes_half(current):
+    if count_states(len(neuron.constants)) > 1 or learn or not native.scan_takes_half(current):
         current = current.to(state_dtype(current))
-    rows = _per_neuron(neuron.constants, current)
-    return {
-        "view": view_of(current, time_dim),
-        "dtype": native.DTYPE_CODES[current.dtype],
-        "states": states,
-        "flags": neuron.linear_flags,
-        "coefficients": rows,
-        "period": rows.shape[1],
-        "current": current,
-        "state_in": laid_out_state(neuron.state, current, time_dim),
-    }
+    return scan_arguments(current, neuron, _per_neuron(neuron.constants, current), time_dim)
 
 
 def forward(current: Tensor, neuron: NeuronArgs, time_dim: int) -> tuple[Tensor, Tensor]:
@@ -90,13 +79,11 @@ def backward(
         )
     arguments = _arguments(current, neuron, time_dim, learn)
     wide = arguments["current"]
-    if grad_value.stride() != wide.stride() or grad_value.dtype != wide.dtype:
-        grad_value = cpu_memory.empty_like(wide).copy_(grad_value)
     grad = cpu_memory.empty_like(wide)
     by_neuron = empty_state(wide, len(coefficients), time_dim) if learn else None
     kernel(
         **arguments,
-        grad_value=grad_value,
+        grad_value=cpu_memory.laid_out_like(grad_value, wide),
         grad_state_out=laid_out_state(grad_state, wide, time_dim),
         grad_current=grad,
         grad_state_in=grad_start,

@@ -14,11 +14,17 @@ import torch
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import native
+from snnlib.backends import cpu_memory, native
 from snnlib.backends.arguments import NeuronArgs, Windows, count_states
 from snnlib.backends.native import state_dtype
 from snnlib.ops import avg_pool, scan_linear, scan_srm
-from snnlib.ops.sequence_layout import dense_strides, empty_state, laid_out_state, neuron_order, view_of
+from snnlib.ops.sequence_layout import (
+    dense_strides,
+    empty_state,
+    laid_out_state,
+    neuron_order,
+    scan_arguments,
+)
 
 if TYPE_CHECKING:
     from snnlib.neurons.dynamics import Dynamics
@@ -110,11 +116,9 @@ def aligned(tensor: Tensor) -> Tensor:
     return tensor.clone() if tensor.data_ptr() % (2 * tensor.element_size()) else tensor
 
 
-def as_windows(grad: Tensor, value: Tensor) -> Tensor:
-    """The gradient of the windows as kernels read it; copied, if need be, to `value`, which has no content."""
-    if grad.stride() != value.stride() or grad.dtype != value.dtype:
-        grad = value.copy_(grad)
-    return aligned(grad)
+def as_windows(grad: Tensor, current: Tensor, window: Window) -> Tensor:
+    """The gradient of the windows as kernels read it."""
+    return aligned(cpu_memory.laid_out_like(grad, empty_value(current, window)))
 
 
 def empty_value(current: Tensor, window: Window) -> Tensor:
@@ -129,35 +133,15 @@ def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int, window: Windo
     """`ScanPool...Args` or `SrmPool...Args` of cpp/include/snnlib/loop/scan.h, of a pass from a state of zero."""
     current, constants = aligned(current), neuron.constants.to(state_dtype(current)).contiguous()
     channels, height, width = current.shape[2:]
-    arguments = {
-        "view": view_of(current, time_dim),
-        "dtype": native.DTYPE_CODES[current.dtype],
-        "current": current,
-        "planes": {
-            "channels": channels,
-            "height": height,
-            "width": width,
-            "channels_last": neuron_order(current) == _CHANNELS_LAST,
-            "window_rows": window[0],
-            "window_columns": window[1],
-        },
-        "state_in": laid_out_state(neuron.state, current, time_dim),
+    planes = {
+        "channels": channels,
+        "height": height,
+        "width": width,
+        "channels_last": neuron_order(current) == _CHANNELS_LAST,
+        "window_rows": window[0],
+        "window_columns": window[1],
     }
-    if neuron.is_srm:
-        period = constants.numel()
-        return {
-            **arguments,
-            "threshold": constants,
-            "threshold_period": period,
-            "constants": neuron.srm_constants,
-        }
-    rows = {
-        "coefficients": constants,
-        "period": constants.shape[1],
-        "flags": neuron.linear_flags,
-        "states": 1,
-    }
-    return {**arguments, **rows}
+    return {**scan_arguments(current, neuron, constants, time_dim), "planes": planes}
 
 
 def forward(current: Tensor, neuron: NeuronArgs, time_dim: int, window: Window) -> tuple[Tensor, Tensor]:
@@ -193,7 +177,6 @@ def linear_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns dL/dcurrent, dL/dcoefficients if they `learn`, which only the scan knows, and dL/dstate."""
     current = as_planes(current)
-    value = empty_value(current, window)
     kernel = None if learn else _kernel("backward", current, neuron, window, grad_value=grad_value)
     if kernel is None:
         shares = avg_pool.shares(grad_value, current.shape, window)
@@ -201,7 +184,7 @@ def linear_backward(
     grad, start = torch.empty_like(current), empty_state(current, 1, time_dim)
     kernel(
         **_arguments(current, neuron, time_dim, window),
-        grad_value=as_windows(grad_value, value),
+        grad_value=as_windows(grad_value, current, window),
         grad_state_out=laid_out_state(grad_state, current, time_dim),
         grad_current=grad,
         grad_state_in=start,
@@ -220,7 +203,6 @@ def srm_backward(
 ) -> tuple[Tensor, Tensor]:
     """Returns the signals of `scan_srm.backward` for the event-time gradient of the pool; spikes are found again."""
     current = as_planes(current)
-    means = empty_value(current, window)
     kernel = _kernel("backward", current, neuron, window, grad_means=grad_means)
     if kernel is None:
         spikes, _ = scan_srm.forward(current, neuron, time_dim, False)
@@ -231,7 +213,7 @@ def srm_backward(
     a, b = (torch.empty_like(current) if need else current.new_empty(0) for need in needs)
     kernel(
         **_arguments(current, neuron, time_dim, window),
-        grad_spikes=as_windows(grad_means, means),
+        grad_spikes=as_windows(grad_means, current, window),
         weight_signal=a if needs[0] else None,
         input_signal=b if needs[1] else None,
     )

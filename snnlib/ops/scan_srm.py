@@ -16,7 +16,7 @@ from torch import Tensor
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.native import state_dtype
-from snnlib.ops.sequence_layout import as_walkable, empty_state, laid_out_state, neuron_order, view_of
+from snnlib.ops.sequence_layout import as_walkable, empty_state, neuron_order, scan_arguments
 
 
 def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int) -> dict[str, Any]:
@@ -26,15 +26,7 @@ def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int) -> dict[str, 
         order = [dim - 2 for dim in neuron_order(current) or []]
         spread = threshold.view(-1, *[1] * (current.dim() - 3)).expand(current.shape[2:])
         threshold = spread.permute(order).reshape(-1)
-    return {
-        "view": view_of(current, time_dim),
-        "dtype": native.DTYPE_CODES[current.dtype],
-        "constants": neuron.srm_constants,
-        "current": current,
-        "threshold": threshold.contiguous(),
-        "threshold_period": max(threshold.numel(), 1),
-        "state_in": laid_out_state(neuron.state, current, time_dim),
-    }
+    return scan_arguments(current, neuron, threshold.contiguous(), time_dim)
 
 
 def forward(current: Tensor, neuron: NeuronArgs, time_dim: int, return_state: bool) -> tuple[Tensor, Tensor]:
@@ -72,11 +64,9 @@ def backward(
             if out.numel():
                 out.copy_(signal)
         return a, b
-    if grad_spikes.stride() != current.stride() or grad_spikes.dtype != current.dtype:
-        grad_spikes = cpu_memory.empty_like(current).copy_(grad_spikes)
     run(
         **_arguments(current, neuron, time_dim),
-        grad_spikes=grad_spikes,
+        grad_spikes=cpu_memory.laid_out_like(grad_spikes, current),
         weight_signal=a if needs[0] else None,
         input_signal=b if needs[1] else None,
     )

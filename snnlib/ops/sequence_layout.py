@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from snnlib.backends.native import state_dtype
+from snnlib.backends.arguments import NeuronArgs, count_states
+from snnlib.backends.native import DTYPE_CODES, state_dtype
 from snnlib.checks import step_shape
 
 
@@ -72,3 +74,18 @@ def view_of(sequence: Tensor, time_dim: int) -> dict[str, int]:
         "outer_stride": steps * inner if time_dim else 0,
         "step_stride": inner,
     }
+
+
+def scan_arguments(current: Tensor, neuron: NeuronArgs, constants: Tensor, time_dim: int) -> dict[str, Any]:
+    """What the structs of cpp/include/snnlib/loop/scan.h share; the constants are as the kernel reads them."""
+    arguments = {
+        "view": view_of(current, time_dim),
+        "dtype": DTYPE_CODES[current.dtype],
+        "current": current,
+        "state_in": laid_out_state(neuron.state, current, time_dim),
+    }
+    if neuron.is_srm:
+        threshold = {"threshold": constants, "threshold_period": max(constants.numel(), 1)}
+        return {**arguments, **threshold, "constants": neuron.srm_constants}
+    rows = {"coefficients": constants, "period": constants.shape[1], "states": count_states(len(constants))}
+    return {**arguments, **rows, "flags": neuron.linear_flags}

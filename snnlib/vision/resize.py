@@ -58,10 +58,11 @@ def _sizes_and_ratios(
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Output sizes, and input pixels per output pixel, along H and W."""
     frame = x.shape[-2:]
-    if size is not None:
+    if size is not None and scale_factor is None:
         sizes = as_sizes("size", size, 2, minimum=1)
         return sizes, tuple(pixels / out for pixels, out in zip(frame, sizes, strict=True))
-    assert scale_factor is not None
+    if size is not None or scale_factor is None:
+        raise ValueError(f"size: expected either size or scale_factor, got {size} and {scale_factor}")
     scales = tuple(scale_factor) if isinstance(scale_factor, Sequence) else (scale_factor,) * 2
     if len(scales) != 2 or not all(0 < scale < math.inf for scale in scales):
         raise ValueError(f"scale_factor: expected a number > 0 or 2 of them, got {scale_factor!r}")
@@ -131,8 +132,6 @@ def resize_bicubic(
     check_rank("x", x, "[..., H, W]", at_least=2)
     if min(x.shape[-2:]) < 1:
         raise ValueError(f"x: expected at least one pixel, got shape {tuple(x.shape)}")
-    if (size is None) == (scale_factor is None):
-        raise ValueError(f"size: expected either size or scale_factor, got {size} and {scale_factor}")
     check_flag("antialias", antialias)
     check_choice("align", align, *get_args(Align))
     sizes, ratios = _sizes_and_ratios(x, size, scale_factor)

@@ -45,19 +45,10 @@ def _check_rows(x: Tensor, name: str, ids: Tensor) -> None:
         raise ValueError(f"{name}: expected one integer per row of x, [{x.shape[0]}], got {tuple(ids.shape)}")
 
 
-def sums_by(index: Tensor, values: Tensor, dim: int, count: int) -> Tensor:
-    """Returns sums along one dimension of the values of equal index, added in float64 in their order, not rounded.
-
-    `index` holds integers in `[0, count)` and broadcasts to the values.
-    """
-    shape = list(values.shape)
-    shape[dim] = count
-    sums = values.new_zeros(shape, dtype=torch.float64)
-    return sums.scatter_add(dim, index.long().expand_as(values), values.double())
-
-
-def _sum_rows(x: Tensor, segments: Tensor, count: int) -> Tensor:
-    return sums_by(segments.view(-1, *[1] * (x.dim() - 1)), x, 0, count).to(x.dtype)
+def sum_rows(x: Tensor, segments: Tensor, count: int) -> Tensor:
+    """Returns sums `[count, ...]` of the rows of each segment, added in float64 in their order, not rounded."""
+    sums = x.new_zeros(count, *x.shape[1:], dtype=torch.float64)
+    return sums.index_add(0, segments.long(), x.double())
 
 
 def segment_sum(x: Tensor, ranks: Tensor, *, assume_sorted: bool = False) -> SegmentSums:
@@ -97,25 +88,17 @@ def segment_sum(x: Tensor, ranks: Tensor, *, assume_sorted: bool = False) -> Seg
             f"{int(ranks[at - 1])} at {at}"
         )
     distinct, segments = torch.unique(ranks, return_inverse=True)
-    return SegmentSums(_sum_rows(x, segments, len(distinct)), distinct)
+    return SegmentSums(sum_rows(x, segments, len(distinct)).to(x.dtype), distinct)
 
 
 def segment_sum_dense(x: Tensor, segments: Tensor, num_segments: int) -> Tensor:
     """Sum the rows of each of a known number of segments: `sums[s] = sum over { i : segments[i] = s } of x[i]`.
 
-    As `segment_sum`, with a row for every s, zero where a segment is empty.
-
-    Args:
-        x: rows `[N]` or `[N, ...]`, any floating dtype.
-        segments: integers in `[0, num_segments)`, `[N]`.
-        num_segments: number of segments S.
-
-    Returns:
-        Sums `[S, ...]` in the dtype of x.
+    As `segment_sum`, with `segments` in `[0, num_segments)` for the ranks, and a row for every s, zero where a segment
+    is empty.
 
     Raises:
-        TypeError: x is no floating tensor or `segments` none of integers.
-        ValueError: lengths differ, a segment out of range, `num_segments` no integer >= 0.
+        ValueError: as in `segment_sum`; a segment out of range, `num_segments` no integer >= 0.
 
     >>> import torch, snnlib
     >>> x = torch.tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
@@ -125,4 +108,4 @@ def segment_sum_dense(x: Tensor, segments: Tensor, num_segments: int) -> Tensor:
     _check_rows(x, "segments", segments)
     check_count("num_segments", num_segments, least=0)
     check_below("segments", segments, num_segments)
-    return _sum_rows(x, segments, num_segments)
+    return sum_rows(x, segments, num_segments).to(x.dtype)

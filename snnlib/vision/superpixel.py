@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib.checks import check_count, check_device, check_floating, check_integers, check_rank
-from snnlib.vision.segment import check_below, sums_by
+from snnlib.vision.segment import check_below
 
 __all__ = ["superpixel_avg_pool2d", "superpixel_unpool"]
 
@@ -38,8 +38,11 @@ def _check_labels(labels: Tensor, name: str, like: Tensor, lead: torch.Size) -> 
         )
 
 
-def _count(segments: Tensor, num_segments: int) -> Tensor:
-    return sums_by(segments, torch.ones_like(segments), -1, num_segments + 1)[..., :num_segments]
+def _sums(segments: Tensor, num_segments: int, values: Tensor | None = None) -> Tensor:
+    """Sums `[..., K]` of the values of each segment `[..., P]`, or numbers of its pixels, in float64."""
+    values = torch.ones_like(segments) if values is None else values
+    sums = values.new_zeros(*values.shape[:-1], num_segments + 1, dtype=torch.float64)
+    return sums.scatter_add(-1, segments.expand_as(values), values.double())[..., :num_segments]
 
 
 def superpixel_counts(
@@ -56,7 +59,7 @@ def superpixel_counts(
     >>> snnlib.vision.superpixel.superpixel_counts(torch.tensor([[0, 1], [1, 1]]), 3).tolist()
     [1, 3, 0]
     """
-    return _count(*_segments(labels, num_segments, ignore_index)).long()
+    return _sums(*_segments(labels, num_segments, ignore_index)).long()
 
 
 def superpixel_avg_pool2d(
@@ -111,8 +114,8 @@ def superpixel_avg_pool2d(
         raise ValueError(
             f"labels: expected H, W of image {tuple(image.shape[-2:])}, got {tuple(labels.shape[-2:])}"
         )
-    sums = sums_by(segments.unsqueeze(-2), image.flatten(-2), -1, num_segments + 1)[..., :num_segments]
-    counts = _count(segments, num_segments).unsqueeze(-2)
+    segments = segments.unsqueeze(-2)
+    sums, counts = _sums(segments, num_segments, image.flatten(-2)), _sums(segments, num_segments)
     return torch.where(counts > 0, sums / counts.clamp(min=1), fill).to(image.dtype)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from snnlib.checks import check_choice, check_count, check_device, check_floating, check_integers, check_rank
-from snnlib.vision.segment import check_below, sums_by
+from snnlib.vision.segment import check_below, sum_rows
 
 __all__ = ["voxel_pool"]
 
@@ -48,10 +48,9 @@ def voxel_cells(bounds: Bounds) -> tuple[int, ...]:
     return tuple(cells)
 
 
-def _cell_of(points: Tensor, bounds: Bounds, cells: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Flat cell of each point and whether the point lies within the bounds: `[P]` each."""
-    flat = torch.zeros(points.shape[0], dtype=torch.int64, device=points.device)
-    inside = torch.ones(points.shape[0], dtype=torch.bool, device=points.device)
+def _cell_of(points: Tensor, bounds: Bounds, batch: Tensor, cells: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Flat cell of each point in the grids of all items, and whether the point lies within the bounds: `[P]` each."""
+    flat, inside = batch.long(), torch.ones_like(batch, dtype=torch.bool)
     for column, (low, high, _), count in zip(points.unbind(-1), bounds, cells, strict=True):
         # False for NaN.
         inside &= (column >= low) & (column < high)
@@ -130,24 +129,25 @@ def voxel_pool(
     cells = voxel_cells(bounds)
     check_choice("reduce", reduce, *get_args(Reduce))
     _check_points(features, points, len(cells), batch)
-    if batch_size is None:
-        batch_size = 1 if batch is None else int(batch.max()) + 1 if batch.numel() else 0
-    check_count("batch_size", batch_size, least=0)
     if batch is None:
         batch = torch.zeros(points.shape[0], dtype=torch.int64, device=points.device)
+        batch_size = 1 if batch_size is None else batch_size
+    elif batch_size is None:
+        batch_size = int(batch.max()) + 1 if batch.numel() else 0
+    check_count("batch_size", batch_size, least=0)
     check_below("batch", batch, batch_size)
-    flat, inside = _cell_of(points, bounds, cells)
+    flat, inside = _cell_of(points, bounds, batch, cells)
     total = batch_size * math.prod(cells)
     # One cell more for the points that are dropped.
-    index = torch.where(inside, batch.long() * math.prod(cells) + flat, total).unsqueeze(1)
+    index = torch.where(inside, flat, total)
     if reduce == "max":
         # The dropped ones share a cell: NaN there would reach their gradients.
         values = torch.where(inside.unsqueeze(1), features, 0)
         grid = features.new_zeros(total + 1, features.shape[1]).scatter_reduce(
-            0, index.expand_as(values), values, "amax", include_self=False
+            0, index.unsqueeze(1).expand_as(values), values, "amax", include_self=False
         )
     else:
-        grid = sums_by(index, features, 0, total + 1)
+        grid = sum_rows(features, index, total + 1)
         if reduce == "mean":
-            grid = grid / sums_by(index, torch.ones_like(index), 0, total + 1).clamp(min=1)
+            grid = grid / sum_rows(torch.ones_like(index), index, total + 1).clamp(min=1).unsqueeze(1)
     return grid[:total].to(features.dtype).reshape(batch_size, *cells, features.shape[1]).movedim(-1, 1)

@@ -20,15 +20,15 @@ def cells_of(windows: Windows, counts: Sequence[int], space: Sequence[int], devi
 
     `counts` are the windows along each axis. Cells beside the image have the number of its cells.
     """
-    numbers = torch.zeros(1, 1, dtype=torch.int64, device=device)
-    inside = torch.ones(1, 1, dtype=torch.bool, device=device)
+    beside = math.prod(space)
+    numbers = torch.arange(beside, device=device).view(*space)
     axes = zip(space, counts, windows.kernel, windows.stride, windows.padding, strict=True)
-    for size, count, extent, step, zeros in axes:
-        first = torch.arange(count, device=device).view(-1, 1, 1) * step - zeros
-        places = first + torch.arange(extent, device=device)
-        numbers = (numbers[:, None, :, None] * size + places).flatten(2).flatten(0, 1)
-        inside = (inside[:, None, :, None] & (places >= 0) & (places < size)).flatten(2).flatten(0, 1)
-    return numbers.masked_fill(~inside, math.prod(space))
+    for axis, (size, count, extent, step, zeros) in enumerate(axes):
+        # Less than nothing where no window reaches the end.
+        behind = (count - 1) * step + extent - zeros - size
+        padded = F.pad(numbers.movedim(axis, -1), (zeros, behind), value=beside)
+        numbers = padded.unfold(-1, extent, step).movedim(-2, axis)
+    return numbers.flatten(len(counts)).flatten(0, -2)
 
 
 def read_cells(image: Tensor, cells: Tensor) -> Tensor:
@@ -51,8 +51,7 @@ def _divisor(windows: Windows, space: Sequence[int], device: torch.device) -> Te
     if windows.count_include_pad:
         space = [size + 2 * zeros for size, zeros in zip(space, windows.padding, strict=True)]
         windows = windows._replace(padding=[0] * len(space))
-    cells = cells_of(windows, counts, space, device)
-    return read_cells(torch.ones(1, 1, *space, device=device), cells).sum(-1)
+    return (cells_of(windows, counts, space, device) < math.prod(space)).sum(-1)
 
 
 def avg_pool_forward(x: Tensor, windows: Windows) -> Tensor:
