@@ -17,13 +17,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, inf
 
+from snnlib.backends.arguments import ExactFlags
 from snnlib.checks import check_number
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_tau
 from snnlib.neurons.dialects import NORSE, SINABS, SNNTORCH
-from snnlib.neurons.dynamics import Dynamics, decay_and_leak
+from snnlib.neurons.dynamics import Coefficient, Dynamics, ExactDynamics, decay_and_leak
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
-from snnlib.neurons.event_sequence import Coefficients, EventSequence, SpikeReset
 from snnlib.neurons.fields import Constant, constant, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import Rect
@@ -60,8 +60,7 @@ class CubaLIF(ByEvent, SpikingNeuron):
     With `gradient="event"` each spike time is differentiated implicitly and no surrogate is used: `dL/dspikes` is read
     at spikes, means "more, or earlier, spikes here" and moves the spike by `1 / (h - v)`, as in `SRM`; the reset passes
     `slope after / slope before` of the membrane's gradient on (EventProp). Input spikes of event neurons get their
-    gradient by time, so that a net of such layers has the gradient of exact spike times (docs/exact-times.md). It runs
-    by `step`.
+    gradient by time, so that a net of such layers has the gradient of exact spike times (docs/exact-times.md).
 
     Args:
         tau_m: membrane time constant in time steps, >= 1. Default 5, as `SRM` has it.
@@ -212,24 +211,27 @@ class CubaLIF(ByEvent, SpikingNeuron):
         spikes, v = self.fire_by_event(h, fired, slope, after, self.reset_value, self._bound(params))
         return spikes, (v, i)
 
-    def _over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
-        """See `Neuron._over_steps`; with `gradient="event"` as one node of the graph."""
-        by_step = (
-            self.gradient == "surrogate" or not self.gradient_through_time or torch.compiler.is_compiling()
+    def exact_dynamics(self, dtype: torch.dtype) -> ExactDynamics | None:
+        """See `ByEvent`: with `gradient="event"`, in the arithmetic of `step`."""
+        if self.gradient == "surrogate" or not self.gradient_through_time:
+            return None
+        params = {name: value.to(dtype) for name, value in self.constants().items()}
+        decay_m, decay_s, gain_m, gain_s = self._coefficients(params)
+        rows: dict[str, Coefficient] = {
+            "decay_m": decay_m,
+            "decay_s": decay_s,
+            "gain_m": gain_m,
+            "gain_s": gain_s,
+            "leak": (1 - decay_m) * self.rest,
+            "fall": (decay_m - 1) * (self.reset_value - self.rest),
+            "reset": self.reset_value,
+            "threshold": params["threshold"],
+            "bound": self._bound(params),
+        }
+        refractory = -1 if self.refractory == inf else int(self.refractory)
+        return ExactDynamics(
+            rows, ExactFlags(self.compare == ">", self.reset_states == "all", False, refractory)
         )
-        if by_step or 0 < self.refractory < inf:
-            return super()._over_steps(steps, start, params)
-        decay_m, decay_s, *gains = self._coefficients(params)
-        gain_m, gain_s = (gain if isinstance(gain, Tensor) else None for gain in gains)
-        limits = params["threshold"], self._bound(params)
-        coefficients = Coefficients(decay_m, decay_s, gain_m, gain_s, *limits)
-        whole, last = self.reset_states == "all", self.refractory == inf
-        spike = SpikeReset(self.reset_value, self.rest, whole, last, self.compare == ">")
-        count = self._steps is not None
-        out = EventSequence.apply(steps, start, coefficients, spike, count)  # type: ignore[no-untyped-call]
-        spikes, final, counts = out
-        self.note_clamped(counts)
-        return spikes, final
 
     def _bound(self, params: Params) -> Tensor:
         """Of the time per potential, in steps."""

@@ -17,7 +17,7 @@ from snnlib.backends.native import state_dtype
 from snnlib.ops.sequence_layout import as_walkable, empty_state, laid_out_state, neuron_order, view_of
 
 
-def _per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
+def per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
     """Coefficients `[P, period]` of neuron `i % period` in the memory order of one sample.
 
     The period is 1, the channels where they lie next to each other, or else all neurons of a sample.
@@ -38,7 +38,7 @@ def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int, learn: bool =
     # The arithmetic is in float32 anyhow: a kernel that does not convert itself gets a wider copy.
     if states > 1 or learn or not native.scan_takes_half(current):
         current = current.to(state_dtype(current))
-    rows = _per_neuron(neuron.constants, current)
+    rows = per_neuron(neuron.constants, current)
     return {
         "view": view_of(current, time_dim),
         "dtype": native.DTYPE_CODES[current.dtype],
