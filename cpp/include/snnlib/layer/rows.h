@@ -224,7 +224,7 @@ SNNLIB_NOINLINE int64_t exact_row(const float* current, const ExactRowCoefficien
       if (kKeep == Keep::kNothing) continue;
       uint32_t lanes = lanes_at_least(step.spike, one);
       if (j + kLanes > n) lanes &= j < n ? (uint32_t(1) << (n - j)) - 1 : 0;
-      if (!lanes) continue;
+      if (kKeep == Keep::kFew && !lanes) continue;
       const Floats rise = exact_rise(step, k);
       store_selected(rises + count, rise, lanes);
       store_selected(passed + count, exact_passed(step, rise, k, flags), lanes);
