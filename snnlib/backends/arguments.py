@@ -143,7 +143,8 @@ class NeuronArgs:
         flags = list(self.flags)
         if not set(flags[:-1]) <= {0, 1} or flags[-1] < -1:
             raise ValueError(f"flags: expected three of 0 or 1 and a number >= -1, got {flags}")
-        return ExactFlags(*(bool(flag) for flag in flags[:-1]), flags[-1])
+        strict, reset_current, by_time, refractory = flags
+        return ExactFlags(bool(strict), bool(reset_current), bool(by_time), refractory)
 
     @cached_property
     def decay(self) -> Decay:

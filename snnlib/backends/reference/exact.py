@@ -84,7 +84,8 @@ def trace(current: Tensor, neuron: NeuronArgs, time_dim: int) -> Trace:
     if not found:
         none, nowhere = torch.empty_like(steps), torch.empty_like(steps, dtype=torch.bool)
         return Trace(none, none, none, nowhere, nowhere, nowhere, final)
-    return Trace(*(torch.stack(column) for column in zip(*found, strict=True)), final)
+    spikes, rise, passed, fired, acts, clamped = (torch.stack(column) for column in zip(*found, strict=True))
+    return Trace(spikes, rise, passed, fired, acts, clamped, final)
 
 
 def forward(current: Tensor, neuron: NeuronArgs, time_dim: int) -> tuple[Tensor, Tensor]:
