@@ -42,10 +42,6 @@ def _check_event(values: dict[str, Any]) -> None:
     for name, value in needed.items():
         if values[name] != value:
             raise ValueError(f'{name}: expected {value!r} beside gradient="event", got {values[name]!r}')
-    if values["learnable"]:
-        raise ValueError(
-            f'learnable: expected nothing beside gradient="event", got {tuple(values["learnable"])}'
-        )
 
 
 class CubaLIF(ByEvent, SpikingNeuron):
@@ -80,7 +76,8 @@ class CubaLIF(ByEvent, SpikingNeuron):
             of neurons alone, which take currents. Layers behind a surrogate or a module with weights need `"dense"`.
         threshold, reset, reset_value, reset_states, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
             refractory, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
-            may name "tau_m", "tau_s" and "threshold".
+            may name "tau_m", "tau_s" and "threshold". With `gradient="event"` such neurons run by `step`, and so do
+            those without a gradient through time; a refractory time keeps them in the kernels.
         dialect: `"spikingjelly"` (CUBALIFNode), `"snntorch"` (Synaptic), `"norse"` (LIFCell, whose state holds
             `decay_s i`) or `"sinabs"` (LIF with tau_syn): the defaults of that library's neuron for all options that
             are not given.
@@ -202,6 +199,9 @@ class CubaLIF(ByEvent, SpikingNeuron):
             return self.fire_and_reset((h, i), state, params)
         slope = (h - state[0]).detach()
         fired = h > params["threshold"] if self.compare == ">" else h >= params["threshold"]
+        if "threshold" in self.learnable:
+            # At a spike a higher threshold is a lower potential.
+            h = h - torch.where(fired, params["threshold"] - params["threshold"].detach(), 0.0)
         if self.reset_states == "all":
             # A membrane at rest without a current does not move.
             after = (decay_m - 1) * (self.reset_value - self.rest)
@@ -213,7 +213,7 @@ class CubaLIF(ByEvent, SpikingNeuron):
 
     def exact_dynamics(self, dtype: torch.dtype) -> ExactDynamics | None:
         """See `ByEvent`: with `gradient="event"`, in the arithmetic of `step`."""
-        if self.gradient == "surrogate" or not self.gradient_through_time:
+        if self.gradient == "surrogate" or not self.gradient_through_time or self.learnable:
             return None
         params = {name: value.to(dtype) for name, value in self.constants().items()}
         decay_m, decay_s, gain_m, gain_s = self._coefficients(params)
