@@ -30,6 +30,10 @@ from snnlib.neurons.surrogate import Rect
 from snnlib.sequences.input_time import CHOICES
 
 
+# Options in the unit of the membrane.
+_POTENTIALS = ("threshold", "reset_value", "rest", "start_value")
+
+
 def _clamp(name: str, value: Any) -> float:
     check_number(name, value)
     if not value > 0:
@@ -141,15 +145,15 @@ class CubaLIF(ByEvent, SpikingNeuron):
             V(t) = w k (exp(-t / tau_m) - exp(-t / tau_s)),   k = tau_m / (tau_m - tau_s)
 
         or by `w (t / tau) exp(-t / tau)` where both are tau. For a spike in step 0 `h[n] = V((n + 1) dt) / V(dt)` with
-        w = 1, exactly. The threshold and `reset_value` are divided by that V(dt), so weights need no factor. An input
-        of time t belongs into step `t / dt`, rounded (`encoding.at_times`); a spike of step m has crossed the threshold
-        by the time `(m + 1) dt`.
+        w = 1, exactly. Potentials (threshold, `reset_value`, `rest` and `start_value`) are divided by that V(dt), so
+        weights need no factor. An input of time t belongs into step `t / dt`, rounded (`encoding.at_times`); a spike of
+        step m has crossed the threshold by the time `(m + 1) dt`.
 
         Args:
             tau_m: membrane time constant, in the unit of `dt`.
             tau_s: synaptic time constant, in the unit of `dt`.
             dt: length of a step, at most the shorter of both.
-            options: further options of the neuron; `threshold` and `reset_value` in units of V.
+            options: further options of the neuron; potentials in units of V.
 
         Raises:
             ValueError: a time that is not positive, or a step longer than a time constant.
@@ -172,11 +176,10 @@ class CubaLIF(ByEvent, SpikingNeuron):
         # V(dt) as exp(-dt / tau_m) times a mean of exponentials, which loses no digit where the times are nearly equal.
         rate = dt * (tau_m - tau_s) / (tau_m * tau_s)
         scale = dt / tau_s * math.exp(-dt / tau_m) * (-math.expm1(-rate) / rate if rate else 1.0)
-        given = {"threshold": options.pop("threshold", 1.0) / scale}
-        if "reset_value" in options:
-            given["reset_value"] = options.pop("reset_value") / scale
+        potentials = {"threshold": 1.0, **options}
+        given = {name: potentials[name] / scale for name in _POTENTIALS if potentials.get(name) is not None}
         fixed: dict[str, Any] = {"decay_input": False, "discretisation": "exponential"}
-        return cls(tau_m / dt, tau_s / dt, **{**fixed, **given, **options})
+        return cls(tau_m / dt, tau_s / dt, **{**fixed, **options, **given})
 
     @property
     def exact_times(self) -> bool:  # type: ignore[override]
