@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "snnlib/core/isa.h"
+#include "snnlib/neurons/exact.h"
 #include "snnlib/neurons/linear.h"
 #include "snnlib/neurons/srm.h"
 
@@ -92,6 +93,10 @@ inline void fill(Arguments& a, LinearFlags& f) {
   a("kind", f.surrogate)("strict", f.strict)("detach_reset", f.detach_reset)("detach_jump", f.detach_jump);
   a("reset_next", f.reset_next)("membrane", f.membrane)("through_time", f.through_time);
   a("rectified", f.rectified)("quadratic", f.quadratic);
+}
+
+inline void fill(Arguments& a, ExactFlags& f) {
+  a("strict", f.strict)("reset_current", f.reset_current)("by_time", f.by_time)("refractory", f.refractory);
 }
 
 inline void fill(Arguments& a, SrmConstants& c) {

@@ -43,6 +43,20 @@ void fill(Arguments& a, ScanPoolBackwardArgs& s) {
   a("planes", s.planes);
 }
 
+void fill(Arguments& a, ExactArgs& e) {
+  a("view", e.view)("dtype", e.dtype)("flags", e.flags)("coefficients", e.coefficients)("period", e.period);
+  a("current", e.current)("state_in", e.state_in)("executor", e.executor.word);
+}
+void fill(Arguments& a, ExactForwardArgs& e) {
+  fill(a, static_cast<ExactArgs&>(e));
+  a("value", e.value)("state_out", e.state_out);
+}
+void fill(Arguments& a, ExactBackwardArgs& e) {
+  fill(a, static_cast<ExactArgs&>(e));
+  a("grad_value", e.grad_value)("grad_state_out", e.grad_state_out)("grad_current", e.grad_current);
+  a("grad_state_in", e.grad_state_in);
+}
+
 void fill(Arguments& a, SrmArgs& s) {
   a("view", s.view)("dtype", s.dtype)("constants", s.constants)("current", s.current)("threshold", s.threshold);
   a("threshold_period", s.threshold_period)("state_in", s.state_in)("executor", s.executor.word);
@@ -190,6 +204,8 @@ void bind_kernels(pybind11::module_& module, KernelTable table) {
   bind("srm_pool_backward", &Kernels::srm_pool, &SrmPoolKernels::backward);
   bind("scan_forward", &Kernels::scan, &ScanKernels::forward);
   bind("scan_backward", &Kernels::scan, &ScanKernels::backward);
+  bind("exact_forward", &Kernels::exact, &ExactKernels::forward);
+  bind("exact_backward", &Kernels::exact, &ExactKernels::backward);
   bind("scan_pool_forward", &Kernels::scan_pool, &ScanPoolKernels::forward);
   bind("scan_pool_backward", &Kernels::scan_pool, &ScanPoolKernels::backward);
   bind("recurrent_forward", &Kernels::recurrent, &RecurrentKernels::forward);

@@ -28,10 +28,13 @@ void fill(Arguments& a, InputSequence& x) {
 }
 void fill(Arguments& a, LinearNeuron& n) { a("rows", n.rows)("period", n.period)("flags", n.flags); }
 
+void fill(Arguments& a, ExactNeuron& n) { a("rows", n.rows)("period", n.period)("flags", n.flags); }
+
 void fill(Arguments& a, LayerArgs& l) {
   a("shape", l.shape)("bands", l.bands)("frames", l.frames)("pool", l.pool)("neuron", l.neuron)("executor", l.threads);
   if (l.neuron == LayerNeuron::kSrm) a("constants", l.constants);
   if (l.neuron == LayerNeuron::kLinear) a("linear", l.linear);
+  if (l.neuron == LayerNeuron::kExact) a("exact", l.exact);
 }
 void fill(Arguments& a, LayerForwardArgs& f) {
   fill(a, static_cast<LayerArgs&>(f));

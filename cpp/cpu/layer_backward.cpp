@@ -39,8 +39,27 @@ SNNLIB_NOINLINE inline void scaled(const float* __restrict field, int64_t n, flo
   for (int64_t i = 0; i < n; ++i) grad[i] = field[i] * scale;
 }
 
+// Of neurons with exact times: a step back of the fields of the membrane and of the current, and dL/dx of one row, by
+// time x[t] (dL/dx[t] - dL/dx[t+1]).
+SNNLIB_NOINLINE inline void exact_gradient(const float* __restrict x, int64_t n, const ExactNeuron& neuron,
+                                           float* __restrict of_membrane, float* __restrict of_current,
+                                           float* __restrict later, float* __restrict grad) {
+  using R = ExactRows;
+  const auto row = [&](int i) { return neuron.rows[i * neuron.period]; };
+  const float decay_m = row(R::decay_m), decay_s = row(R::decay_s), gain_m = row(R::gain_m), gain_s = row(R::gain_s);
+  const bool by_time = neuron.flags.by_time;
+  SNNLIB_SIMD
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = of_current[i] + gain_m * of_membrane[i], dense = gain_s * g, timed = x[i] * (dense - later[i]);
+    grad[i] = by_time ? timed : dense;
+    later[i] = dense;
+    of_membrane[i] *= decay_m;
+    of_current[i] = decay_s * g;
+  }
+}
+
 // Input gradient of one band from the output spikes: a field V over the input that decays backwards in time and grows
-// at spikes, dL/dx[t] = x[t] V[t].
+// at spikes, dL/dx[t] = x[t] V[t]. Neurons with exact times have a field of the membrane and one of the current.
 class InputsBySpikes {
  public:
   // Input rows `in` of sample `n`, which the spikes of output rows `reaching` reach.
@@ -54,6 +73,11 @@ class InputsBySpikes {
              s.in_channels, s.kernel_w, s.stride_w, s.kernel_w - 1 - s.padding_w};
     tile_ = padded(conv_.tile_floats());
     field_.zeroed(in.count() * tile_);
+    if (a.neuron == LayerNeuron::kExact) {
+      of_current_.zeroed(in.count() * tile_);
+      later_.zeroed(in.count() * s.in_width * s.in_channels);
+      changes_.start(conv_, reaching.count());
+    }
     in_row_.reserve(s.in_width * s.in_channels);
     grad_row_.reserve(s.in_width * s.in_channels);
     reached_.reserve(s.kernel_h);
@@ -61,8 +85,9 @@ class InputsBySpikes {
     const float* grad = in_place(a.grad_input, 0);
     streamed_ = grad && streamable(grad, s.steps * s.batch * s.in_height * row_bytes, row_bytes);
     spikes_.start(conv_, reaching.count());
-    decay_ = a.neuron == LayerNeuron::kSrm ? float(a.constants.e_g) : linear_decay(a.linear);
+    if (a.neuron == LayerNeuron::kLinear) decay_ = linear_decay(a.linear);
     if (a.neuron == LayerNeuron::kSrm) {
+      decay_ = float(a.constants.e_g);
       no_successors(successors_, reaching.count() * s.row(), s.steps);
       double power = 1.0;
       float* left = left_.reserve(s.steps + 1);
@@ -72,7 +97,10 @@ class InputsBySpikes {
     if (a.grad_state) start_from_state();
   }
 
-  void begin_step() { spikes_.clear(false); }
+  void begin_step() {
+    spikes_.clear(false);
+    if (a_->neuron == LayerNeuron::kExact) changes_.clear(false);
+  }
 
   // The spikes of row y at step t; rows in ascending order.
   SNNLIB_NOINLINE void add_row(int64_t t, int64_t y, const SpikeRow& row) {
@@ -90,25 +118,31 @@ class InputsBySpikes {
     spikes_.finish_row(event + row.count);
   }
 
-  // The entries of row y with what each adds to the adjoint.
-  SNNLIB_NOINLINE void add_amounts(const SpikeRow& row, const float* amounts) {
-    const Place* places = &spikes_.place(0);
-    Event* event = spikes_.place_next();
-    for (int64_t i = 0; i < row.count; ++i) {
-      event[i] = {places[row.places[i]].at, places[row.places[i]].row, amounts[i]};
-    }
-    spikes_.finish_row(event + row.count);
+  // The entries of row y with what each adds to the adjoint of the membrane and, if given, of the current.
+  void add_amounts(const SpikeRow& row, const float* amounts, const float* of_current = nullptr) {
+    list_amounts(row, amounts, spikes_);
+    if (of_current) list_amounts(row, of_current, changes_);
   }
 
   // With the spikes of all rows at step t.
   void step(int64_t t) {
     const ConvShape& s = a_->shape;
     const int64_t row = s.in_width * s.in_channels;
-    if (!undecayed_) scale(field_.data(), in_.count() * tile_, decay_);
+    const bool exact = a_->neuron == LayerNeuron::kExact;
+    if (!undecayed_ && !exact) scale(field_.data(), in_.count() * tile_, decay_);
     undecayed_ = false;
-    add_to_field();
+    add_to_field(spikes_, field_.data());
+    if (exact && a_->exact.flags.reset_current) add_to_field(changes_, of_current_.data());
     for (int64_t y = in_.first; y < in_.last; ++y) {
       const int64_t at = (a_->input_frames(t, n_) * s.in_height + y) * row;
+      if (exact) {
+        const float* x = a_->exact.flags.by_time ? read_row(a_->input, s, t, n_, y, in_row_.data()) : in_row_.data();
+        const int64_t pixel = (y - in_.first) * tile_ + conv_.first_pixel();
+        exact_gradient(x, row, a_->exact, field_.data() + pixel, of_current_.data() + pixel,
+                       later_.data() + (y - in_.first) * row, grad_row_.data());
+        write_floats(grad_row_.data(), row, a_->grad_input, at);
+        continue;
+      }
       if (a_->neuron != LayerNeuron::kSrm) {
         scaled(field_row(y) + conv_.first_pixel(), row, a_->input_grad_scale, grad_row_.data());
         write_floats(grad_row_.data(), row, a_->grad_input, at);
@@ -127,6 +161,15 @@ class InputsBySpikes {
  private:
   float* field_row(int64_t y) const { return field_.data() + (y - in_.first) * tile_; }
 
+  SNNLIB_NOINLINE static void list_amounts(const SpikeRow& row, const float* amounts, EventRows& rows) {
+    const Place* places = &rows.place(0);
+    Event* event = rows.place_next();
+    for (int64_t i = 0; i < row.count; ++i) {
+      event[i] = {places[row.places[i]].at, places[row.places[i]].row, amounts[i]};
+    }
+    rows.finish_row(event + row.count);
+  }
+
   // The field of what comes back to the state after the last step. Of SRM neurons it decays from the last step on as
   // that of a spike there does, to that of other neurons the last step adds its entries as it is.
   void start_from_state() {
@@ -143,34 +186,34 @@ class InputsBySpikes {
       }
       spikes_.finish_row(event);
     }
-    add_to_field();
+    add_to_field(spikes_, field_.data());
     undecayed_ = !srm;
   }
 
   // The spikes of all rows that were listed.
-  void add_to_field() {
-    for (int64_t y = reaching_.first; a_->scatter && y < reaching_.last; ++y) scatter_row(y);
-    for (int64_t y = in_.first; !a_->scatter && y < in_.last; ++y) gather_row(y);
+  void add_to_field(EventRows& spikes, float* field) {
+    for (int64_t y = reaching_.first; a_->scatter && y < reaching_.last; ++y) scatter_row(y, spikes, field);
+    for (int64_t y = in_.first; !a_->scatter && y < in_.last; ++y) gather_row(y, spikes, field);
   }
 
   // The spikes of output row y, to the input rows that they reach.
-  void scatter_row(int64_t y) {
+  void scatter_row(int64_t y, EventRows& spikes, float* field) {
     const ConvShape& s = a_->shape;
     const int64_t top = y * s.stride_h - s.padding_h, kernel_row = conv_.kernel_row_floats();
     const int64_t first = clamp(in_.first - top, 0, s.kernel_h), last = clamp(in_.last - top, first, s.kernel_h);
-    for (int64_t ky = first; ky < last; ++ky) reached_.data()[ky] = field_row(top + ky);
-    spikes_.scatter_row(y - reaching_.first,
+    for (int64_t ky = first; ky < last; ++ky) reached_.data()[ky] = field + (top + ky - in_.first) * tile_;
+    spikes.scatter_row(y - reaching_.first,
                         {a_->weight + first * kernel_row, kernel_row, reached_.data() + first, last - first});
   }
 
   // To input row y, the spikes of the output rows that reach it.
-  void gather_row(int64_t y) {
+  void gather_row(int64_t y, EventRows& spikes, float* field) {
     const ConvShape& s = a_->shape;
     for (int64_t ky = 0; ky < s.kernel_h; ++ky) {
       const int64_t offset = y + s.padding_h - ky;
       if (offset < 0 || offset % s.stride_h || !reaching_.has(offset / s.stride_h)) continue;
-      spikes_.add_kernel_row(offset / s.stride_h - reaching_.first, a_->weight + ky * conv_.kernel_row_floats(),
-                             field_row(y));
+      spikes.add_kernel_row(offset / s.stride_h - reaching_.first, a_->weight + ky * conv_.kernel_row_floats(),
+                            field + (y - in_.first) * tile_);
     }
   }
 
@@ -181,11 +224,12 @@ class InputsBySpikes {
   float decay_ = 0.0f;
   bool streamed_ = false;
   bool undecayed_ = false;  // whether the next step takes the field as it is
-  Scratch<float> field_, in_row_, grad_row_;
+  Scratch<float> field_, of_current_, later_, in_row_, grad_row_;
   Scratch<float> left_;  // of C after some steps: e_g^D
   Scratch<Successor> successors_;
   Scratch<float*> reached_;
   EventRows spikes_;
+  EventRows changes_;  // of the current's adjoint
 };
 
 struct Workspace {
@@ -194,6 +238,7 @@ struct Workspace {
   WeightsByInputs weights_by_inputs;
   InputsBySpikes inputs;
   LinearAdjoint adjoint;
+  ExactAdjoint exact;
   StateGradient state;
   Scratch<float> current;  // a row of currents' gradients
   Scratch<float> carried;  // dense signals
@@ -229,14 +274,24 @@ void run_band(const LayerBackwardArgs& a, int64_t task, float* grad, Workspace& 
   if (own.count() && !a.by_inputs) w.weights_by_spikes.start(a, n, own, rows.spikes(), grad);
   if (own.count() && a.by_inputs) w.weights_by_inputs.start(a, n, own, grad);
   if (in.count()) w.inputs.start(a, n, in, reaching);
-  const bool linear = a.neuron == LayerNeuron::kLinear;
+  const bool linear = a.neuron == LayerNeuron::kLinear, exact = a.neuron == LayerNeuron::kExact;
   if (linear) w.adjoint.start(a, n, all);
+  if (exact) w.exact.start(a, all);
   if (!linear && state.count()) w.state.start(a, n, state);
   for (int64_t t = s.steps - 1; t >= 0; --t) {
     if (in.count()) w.inputs.begin_step();
     if (own.count() && a.by_inputs) w.weights_by_inputs.begin_step(t);
     for (int64_t y = all.first; y < all.last; ++y) {
       const SpikeRow spikes = rows.next();
+      if (exact) {
+        const bool dense = own.has(y) && a.by_inputs && w.weights_by_inputs.sees(y);
+        const float* signal = w.exact.step(y, spikes, dense);
+        const float *to_v = w.exact.to_membrane(), *to_i = w.exact.to_current();
+        if (dense) w.weights_by_inputs.set_row(y, signal);
+        if (own.has(y) && !a.by_inputs) w.weights_by_spikes.add_amounts(t, y, spikes, to_v, to_i);
+        if (reaching.has(y)) w.inputs.add_amounts(spikes, to_v, to_i);
+        continue;
+      }
       if (linear) {
         const float* lam = w.adjoint.step(y, spikes);
         if (own.has(y) && a.by_inputs && w.weights_by_inputs.sees(y)) w.weights_by_inputs.set_row(y, lam);
@@ -267,6 +322,16 @@ void run_band_of_signals(const LayerSignalsArgs& args, int64_t task, Workspace& 
   const Rows own = output_rows(s, args.bands, task % args.bands.count);
   const SrmDecay<float> decay = float_decay(args.constants);
   SpikeRows rows(args, n, own.first, own.last, w.rows);
+  if (args.neuron == LayerNeuron::kExact) {
+    w.exact.start(args, own);
+    for (int64_t t = s.steps - 1; t >= 0; --t) {
+      for (int64_t y = own.first; y < own.last; ++y) {
+        const float* signal = w.exact.step(y, rows.next(), true);
+        if (args.a) std::memcpy(args.a + (args.frames(t, n) * s.height + y) * row, signal, bytes);
+      }
+    }
+    return;
+  }
   if (args.neuron == LayerNeuron::kLinear) {
     w.adjoint.start(args, n, own);
     for (int64_t t = s.steps - 1; t >= 0; --t) {

@@ -19,7 +19,8 @@ struct Workspace {
   Scratch<float*> reached;
   Scratch<bool> touched;
   Scratch<float> in_row, tile, current, spike_row, pooled_row, threshold, state, delta_u, delta_ut;
-  RowCoefficients coefficients;
+  LinearRowCoefficients coefficients;
+  ExactRowCoefficients exact;
   // Spikes of one time step, lane by lane.
   Floats fired;
 };
@@ -59,6 +60,8 @@ class Band {
       for (int64_t i = 0; i < padded_row_; ++i) limit[i] = i < row_ ? a.threshold[i % a.threshold_period] : 1.0f;
     } else if (a.neuron == LayerNeuron::kLinear) {
       w.coefficients.load(a.linear, row_);
+    } else if (a.neuron == LayerNeuron::kExact) {
+      w.exact.load(a.exact, row_);
     }
     // Rows of the tile that may hold something but zeros.
     const int64_t tile_rows = a.scatter ? s_.kernel_h : strip_;
@@ -85,7 +88,7 @@ class Band {
         }
         if (kKeep) {
           w_.delta_u.grow(count + padded_row_ + kGroup, count);
-          if (a_.neuron == LayerNeuron::kSrm) w_.delta_ut.grow(count + padded_row_ + kGroup, count);
+          if (a_.neuron != LayerNeuron::kLinear) w_.delta_ut.grow(count + padded_row_ + kGroup, count);
         }
         // The rows of a window are summed in `spike_row`.
         const int64_t at = (frame * s_.height + y) * row_;
@@ -127,6 +130,11 @@ class Band {
       const auto step = add ? linear_row<kKeep, true, Count> : linear_row<kKeep, false, Count>;
       return step(current, w_.coefficients, a_.linear.flags, state(0, y), row_, out, bits, du, &w_.fired);
     }
+    if (a_.neuron == LayerNeuron::kExact) {
+      const auto step = add ? exact_row<kKeep, true, Count> : exact_row<kKeep, false, Count>;
+      return step(current, w_.exact, a_.exact.flags, state(0, y), state(1, y), states() > 2 ? state(2, y) : nullptr, row_,
+                  out, bits, du, w_.delta_ut.data() + count, &w_.fired);
+    }
     const auto step = add ? srm_row<kKeep, true, Count> : srm_row<kKeep, false, Count>;
     return step(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_, float_decay(a_.constants),
                 out, bits, du, w_.delta_ut.data() + count, &w_.fired);
@@ -163,7 +171,10 @@ class Band {
   }
 
   // Variables of a neuron's state.
-  int64_t states() const { return a_.neuron == LayerNeuron::kSrm ? 3 : a_.neuron == LayerNeuron::kLinear ? 1 : 0; }
+  int64_t states() const {
+    if (a_.neuron == LayerNeuron::kExact) return a_.exact.flags.refractory ? 3 : 2;
+    return a_.neuron == LayerNeuron::kSrm ? 3 : a_.neuron == LayerNeuron::kLinear ? 1 : 0;
+  }
 
   const float* current_row(int64_t frame, int64_t y) {
     if (a_.current) return given_current(frame, y);
@@ -309,12 +320,17 @@ class Band {
 
 // The exact size, from malloc: the bindings hand it over to a tensor and free it.
 void keep_entries(TaskSpikes& task, const Workspace& w, int64_t count, const LayerForwardArgs& a) {
-  const int64_t values = a.neuron == LayerNeuron::kSrm ? 2 : 1;
+  const int64_t values = a.neuron == LayerNeuron::kLinear ? 1 : 2;
   task.slope_gain = static_cast<float*>(std::malloc(count ? size_t(values * count) * sizeof(float) : 1));
   if (!task.slope_gain) throw std::bad_alloc();
   task.count = count;
   if (a.neuron == LayerNeuron::kLinear) {
     if (count) std::memcpy(task.slope_gain, w.delta_u.data(), size_t(count) * sizeof(float));
+    return;
+  }
+  if (a.neuron == LayerNeuron::kExact) {
+    if (count) std::memcpy(task.slope_gain, w.delta_u.data(), size_t(count) * sizeof(float));
+    if (count) std::memcpy(task.slope_gain + count, w.delta_ut.data(), size_t(count) * sizeof(float));
     return;
   }
   const float clamp = float(a.constants.grad_clamp);

@@ -41,6 +41,21 @@ class Flags(NamedTuple):
         return cls(numbers[0], *(bool(number) for number in numbers[1:]))
 
 
+class ExactFlags(NamedTuple):
+    """Options of neurons with exact spike times; `ExactFlags` of cpp/include/snnlib/neurons/exact.h."""
+
+    strict: bool
+    reset_current: bool
+    # Of layers: whether input events get their gradient by time.
+    by_time: bool
+    # Steps, -1 for ever.
+    refractory: int
+
+
+# Rows of their coefficients `[P, C]`, in the order of `ExactRows` there.
+EXACT_ROWS = ("decay_m", "decay_s", "gain_m", "gain_s", "leak", "fall", "reset", "threshold", "bound")
+
+
 def row_names(states: int) -> tuple[str, ...]:
     """Rows of the packed coefficients `[P, C]`, in the order of `LinearRows` in cpp/include/snnlib/neurons/linear.h."""
     k = range(states)
@@ -73,13 +88,14 @@ def decay_factors(tau_m: float, tau_s: float, tau_grad: float) -> Decay:
 
 @dataclass(frozen=True)
 class NeuronArgs:
-    """Neurons: of the linear family by coefficients and flags, or of the spike response model by thresholds and taus.
+    """Neurons by their constants: of the linear family, with exact spike times, or of the spike response model.
 
     Args:
-        constants: coefficients `[P, C]` (`neurons/dynamics.py`), or a threshold, `[]` or `[C]`.
+        constants: coefficients `[P, C]` (`neurons/dynamics.py`, or `EXACT_ROWS`), or a threshold, `[]` or `[C]`.
         state: before the first step `[K, N, ...]`; None: zero.
-        flags: options of the linear family, as `Flags` has them; none for the spike response model.
-        taus: tau_m, tau_s, tau_grad and grad_clamp of the spike response model; none for the linear family.
+        flags: options of the linear family, as `Flags` has them, or of neurons with exact times, as `ExactFlags`, by
+            whose number the two are told apart; none for the spike response model.
+        taus: tau_m, tau_s, tau_grad and grad_clamp of the spike response model; none for others.
     """
 
     constants: Tensor
@@ -93,10 +109,22 @@ class NeuronArgs:
         return len(self.taus) > 0
 
     @property
+    def is_exact(self) -> bool:
+        """Returns whether these are neurons with exact spike times."""
+        return len(self.flags) == len(ExactFlags._fields)
+
+    @property
+    def moves_spikes(self) -> bool:
+        """Returns whether the gradient of a mean of spikes goes to its spikes alone, each of which it moves."""
+        return self.is_srm or self.is_exact
+
+    @property
     def states(self) -> int:
         """Variables of the state, K."""
         if self.is_srm:
             return len(SRM_STATES)
+        if self.is_exact:
+            return 2 + bool(self.exact_flags.refractory)
         return count_states(len(self.constants)) + bool(self.flags[Flags._fields.index("reset_next")])
 
     @property
@@ -108,6 +136,15 @@ class NeuronArgs:
     def options(self) -> Flags:
         """The flags of the linear family by name; raises ValueError for others."""
         return Flags.of(self.flags)
+
+    @property
+    def exact_flags(self) -> ExactFlags:
+        """The flags of neurons with exact times by name; raises ValueError for others."""
+        flags = list(self.flags)
+        if not set(flags[:-1]) <= {0, 1} or flags[-1] < -1:
+            raise ValueError(f"flags: expected three of 0 or 1 and a number >= -1, got {flags}")
+        strict, reset_current, by_time, refractory = flags
+        return ExactFlags(bool(strict), bool(reset_current), bool(by_time), refractory)
 
     @cached_property
     def decay(self) -> Decay:
@@ -144,6 +181,11 @@ class NeuronArgs:
 
     def check(self, channels: int, like: Tensor) -> None:
         """Checks constants, options and numbers of neurons in so many channels."""
+        if self.is_exact and not self.is_srm:
+            _ = self.exact_flags
+            checks.check_coefficients(self.constants, channels, like)
+            checks.check_shape("coefficients", self.constants, (len(EXACT_ROWS), self.constants.shape[1]))
+            return
         if not self.is_srm:
             options = self.options
             checks.check_coefficients(self.constants, channels, like)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ class _Layer(torch.autograd.Function):
         time_dim: int,
         return_state: bool,
         keep: bool,
+        note: Callable[[Tensor], None] | None,
     ) -> tuple[Tensor, Tensor]:
         # A compiler has to know the size of the record beforehand.
         exact = not torch.compiler.is_compiling()
@@ -41,8 +42,11 @@ class _Layer(torch.autograd.Function):
         out, final, *record = ops.layer_forward.layer_forward(
             x, weight, constants, state, *map_, flags, taus, time_dim, return_state, keep, exact
         )
+        if note is not None:
+            note(record[1])
         if keep:
-            ctx.save_for_backward(x, weight, constants, out if taus and pool != (1, 1) else None, *record)
+            moved = pool != (1, 1) and NeuronArgs(constants, None, flags, taus).moves_spikes
+            ctx.save_for_backward(x, weight, constants, out if moved else None, *record)
             ctx.options = (*map_, flags, taus, input_grad_scale, time_dim)
         # A state that nobody uses has no gradient, not one of zeros.
         ctx.set_materialize_grads(False)
@@ -72,7 +76,7 @@ class _Layer(torch.autograd.Function):
             grad_weight if need_weight else None,
             None,
             grad_start if need_state else None,
-            *[None] * 8,
+            *[None] * 9,
         )
 
 
@@ -83,6 +87,7 @@ def run_layer(
     time_dim: int,
     return_state: bool,
     input_grad_scale: float = 1.0,
+    note: Callable[[Tensor], None] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Returns spikes of a convolution with neurons, and their state, both with 0 to 3 space axes.
 
@@ -91,12 +96,13 @@ def run_layer(
         neuron: with the state in the op's shape.
         pool, time_dim, return_state: as the op `layer` has them.
         input_grad_scale: factor of dL/dx of SRM neurons.
+        note: gets the numbers of the record.
     """
     added = tuple(range(3, 5 - conv.axes))
     keep = needs_record(conv, neuron.state)
     tensors = conv.x, conv.weight, neuron.constants, neuron.state
     options = conv.options, pool, neuron.flags, neuron.taus, input_grad_scale, time_dim, return_state
-    out, final = _Layer.apply(*tensors, *options, keep)  # type: ignore[no-untyped-call]
+    out, final = _Layer.apply(*tensors, *options, keep, note)  # type: ignore[no-untyped-call]
     return out.squeeze(added), final.squeeze(added) if return_state else final
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -25,7 +25,8 @@ from snnlib.functional.operators import LinearOperator, SequenceConvolution
 from snnlib.functional.pool import nonoverlapping_avg_pool2d, spike_avg_pool2d
 from snnlib.functional.two_signals import StepByStep, TwoSignals
 from snnlib.neurons.base import Neuron, Output
-from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.dynamics import Dynamics, ExactDynamics
+from snnlib.neurons.event import ByEvent
 from snnlib.neurons.srm import SRM
 from snnlib.sequences.input_time import spike_time_gradient
 
@@ -60,9 +61,9 @@ def spiking_layer(
 ) -> Output:
     """Spikes of `neuron(operator(x, weight))`, averaged over windows `pool`, and the state after the last step.
 
-    On a CPU the currents are sums over events. Neurons of one state without learnable constants run in the same kernel
-    and save their entries only; others run on currents `[T, N, C, ...]`, which are saved. Gradients flow through
-    states wherever one is given or asked for.
+    On a CPU the currents are sums over events. Neurons of one state without learnable constants, and those with an
+    event-driven gradient, run in the same kernel and save their entries or spikes only; others run on currents
+    `[T, N, C, ...]`, which are saved. Gradients flow through states wherever one is given or asked for.
 
     Args:
         x: events `[T, N, ...]` (`[N, T, ...]` where the neuron is `batch_first`): spikes or any real amplitudes.
@@ -89,13 +90,10 @@ def spiking_layer(
     x, weight = as_autocast(x, weight)
     neuron.check_channels(weight.shape[0], x)
     time_dim = int(neuron.batch_first)
-    if neuron.exact_times:
-        x, state, last = spike_time_gradient(x, state, 1, neuron.input_gradient != "dense", time_dim)
-        value, after = run_and_pool(
-            neuron, layer_currents(x, weight, operator, time_dim), state, pool, x.dtype
-        )
-        return Output(value, (*after, last))
     conv = as_event_driven(operator, x, weight)
+    if neuron.exact_times:
+        assert isinstance(neuron, ByEvent)
+        return _exact_layer(x, weight, operator, conv, neuron, state, return_state, pool)
     if isinstance(neuron, SRM):
         # Weights get signal a, inputs signal b (`docs/gradients.md`).
         if isinstance(conv, str):
@@ -179,6 +177,7 @@ def _run_layer(
     return_state: bool,
     pool: tuple[int, int],
     input_grad_scale: float = 1.0,
+    note: Callable[[Tensor], None] | None = None,
 ) -> Output:
     """The layer in one kernel, from a state with as many space axes as its spikes have."""
     x, weight, options, axes = conv
@@ -189,8 +188,48 @@ def _run_layer(
     start = neuron._initial([size for dim, size in enumerate(shape) if dim not in added], x, state)
     if start is not None:
         args = replace(args, state=start.reshape(-1, *shape))
-    value, final = run_layer(conv, args, pool, time_dim, return_state, input_grad_scale)
+    value, final = run_layer(conv, args, pool, time_dim, return_state, input_grad_scale, note)
     return Output(value, (final,))
+
+
+def _exact_layer(
+    x: Tensor,
+    weight: Tensor,
+    operator: LinearOperator,
+    conv: SequenceConvolution | str,
+    neuron: ByEvent,
+    state: tuple[Tensor, ...] | None,
+    return_state: bool,
+    pool: tuple[int, int],
+) -> Output:
+    """Neurons with exact spike times behind any operator, whose input events get their gradient by time or dense."""
+    time_dim, by_time = int(neuron.batch_first), neuron.input_gradient != "dense"
+    exact = neuron.exact_dynamics(torch.promote_types(x.dtype, torch.float32))
+    if isinstance(conv, str) or exact is None or not _fits_one_kernel(conv, exact, state, return_state):
+        x, state, last = spike_time_gradient(x, state, 1, by_time, time_dim)
+        value, after = run_and_pool(
+            neuron, layer_currents(x, weight, operator, time_dim), state, pool, x.dtype
+        )
+        return Output(value, (*after, last))
+    x, state, last = spike_time_gradient(x, state, 1, False, time_dim)
+    flags = [int(flag) for flag in exact.options._replace(by_time=by_time and x.requires_grad)]
+    args = NeuronArgs(exact.pack(torch.float32, x.device), None, flags)
+    with neuron.watched_record(args.constants) as note:
+        value, after = _run_layer(conv, neuron, args, state, return_state, pool, note=note)
+    return Output(value, (*after, last))
+
+
+def _fits_one_kernel(
+    conv: SequenceConvolution,
+    exact: ExactDynamics,
+    state: tuple[Tensor, ...] | None,
+    return_state: bool,
+) -> bool:
+    """Returns whether the kernel of a layer gives all gradients that may be asked for: none of states."""
+    if not needs_record(conv, *(() if state is None else state)):
+        return True
+    # A refractory time that ends is not on the record.
+    return exact.one_field and state is None and not return_state and exact.options.refractory <= 0
 
 
 def _two_signals(

@@ -27,7 +27,7 @@ from snnlib.checks import (
 )
 from snnlib.neurons.compiled_steps import CompiledSteps, Loop
 from snnlib.neurons.constants import Constants, broadcast
-from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.dynamics import Dynamics, ExactDynamics
 from snnlib.neurons.training_watch import TrainingWatch
 from snnlib.sequences.lengths import run_with_lengths
 
@@ -207,7 +207,11 @@ class Neuron(KnownOptions, Constants):
         self.check_channels(x.shape[2], x)
 
     def _run(
-        self, x: Tensor, state: tuple[Tensor, ...] | None, dynamics: Dynamics | None, by_step: bool = False
+        self,
+        x: Tensor,
+        state: tuple[Tensor, ...] | None,
+        dynamics: Dynamics | ExactDynamics | None,
+        by_step: bool = False,
     ) -> Output:
         """By the native kernels for these dynamics, or by the model's way over the steps; that of `step` if asked."""
         self._check_currents(x)

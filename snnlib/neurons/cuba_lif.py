@@ -17,17 +17,21 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, inf
 
+from snnlib.backends.arguments import ExactFlags
 from snnlib.checks import check_number
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_tau
 from snnlib.neurons.dialects import NORSE, SINABS, SNNTORCH
-from snnlib.neurons.dynamics import Dynamics, decay_and_leak
+from snnlib.neurons.dynamics import Coefficient, Dynamics, ExactDynamics, decay_and_leak
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
-from snnlib.neurons.event_sequence import Coefficients, EventSequence, SpikeReset
 from snnlib.neurons.fields import Constant, constant, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import Rect
 from snnlib.sequences.input_time import CHOICES
+
+
+# Options in the unit of the membrane.
+_POTENTIALS = ("threshold", "reset_value", "rest", "start_value")
 
 
 def _clamp(name: str, value: Any) -> float:
@@ -42,10 +46,6 @@ def _check_event(values: dict[str, Any]) -> None:
     for name, value in needed.items():
         if values[name] != value:
             raise ValueError(f'{name}: expected {value!r} beside gradient="event", got {values[name]!r}')
-    if values["learnable"]:
-        raise ValueError(
-            f'learnable: expected nothing beside gradient="event", got {tuple(values["learnable"])}'
-        )
 
 
 class CubaLIF(ByEvent, SpikingNeuron):
@@ -60,8 +60,7 @@ class CubaLIF(ByEvent, SpikingNeuron):
     With `gradient="event"` each spike time is differentiated implicitly and no surrogate is used: `dL/dspikes` is read
     at spikes, means "more, or earlier, spikes here" and moves the spike by `1 / (h - v)`, as in `SRM`; the reset passes
     `slope after / slope before` of the membrane's gradient on (EventProp). Input spikes of event neurons get their
-    gradient by time, so that a net of such layers has the gradient of exact spike times (docs/exact-times.md). It runs
-    by `step`.
+    gradient by time, so that a net of such layers has the gradient of exact spike times (docs/exact-times.md).
 
     Args:
         tau_m: membrane time constant in time steps, >= 1. Default 5, as `SRM` has it.
@@ -81,7 +80,8 @@ class CubaLIF(ByEvent, SpikingNeuron):
             of neurons alone, which take currents. Layers behind a surrogate or a module with weights need `"dense"`.
         threshold, reset, reset_value, reset_states, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
             refractory, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
-            may name "tau_m", "tau_s" and "threshold".
+            may name "tau_m", "tau_s" and "threshold". With `gradient="event"` such neurons run by `step`, and so do
+            those without a gradient through time; a refractory time keeps them in the kernels.
         dialect: `"spikingjelly"` (CUBALIFNode), `"snntorch"` (Synaptic), `"norse"` (LIFCell, whose state holds
             `decay_s i`) or `"sinabs"` (LIF with tau_syn): the defaults of that library's neuron for all options that
             are not given.
@@ -145,15 +145,15 @@ class CubaLIF(ByEvent, SpikingNeuron):
             V(t) = w k (exp(-t / tau_m) - exp(-t / tau_s)),   k = tau_m / (tau_m - tau_s)
 
         or by `w (t / tau) exp(-t / tau)` where both are tau. For a spike in step 0 `h[n] = V((n + 1) dt) / V(dt)` with
-        w = 1, exactly. The threshold and `reset_value` are divided by that V(dt), so weights need no factor. An input
-        of time t belongs into step `t / dt`, rounded (`encoding.at_times`); a spike of step m has crossed the threshold
-        by the time `(m + 1) dt`.
+        w = 1, exactly. Potentials (threshold, `reset_value`, `rest` and `start_value`) are divided by that V(dt), so
+        weights need no factor. An input of time t belongs into step `t / dt`, rounded (`encoding.at_times`); a spike of
+        step m has crossed the threshold by the time `(m + 1) dt`.
 
         Args:
             tau_m: membrane time constant, in the unit of `dt`.
             tau_s: synaptic time constant, in the unit of `dt`.
             dt: length of a step, at most the shorter of both.
-            options: further options of the neuron; `threshold` and `reset_value` in units of V.
+            options: further options of the neuron; potentials in units of V.
 
         Raises:
             ValueError: a time that is not positive, or a step longer than a time constant.
@@ -176,11 +176,10 @@ class CubaLIF(ByEvent, SpikingNeuron):
         # V(dt) as exp(-dt / tau_m) times a mean of exponentials, which loses no digit where the times are nearly equal.
         rate = dt * (tau_m - tau_s) / (tau_m * tau_s)
         scale = dt / tau_s * math.exp(-dt / tau_m) * (-math.expm1(-rate) / rate if rate else 1.0)
-        given = {"threshold": options.pop("threshold", 1.0) / scale}
-        if "reset_value" in options:
-            given["reset_value"] = options.pop("reset_value") / scale
+        potentials = {"threshold": 1.0, **options}
+        given = {name: potentials[name] / scale for name in _POTENTIALS if potentials.get(name) is not None}
         fixed: dict[str, Any] = {"decay_input": False, "discretisation": "exponential"}
-        return cls(tau_m / dt, tau_s / dt, **{**fixed, **given, **options})
+        return cls(tau_m / dt, tau_s / dt, **{**fixed, **options, **given})
 
     @property
     def exact_times(self) -> bool:  # type: ignore[override]
@@ -203,6 +202,9 @@ class CubaLIF(ByEvent, SpikingNeuron):
             return self.fire_and_reset((h, i), state, params)
         slope = (h - state[0]).detach()
         fired = h > params["threshold"] if self.compare == ">" else h >= params["threshold"]
+        if "threshold" in self.learnable:
+            # At a spike a higher threshold is a lower potential.
+            h = h - torch.where(fired, params["threshold"] - params["threshold"].detach(), 0.0)
         if self.reset_states == "all":
             # A membrane at rest without a current does not move.
             after = (decay_m - 1) * (self.reset_value - self.rest)
@@ -212,24 +214,27 @@ class CubaLIF(ByEvent, SpikingNeuron):
         spikes, v = self.fire_by_event(h, fired, slope, after, self.reset_value, self._bound(params))
         return spikes, (v, i)
 
-    def _over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
-        """See `Neuron._over_steps`; with `gradient="event"` as one node of the graph."""
-        by_step = (
-            self.gradient == "surrogate" or not self.gradient_through_time or torch.compiler.is_compiling()
+    def exact_dynamics(self, dtype: torch.dtype) -> ExactDynamics | None:
+        """See `ByEvent`: with `gradient="event"`, in the arithmetic of `step`."""
+        if self.gradient == "surrogate" or not self.gradient_through_time or self.learnable:
+            return None
+        params = {name: value.to(dtype) for name, value in self.constants().items()}
+        decay_m, decay_s, gain_m, gain_s = self._coefficients(params)
+        rows: dict[str, Coefficient] = {
+            "decay_m": decay_m,
+            "decay_s": decay_s,
+            "gain_m": gain_m,
+            "gain_s": gain_s,
+            "leak": (1 - decay_m) * self.rest,
+            "fall": (decay_m - 1) * (self.reset_value - self.rest),
+            "reset": self.reset_value,
+            "threshold": params["threshold"],
+            "bound": self._bound(params),
+        }
+        refractory = -1 if self.refractory == inf else int(self.refractory)
+        return ExactDynamics(
+            rows, ExactFlags(self.compare == ">", self.reset_states == "all", False, refractory)
         )
-        if by_step or 0 < self.refractory < inf:
-            return super()._over_steps(steps, start, params)
-        decay_m, decay_s, *gains = self._coefficients(params)
-        gain_m, gain_s = (gain if isinstance(gain, Tensor) else None for gain in gains)
-        limits = params["threshold"], self._bound(params)
-        coefficients = Coefficients(decay_m, decay_s, gain_m, gain_s, *limits)
-        whole, last = self.reset_states == "all", self.refractory == inf
-        spike = SpikeReset(self.reset_value, self.rest, whole, last, self.compare == ">")
-        count = self._steps is not None
-        out = EventSequence.apply(steps, start, coefficients, spike, count)  # type: ignore[no-untyped-call]
-        spikes, final, counts = out
-        self.note_clamped(counts)
-        return spikes, final
 
     def _bound(self, params: Params) -> Tensor:
         """Of the time per potential, in steps."""

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from snnlib.backends.arguments import Flags
+from snnlib.backends.arguments import EXACT_ROWS, ExactFlags, Flags
 from snnlib.checks import in_transform
 from snnlib.neurons.at_least import at_least
 
@@ -116,19 +116,46 @@ class Dynamics:
         rows: list[Coefficient] = [value for row in self.a for value in row]
         for values in (self.b, self.d, self.c, self.keep, self.offset, self.p, self.j, self.r):
             rows += [values[i] if i < len(values) else 0.0 for i in range(k)]
-        rows += [self.threshold, self.floor, self.height, self.scale]
-        tensors = [row for row in rows if isinstance(row, Tensor)]
-        eager = not (torch.compiler.is_compiling() or in_transform())
-        if eager and device.type == "cpu" and all(_is_number(row) for row in tensors):
-            # One tensor of numbers takes a third of the time that operations on their columns take.
-            return torch.tensor([[float(row)] for row in rows], dtype=dtype, device="cpu")
-        numbers = [row for row in rows if not isinstance(row, Tensor)]
-        # A list: the compiler of torch 2.6 knows no `next` with a default.
-        sizes = [row.numel() for row in tensors if row.numel() != 1]
-        channels = sizes[0] if sizes else 1
-        learned = iter(_columns(tensors, channels, dtype, device))
-        fixed = iter(_constant_columns(numbers, channels, dtype, device))
-        return torch.stack([next(learned if isinstance(row, Tensor) else fixed) for row in rows])
+        return _packed([*rows, self.threshold, self.floor, self.height, self.scale], dtype, device)
+
+
+@dataclass
+class ExactDynamics:
+    """Coefficients of neurons with exact spike times, by the names of `EXACT_ROWS`, for whose kernels they are."""
+
+    rows: dict[str, Coefficient]
+    options: ExactFlags
+
+    @property
+    def flags(self) -> list[int]:
+        """Options as the ops take them."""
+        return [int(flag) for flag in self.options]
+
+    @property
+    def one_field(self) -> bool:
+        """Returns whether channels decay alike, so that their adjoint is a field over inputs."""
+        alike = (self.rows[name] for name in ("decay_m", "decay_s", "gain_m", "gain_s"))
+        return not any(isinstance(row, Tensor) and row.numel() > 1 for row in alike)
+
+    def pack(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Coefficients `[P, C]`, C = 1 where all are shared."""
+        return _packed([self.rows[name] for name in EXACT_ROWS], dtype, device)
+
+
+def _packed(rows: Sequence[Coefficient], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Rows of numbers and of tensors `[]` or `[C]` as one tensor `[P, C]`, C = 1 where all are shared."""
+    tensors = [row for row in rows if isinstance(row, Tensor)]
+    eager = not (torch.compiler.is_compiling() or in_transform())
+    if eager and device.type == "cpu" and all(_is_number(row) for row in tensors):
+        # One tensor of numbers takes a third of the time that operations on their columns take.
+        return torch.tensor([[float(row)] for row in rows], dtype=dtype, device="cpu")
+    numbers = [row for row in rows if not isinstance(row, Tensor)]
+    # A list: the compiler of torch 2.6 knows no `next` with a default.
+    sizes = [row.numel() for row in tensors if row.numel() != 1]
+    channels = sizes[0] if sizes else 1
+    learned = iter(_columns(tensors, channels, dtype, device))
+    fixed = iter(_constant_columns(numbers, channels, dtype, device))
+    return torch.stack([next(learned if isinstance(row, Tensor) else fixed) for row in rows])
 
 
 def _is_number(row: Tensor) -> bool:

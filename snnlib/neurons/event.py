@@ -15,15 +15,19 @@ Source: Wunderlich and Pehle, "Event-based backpropagation can compute exact gra
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_untransformed, warn_caller
+from snnlib.backends import reference
+from snnlib.backends.arguments import EXACT_ROWS, NeuronArgs
+from snnlib.checks import check_untransformed, step_shape, warn_caller
 from snnlib.neurons.base import Neuron, Output
+from snnlib.neurons.dynamics import Dynamics, ExactDynamics
 from snnlib.sequences.input_time import spike_time_gradient
 
 # Bound of the time per potential, in synaptic time constants per threshold: 4 steps for tau_s = 3, the papers' values.
@@ -67,6 +71,47 @@ class ByEvent(Neuron):
         timed = spike_time_gradient(x, state, 1, by_time, int(self.batch_first))
         value, after = super().run(timed.x, timed.state)
         return Output(value, (*after, timed.last))
+
+    def exact_dynamics(self, dtype: torch.dtype) -> ExactDynamics | None:
+        """Coefficients for the kernels of exact spike times, in the dtype of the state; None runs `step` in torch."""
+        return None
+
+    def _run(
+        self,
+        x: Tensor,
+        state: tuple[Tensor, ...] | None,
+        dynamics: Dynamics | ExactDynamics | None,
+        by_step: bool = False,
+    ) -> Output:
+        """See `Neuron._run`: by the kernels of exact spike times where these know the neuron."""
+        exact = None if by_step else self.exact_dynamics(torch.promote_types(x.dtype, torch.float32))
+        if exact is None:
+            return super()._run(x, state, dynamics, by_step)
+        with self._watched():
+            if self._steps is not None:
+                self._count_clamped(x, state, exact)
+            return super()._run(x, state, exact)
+
+    @contextmanager
+    def watched_record(self, coefficients: Tensor) -> Iterator[Callable[[Tensor], None] | None]:
+        """Gives what takes the numbers of a layer's record down, within the first training batches; else None."""
+        with self._watched():
+            yield None if self._steps is None else partial(self._note_record, coefficients)
+
+    def _note_record(self, coefficients: Tensor, record: Tensor) -> None:
+        rise = record[0]
+        clamped = torch.isin(rise, coefficients[EXACT_ROWS.index("bound")]).sum()
+        self.note_clamped(torch.stack((torch.full_like(clamped, rise.numel()), clamped)))
+
+    def _count_clamped(self, x: Tensor, state: tuple[Tensor, ...] | None, exact: ExactDynamics) -> None:
+        """Takes down how many spikes there are of these currents, which kernels do not count."""
+        self._check_currents(x)
+        coefficients = exact.pack(torch.promote_types(x.dtype, torch.float32), x.device)
+        time_dim = int(self.batch_first)
+        start = self._initial(step_shape(x.shape, time_dim), x, state)
+        with torch.no_grad():
+            run = reference.exact.trace(x, NeuronArgs(coefficients, start, exact.flags), time_dim)
+            self.note_clamped(torch.stack((run.fired.sum(), run.clamped.sum())))
 
     def _run_currents(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Output:
         return super().run(x, state) if self.exact_times else self.run(x, state)

@@ -14,7 +14,7 @@ from snnlib.backends.geometry import block_channels, scatters, scatters_back
 from snnlib.ops import conv_layout, counting, torch_conv
 
 # `LayerNeuron` of cpp/include/snnlib/layer/layer.h.
-_SRM, _LINEAR, _NONE = range(3)
+_SRM, _LINEAR, _NONE, _EXACT = range(4)
 # Partial weight gradients: enough for many cores to share the work, as long as they fit.
 _MOST_BLOCKS, _BLOCK_BYTES, _LEAST_BLOCKS = 32, 16 << 20, 4
 
@@ -35,6 +35,9 @@ def layer_arguments(call: LayerArgs, neuron: NeuronArgs | None, constants: Tenso
         return {**arguments, "neuron": _NONE}
     if neuron.is_srm:
         return {**arguments, "neuron": _SRM, "constants": neuron.srm_constants}
+    if neuron.is_exact:
+        exact = {"rows": constants, "period": constants.shape[1], "flags": neuron.exact_flags._asdict()}
+        return {**arguments, "neuron": _EXACT, "exact": exact}
     linear = {"rows": constants, "period": constants.shape[1], "flags": neuron.linear_flags}
     return {**arguments, "neuron": _LINEAR, "linear": linear}
 

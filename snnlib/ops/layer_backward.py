@@ -78,8 +78,8 @@ def layer_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dW, dL/dx and dL/dstate before the first step; one that is not needed has no elements.
 
-    `output` is the forward pass's, which only SRM neurons behind a pool need; `grad_state` is dL/dstate after the last
-    step.
+    `output` is the forward pass's, which only neurons whose spikes are moved need, behind a pool; `grad_state` is
+    dL/dstate after the last step, of other neurons than those with exact times.
     """
     call = LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), pool, time_dim)
     neuron = NeuronArgs(constants, None, flags, taus)
@@ -96,20 +96,11 @@ def layer_backward(
     checks.check_device("bits", bits, x)
     checks.check_record(*saved, conv_layout.bits_shape(x, g), tasks, values=record_rows(neuron))
     output = _checked_output(call, neuron, output)
-    grad_start = conv_layout.empty_grad_state(x, g, neuron.states, needs.state)
+    if neuron.is_exact and (grad_state is not None or needs.state):
+        raise ValueError("grad_state: expected no gradients of states of neurons with exact spike times")
     kernel = conv_layout.kernel("layer_backward", x, grad_output=grad_output, grad_state=grad_state)
     if kernel is None:
-        path = reference.srm_conv if neuron.is_srm else reference.layer
-        found = path.backward(call, neuron, saved, grad_output, grad_state)
-        grad_x = x.new_empty(0)
-        if needs.input:
-            # The linear family has its own among its constants.
-            scale = input_grad_scale if neuron.is_srm else 1.0
-            grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]).copy_(found[1] * scale)
-        if needs.state:
-            grad_start.copy_(found[2])
-        grad_weight = found[0].to(weight.dtype).contiguous() if needs.weight else weight.new_empty(0)
-        return grad_weight, grad_x, grad_start
+        return _by_reference(call, neuron, saved, needs, grad_output, grad_state, input_grad_scale)
     grad_output = conv_layout.laid_out(grad_output, x.dtype)
     output = None if output is None else conv_layout.laid_out(output, x.dtype)
     record = record.to(torch.float32).contiguous()
@@ -126,10 +117,11 @@ def layer_backward(
         "grad_output": conv_layout.elements(grad_output),
         "grad_state": after,
     }
-    # What an SRM neuron's signal b is multiplied by, or the signal a of the linear family.
-    gain = input_grad_scale if neuron.is_srm else float(constants[_GAIN, 0])
+    # What an SRM neuron's signal b is multiplied by, or the signal a of the linear family; that of others has its gain.
+    gain = input_grad_scale if neuron.moves_spikes else float(constants[_GAIN, 0])
     gradient = GradientCall(call, gain, tasks, stored)
     plan = _plan(call, neuron, int(starts[tasks]), needs, after is not None)
+    grad_start = conv_layout.empty_grad_state(x, g, neuron.states, needs.state)
     start = grad_start if needs.state else None
     any_dense = plan.dense_weight or plan.dense_input
     by_signal = (_by_two_signals if neuron.is_srm else _by_signal)(gradient, plan, start)
@@ -141,14 +133,42 @@ def layer_backward(
     )
     grad_weight = by_signal[0] if plan.dense_weight else by_events[0]
     grad_x = by_signal[1] if plan.dense_input else by_events[1]
-    if not neuron.is_srm:
+    if not neuron.moves_spikes:
         grad_weight = grad_weight * gain
+    if plan.dense_input and neuron.is_exact and neuron.exact_flags.by_time:
+        grad_x = reference.exact.by_time(grad_x, x, time_dim)
     return grad_weight.to(weight.dtype), grad_x.to(x.dtype), grad_start
+
+
+def _by_reference(
+    call: LayerArgs,
+    neuron: NeuronArgs,
+    saved: Record,
+    needs: Needs,
+    grad_output: Tensor,
+    grad_state: Tensor | None,
+    input_grad_scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    x, weight = call.x, call.weight
+    if neuron.is_exact:
+        found: tuple[Tensor, ...] = reference.exact.layer_backward(call, neuron, saved, grad_output)
+    else:
+        path = reference.srm_conv if neuron.is_srm else reference.layer
+        found = path.backward(call, neuron, saved, grad_output, grad_state)
+    grad_x = x.new_empty(0)
+    if needs.input:
+        # The linear family has its own among its constants.
+        scale = input_grad_scale if neuron.is_srm else 1.0
+        grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]).copy_(found[1] * scale)
+    grad_start = conv_layout.empty_grad_state(x, call.geometry, neuron.states, needs.state)
+    if needs.state:
+        grad_start.copy_(found[2])
+    return found[0].to(weight.dtype).contiguous() if needs.weight else weight.new_empty(0), grad_x, grad_start
 
 
 def _checked_output(call: LayerArgs, neuron: NeuronArgs, output: Tensor | None) -> Tensor | None:
     """Returns the forward pass's pooled spikes, checked, where the gradient needs them."""
-    if not neuron.is_srm or tuple(call.pool) == (1, 1):
+    if not neuron.moves_spikes or tuple(call.pool) == (1, 1):
         return None
     if output is None:
         raise ValueError("output: expected the forward pass's beside a pool, got None")
@@ -204,7 +224,7 @@ def _by_two_signals(gradient: GradientCall, plan: Plan, start: Tensor | None) ->
 
 
 def _by_signal(gradient: GradientCall, plan: Plan, start: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Gradients of the linear family from the dense adjoint, which is computed once; else as `_by_two_signals`."""
+    """Gradients of neurons with one dense adjoint, which is computed once; else as `_by_two_signals`."""
     call = gradient.layer
     grad_weight, grad_x = call.weight.new_empty(0), call.x.new_empty(0)
     if not (plan.dense_weight or plan.dense_input):

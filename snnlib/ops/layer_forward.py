@@ -3,8 +3,9 @@
 Sequences are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Currents come from
 events or, where rates are high and for convolutions without an event-driven kernel, from torch
 (`backends.algorithm`); the neurons are the same. What backward needs of neurons is a record: a bit per neuron and step,
-and numbers of every spike (SRM neurons: slope and gain) or of every entry, a step near the threshold (neurons of one
-state of the linear family: the distance from it). `layer_backward.py` has the gradients.
+and numbers of every spike (SRM neurons: slope and gain; with exact times: rise and passed) or of every entry, a step
+near the threshold (neurons of one state of the linear family: the distance from it). `layer_backward.py` has the
+gradients.
 Kernel: cpp/cpu/layer_forward.cpp; reference: snnlib/backends/reference/layer.py and srm_conv.py.
 """
 
@@ -28,10 +29,11 @@ from snnlib.ops import conv_call, conv_layout
 def check(call: LayerArgs, neuron: NeuronArgs) -> None:
     """Checks the convolution, and that these are neurons which the layer's kernels know."""
     call.check()
-    if not neuron.is_srm:
+    linear = not neuron.moves_spikes
+    if linear:
         _check_flags(neuron)
     neuron.check(call.weight.shape[0], call.x)
-    if not neuron.is_srm and neuron.states != 1:
+    if linear and neuron.states != 1:
         rows = len(row_names(1))
         raise ValueError(
             f"coefficients: expected {rows} rows for one state, got shape {tuple(neuron.constants.shape)}"
@@ -48,8 +50,8 @@ def _check_flags(neuron: NeuronArgs) -> None:
 
 
 def record_rows(neuron: NeuronArgs) -> int:
-    """Returns how many numbers the record has of a spike, slope and gain, or of an entry, its distance."""
-    return 2 if neuron.is_srm else 1
+    """Returns how many numbers the record has of a spike or entry: slope and gain, rise and passed, or its distance."""
+    return 2 if neuron.moves_spikes else 1
 
 
 def _empty_outputs(
@@ -110,7 +112,7 @@ def layer_forward(
     count = (found.count if exact else g.neuron_steps) if keep else 0
     record = cpu_memory.empty_strided([record_rows(neuron), count], [count, 1], state_dtype(x))
     if keep:
-        found.move_to(record[0], record[1] if neuron.is_srm else None, starts, torch.get_num_threads())
+        found.move_to(record[0], record[1] if len(record) > 1 else None, starts, torch.get_num_threads())
     return out, final, bits, record, starts
 
 
@@ -135,6 +137,8 @@ def _by_reference(
     call: LayerArgs, neuron: NeuronArgs, room: tuple[Tensor, Tensor | None, Tensor | None, Tensor]
 ) -> Tensor:
     """Fills the outputs and returns the numbers of the record."""
+    if neuron.is_exact:
+        return reference.exact.layer_forward(call, neuron, *room)
     if not neuron.is_srm:
         return reference.layer.forward(call, neuron, *room)
     out, final, bits, starts = room

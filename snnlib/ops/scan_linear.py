@@ -17,7 +17,7 @@ from snnlib.backends.native import state_dtype
 from snnlib.ops.sequence_layout import as_walkable, empty_state, laid_out_state, neuron_order, scan_arguments
 
 
-def _per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
+def per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
     """Coefficients `[P, period]` of neuron `i % period` in the memory order of one sample.
 
     The period is 1, the channels where they lie next to each other, or else all neurons of a sample.
@@ -37,7 +37,7 @@ def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int, learn: bool =
     # The arithmetic is in float32 anyhow: a kernel that does not convert itself gets a wider copy.
     if count_states(len(neuron.constants)) > 1 or learn or not native.scan_takes_half(current):
         current = current.to(state_dtype(current))
-    return scan_arguments(current, neuron, _per_neuron(neuron.constants, current), time_dim)
+    return scan_arguments(current, neuron, per_neuron(neuron.constants, current), time_dim)
 
 
 def forward(current: Tensor, neuron: NeuronArgs, time_dim: int) -> tuple[Tensor, Tensor]:

@@ -87,5 +87,7 @@ def scan_arguments(current: Tensor, neuron: NeuronArgs, constants: Tensor, time_
     if neuron.is_srm:
         threshold = {"threshold": constants, "threshold_period": max(constants.numel(), 1)}
         return {**arguments, **threshold, "constants": neuron.srm_constants}
-    rows = {"coefficients": constants, "period": constants.shape[1], "states": count_states(len(constants))}
-    return {**arguments, **rows, "flags": neuron.linear_flags}
+    rows = {"coefficients": constants, "period": constants.shape[1]}
+    if neuron.is_exact:
+        return {**arguments, **rows, "flags": neuron.exact_flags._asdict()}
+    return {**arguments, **rows, "states": count_states(len(constants)), "flags": neuron.linear_flags}

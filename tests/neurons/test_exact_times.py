@@ -163,6 +163,13 @@ def test_nearly_equal_time_constants_lose_no_digit(difference: float) -> None:
     assert float(neuron.threshold) == pytest.approx(200 * math.exp(0.005), rel=1e-9)
 
 
+def test_from_continuous_scales_all_potentials() -> None:
+    given = {"threshold": 1.0, "reset_value": 0.5, "rest": 0.5, "start_value": 0.25}
+    neuron = CubaLIF.from_continuous(2.0, 1.0, 0.01, **given)
+    for name, value in given.items():
+        assert float(getattr(neuron, name)) == pytest.approx(value * float(neuron.threshold))
+
+
 def test_from_continuous_names_what_is_wrong() -> None:
     with pytest.raises(ValueError, match=r"^dt: expected at most the shorter time constant 1, got 2$"):
         CubaLIF.from_continuous(2.0, 1.0, 2.0)

@@ -78,10 +78,6 @@ def test_wrong_options(model: type[Neuron]) -> None:
             lambda: CubaLIF(gradient="event", reset="subtract"),
             "^reset: expected 'zero' beside gradient=\"event\", got 'subtract'$",
         ),
-        (
-            lambda: CubaLIF(gradient="event", learnable="tau_m"),
-            '^learnable: expected nothing beside gradient="event"',
-        ),
     ],
 )
 def test_refused(make: Any, message: str) -> None:

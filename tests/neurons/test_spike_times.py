@@ -13,7 +13,9 @@ import pytest
 import torch
 from event_simulator import Neuron, Spike
 
+import snnlib
 from snnlib import functional as F
+from snnlib.neurons import CubaLIF
 
 NEURON = Neuron(tau_m=5.0, tau_s=3.0)
 INPUTS, HORIZON = 6, 12.0
@@ -147,3 +149,32 @@ def test_a_spike_forgets_the_inputs_before_it() -> None:
     after = NEURON.spikes([0.0, 6.0], [9.0, 4.0], 50.0)
     assert len(after) == 2
     assert after[1].time == pytest.approx(alone[0].time, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["tau_m", "tau_s", "threshold"])
+def test_learned_constants_move_the_spike(name: str) -> None:
+    """The gradient of a spike's time by a constant is the finite difference of where the potential crosses."""
+    constants = {"tau_m": 800.0, "tau_s": 300.0, "threshold": 40.0}
+    x = torch.zeros(600, 1, 1, dtype=torch.float64)
+    x[0] = 0.4
+
+    def crossing(**changed: float) -> float:
+        neuron = CubaLIF(**{**constants, **changed}, decay_input=False, discretisation="exponential")
+        u = neuron.free_potential(x.clone()).flatten()
+        after = int((u >= 1).nonzero()[0])
+        return float(after - (u[after] - 1) / (u[after] - u[after - 1]))
+
+    neuron = CubaLIF(
+        **constants,
+        decay_input=False,
+        discretisation="exponential",
+        gradient="event",
+        learnable=(name,),
+        refractory=math.inf,
+        grad_clamp=math.inf,
+    )
+    snnlib.readout.first_spike_time(neuron(x)).sum().backward()
+    h = 1e-3 * constants[name]
+    expected = (crossing(**{name: constants[name] + h}) - crossing(**{name: constants[name] - h})) / (2 * h)
+    # The rise over the step that crosses is that of half a step earlier, of some hundred steps.
+    assert float(getattr(neuron, name).grad) == pytest.approx(expected, rel=0.02)

@@ -83,7 +83,7 @@ def pool_spikes(spikes: Tensor, pool: Sequence[int]) -> Tensor:
     return _window_sums(spikes, pool) / (pool[0] * pool[1])
 
 
-def _shared_out(grad_output: Tensor, fired: Tensor, pool: Sequence[int]) -> Tensor:
+def shared_out(grad_output: Tensor, fired: Tensor, pool: Sequence[int]) -> Tensor:
     """dL/ds: the gradient of a window in equal parts to its spikes."""
     share = grad_output / _window_sums(fired.to(grad_output.dtype), pool)
     spread = share.repeat_interleave(pool[0], -2).repeat_interleave(pool[1], -1)
@@ -169,7 +169,7 @@ def backward(
     x, weight, time_dim, decay = call.x, call.weight, call.time_dim, neuron.decay
     dtype, shape = state_dtype(x), (*x.shape[:2], len(weight), *call.geometry.space)
     fired, (slope, gain) = read_entries(*record, shape, call.band, time_dim)
-    q = _shared_out(grad_output.to(dtype), fired, call.pool)
+    q = shared_out(grad_output.to(dtype), fired, call.pool)
     columns = (q, fired, slope, gain)
     step = (shape[1 - time_dim], *shape[2:])
     au = a_s = bg = q.new_zeros(step)

@@ -1,11 +1,12 @@
 // Event-driven convolution and neurons as one kernel: the launchers that the bindings call. Math: neurons/srm.h,
-// neurons/linear.h, events/conv.h, layer/rows.h.
+// neurons/linear.h, neurons/exact.h, events/conv.h, layer/rows.h.
 #pragma once
 
 #include <cstdint>
 
 #include "snnlib/core/dtype.h"
 #include "snnlib/core/simd.h"
+#include "snnlib/neurons/exact.h"
 #include "snnlib/neurons/linear.h"
 #include "snnlib/neurons/srm.h"
 
@@ -42,8 +43,12 @@ struct InputSequence {
   int64_t step, batch, channel, height, width;  // strides in elements
 };
 
-// What the layer's neurons are: SRM neurons, neurons of one state (neurons/linear.h), or none, which gives currents.
-enum class LayerNeuron : int { kSrm, kLinear, kNone };
+// What the layer's neurons are: SRM neurons, neurons of one state (neurons/linear.h), none, which gives currents, or
+// neurons with exact spike times (neurons/exact.h).
+enum class LayerNeuron : int { kSrm, kLinear, kNone, kExact };
+
+// Whether a mean of spikes hands its gradient to the spikes, as each of them is moved, or in equal parts to all cells.
+inline bool moves_spikes(LayerNeuron neuron) { return neuron == LayerNeuron::kSrm || neuron == LayerNeuron::kExact; }
 
 // Coefficients of neurons of one state, [rows][period] with period 1 or the number of channels.
 struct LinearNeuron {
@@ -52,8 +57,16 @@ struct LinearNeuron {
   LinearFlags flags;
 };
 
+// Coefficients of neurons with exact spike times, likewise.
+struct ExactNeuron {
+  const float* rows;
+  int64_t period;
+  ExactFlags flags;
+};
+
 // (slope, gain) of every spike of one task, in the order (step, row, place in the row): min(1/delta_u, clamp) and
-// 1/delta_ut, each 0 where the neuron has no rise. Of neurons of one state: u of every entry (layer/rows.h).
+// 1/delta_ut, each 0 where the neuron has no rise. Of neurons with exact times: (rise, passed). Of neurons of one state:
+// u of every entry (layer/rows.h).
 struct TaskSpikes {
   float* slope_gain = nullptr;  // [2][count] or [1][count], from malloc
   int64_t count = 0;
@@ -88,6 +101,7 @@ struct LayerArgs {
   LayerNeuron neuron;
   SrmConstants constants;  // of SRM neurons
   LinearNeuron linear;     // of neurons of one state
+  ExactNeuron exact;       // of neurons with exact spike times
   int threads;
 };
 
@@ -117,9 +131,10 @@ struct LayerRecord : LayerArgs {
   const float* slope;
   const float* gain;
   const int64_t* task_starts;  // [batch * bands.count + 1]
-  Elements output;             // of the forward pass; read if SRM neurons have a pool
+  Elements output;             // of the forward pass; read if neurons whose spikes are moved have a pool
   Elements grad_output;
-  // dL/dstate after the last step, [K][batch][height][row], with K = 3 (u, s, g) or 1. Null: zero.
+  // dL/dstate after the last step, [K][batch][height][row], with K = 3 (u, s, g) or 1. Null: zero, as of neurons with
+  // exact times.
   const float* grad_state;
 
   const float* grad_state_row(int64_t variable, int64_t n, int64_t y) const {
@@ -234,7 +249,7 @@ inline float spikes_of_mean(float mean, float cells) {
   return mean * cells + kNoFraction - kNoFraction;
 }
 
-// The gradient of a window of SRM neurons goes whole to its spikes, in equal parts; that of other neurons to all cells.
+// The gradient of a window goes whole to its spikes, in equal parts, where these are moved; else to all cells.
 SNNLIB_NOINLINE inline void share_among_spikes(const float* grad, const float* pooled, float cells, int64_t n,
                                                float* share) {
   SNNLIB_SIMD

@@ -30,6 +30,15 @@
 //   g of the last step is what comes back to the state after it
 //   carry = (keep where s = 1, else 1) + slope (keep h + offset - h) (reset not detached)
 //
+// Neurons with exact times (neurons/exact.h). Forward keeps a bit per neuron and step and (rise, passed) of every spike.
+// Backward, (G_v, G_i) decay freely from step to step, and a spike changes them by
+//
+//   m[t] = passed G_v + q rise - G_v,   n[t] = -G_i at a spike that resets the current
+//
+// With input traces that run forward without resets, I <- decay_s I + gain_s x and U <- decay_m U + gain_m I, a spike
+// adds dW += m U[t] + n I[t]; with fields over the inputs backwards in time, M <- decay_m M + W^T m and
+// I <- decay_s I + W^T n + gain_m M, dL/dx[t] = gain_s I[t].
+//
 // slope is the surrogate's derivative at u and h = u + threshold; from neurons/linear.h with one state.
 #pragma once
 
@@ -148,17 +157,18 @@ inline void no_successors(Scratch<Successor>& successors, int64_t neurons, int64
 }
 
 // Coefficients of a row of neurons, whose channels are next to each other.
+template <class Coefficients>
 class RowCoefficients {
  public:
-  using Rows = LinearRows<1>;
-  using Coefficients = LinearCoefficients<1, Floats>;
+  static constexpr int64_t kRows = sizeof(Coefficients) / sizeof(Floats);
 
-  void load(const LinearNeuron& neuron, int64_t row) {
+  template <class Neuron>
+  void load(const Neuron& neuron, int64_t row) {
     shared_ = neuron.period == 1;
     const int64_t vectors = shared_ ? 1 : padded(row) / kLanes;
     Coefficients* all = coefficients_.reserve(vectors);
     for (int64_t v = 0; v < vectors; ++v) {
-      for (int64_t i = 0; i < Rows::count; ++i) {
+      for (int64_t i = 0; i < kRows; ++i) {
         float lane[kLanes];
         for (int64_t j = 0; j < kLanes; ++j)
           lane[j] = neuron.rows[i * neuron.period + (v * kLanes + j) % neuron.period];
@@ -181,28 +191,75 @@ class RowCoefficients {
   bool shared_ = true;
 };
 
+using LinearRowCoefficients = RowCoefficients<LinearCoefficients<1, Floats>>;
+using ExactRowCoefficients = RowCoefficients<ExactCoefficients<Floats>>;
+
+// One step writes 0/1 to `spikes`, or with Add adds it to what is there, and where something is kept writes the bits of
+// the row and what its spikes are kept as; returns their number. With Count the spikes of every lane are added to
+// `fired`. All rows may be read and written up to padded(n).
+template <Keep kKeep, bool Add, bool Count>
+SNNLIB_NOINLINE int64_t exact_row(const float* current, const ExactRowCoefficients& coefficients,
+                                  const ExactFlags& flags, float* v, float* synapse, float* left, int64_t n,
+                                  float* spikes, uint16_t* bits, float* rises, float* passed, Floats* fired) {
+  const Floats zero = Floats{}, one = zero + 1.0f;
+  int64_t count = 0;
+  Floats total = Count ? *fired : zero;
+  for (int64_t i = 0; i < n; i += kGroup) {
+    uint32_t group = 0;
+    for (int64_t j = i; j < i + kGroup; j += kLanes) {
+      const ExactCoefficients<Floats>& k = coefficients.at(j);
+      ExactState<Floats> state{load(v + j), load(synapse + j), flags.refractory ? load(left + j) : zero};
+      const ExactStep<Floats> step = exact_step(state, load(current + j), k, flags);
+      store(v + j, state.v);
+      store(synapse + j, state.i);
+      if (flags.refractory) store(left + j, state.left);
+      store(spikes + j, Add ? load(spikes + j) + step.spike : step.spike);
+      if (Count) {
+        if (j + kLanes <= n) {
+          total += step.spike;
+        } else {
+          total += first_lanes(step.spike, n - j);
+        }
+      }
+      if (kKeep == Keep::kNothing) continue;
+      uint32_t lanes = lanes_at_least(step.spike, one);
+      if (j + kLanes > n) lanes &= j < n ? (uint32_t(1) << (n - j)) - 1 : 0;
+      if (kKeep == Keep::kFew && !lanes) continue;
+      const Floats rise = exact_rise(step, k);
+      store_selected(rises + count, rise, lanes);
+      store_selected(passed + count, exact_passed(step, rise, k, flags), lanes);
+      count += count_bits(lanes);
+      group |= lanes << (j - i);
+    }
+    if (kKeep != Keep::kNothing) bits[i / kGroup] = uint16_t(group);
+  }
+  if (Count) *fired = total;
+  return count;
+}
+
 // One step writes 0/1 to `spikes`, or with Add adds it to what is there, and where something is kept writes the bits of
 // the entries of the row and their u; returns their number. With Count the spikes of every lane are added to `fired`.
 // All rows may be read and written up to padded(n).
 template <Keep kKeep, bool Add, bool Count>
-SNNLIB_NOINLINE int64_t linear_row(const float* current, const RowCoefficients& coefficients, const LinearFlags& flags,
-                                   float* v, int64_t n, float* spikes, uint16_t* bits, float* distance, Floats* fired) {
+SNNLIB_NOINLINE int64_t linear_row(const float* current, const LinearRowCoefficients& coefficients,
+                                   const LinearFlags& flags, float* v, int64_t n, float* spikes, uint16_t* bits, float* distance, Floats* fired) {
   const Floats zero = Floats{}, one = zero + 1.0f;
   const bool compact = is_compact(flags.surrogate), skims = kKeep == Keep::kFew && compact && !flags.rectified;
-  const RowCoefficients::Coefficients* own = &coefficients.at(0);
+  using Rows = LinearRows<1>;
+  const LinearCoefficients<1, Floats>* own = &coefficients.at(0);
   const int64_t next = coefficients.shared() ? 0 : 1;
   int64_t count = 0;
   Floats total = Count ? *fired : zero;
   for (int64_t i = 0; i < n; i += kGroup) {
     uint32_t group = 0;
     for (int64_t j = i; j < i + kGroup; j += kLanes, own += next) {
-      const RowCoefficients::Coefficients& k = *own;
+      const LinearCoefficients<1, Floats>& k = *own;
       LinearState<1, Floats> state{{load(v + j)}, zero};
       if (skims) {
         Floats h[1];
         linear_charge<1>(state.y, load(current + j), k, h);
         // All are below the support of the surrogate and so below the threshold, and all are finite.
-        const Floats z = linear_distance<1>(h, k) * k.row[RowCoefficients::Rows::scale] + (h[0] - h[0]);
+        const Floats z = linear_distance<1>(h, k) * k.row[Rows::scale] + (h[0] - h[0]);
         if (lanes_below(z, zero - one) == kAllLanes) {
           store(v + j, linear_floor<1>(h[0], k));
           if (!Add) store(spikes + j, zero);
@@ -220,7 +277,7 @@ SNNLIB_NOINLINE int64_t linear_row(const float* current, const RowCoefficients& 
         }
       }
       if (kKeep != Keep::kNothing) {
-        const Floats u = linear_distance<1>(out.h, k), z = u * k.row[RowCoefficients::Rows::scale];
+        const Floats u = linear_distance<1>(out.h, k), z = u * k.row[Rows::scale];
         uint32_t lanes = kAllLanes;
         if (compact) lanes = lanes_at_least(out.spike, one) | lanes_at_least(one, z < zero ? -z : z);
         if (j + kLanes > n) lanes &= j < n ? (uint32_t(1) << (n - j)) - 1 : 0;
@@ -309,7 +366,7 @@ class LinearAdjoint {
     const LinearFlags& flags = neuron_->flags;
     const Floats zero = Floats{}, one = zero + 1.0f;
     for (int64_t i = 0; i < entries.count; i += kLanes) {
-      RowCoefficients::Coefficients own;
+      LinearCoefficients<1, Floats> own;
       const bool gathered = !coefficients_.shared() && !All;
       if (gathered) {
         constexpr int kUsed[] = {Coefficients::keep, Coefficients::offset, Coefficients::threshold,
@@ -341,8 +398,60 @@ class LinearAdjoint {
   Rows rows_ = {};
   int64_t row_ = 0;
   int64_t last_step_ = 0;  // rows of the last step that are still to come
-  RowCoefficients coefficients_;
+  LinearRowCoefficients coefficients_;
   Scratch<float> lam_, slope_, carry_, amount_;
+};
+
+// The adjoint of neurons with exact times, whose decays and gains all channels share.
+class ExactAdjoint {
+ public:
+  // Rows `rows` of neurons.
+  void start(const LayerRecord& a, const Rows& rows) {
+    a_ = &a;
+    rows_ = rows;
+    stored_ = padded(a.shape.row());
+    carried_.zeroed(2 * rows.count() * stored_);
+    signal_.reserve(stored_);
+    amounts_.reserve(2 * (stored_ + kGroup));
+  }
+
+  // Goes one step back in row y and returns dL/dcurrent, all of it if it is wanted.
+  SNNLIB_NOINLINE const float* step(int64_t y, const SpikeRow& spikes, bool wanted) {
+    const bool resets = a_->exact.flags.reset_current;
+    float *v = carried_.data() + 2 * (y - rows_.first) * stored_, *s = v + stored_;
+    float *to_v = amounts_.data(), *to_s = to_v + stored_ + kGroup;
+    for (int64_t i = 0; i < spikes.count; ++i) {
+      const int32_t place = spikes.places[i];
+      const float g_v = v[place], now = exact_at_spike(g_v, spikes.q[place], spikes.slope[i], spikes.gain[i]);
+      to_v[i] = now - g_v;
+      to_s[i] = -s[place];
+      v[place] = now;
+      if (resets) s[place] = 0.0f;
+    }
+    const Floats zero = Floats{}, decay_m = zero + row(ExactRows::decay_m), decay_s = zero + row(ExactRows::decay_s);
+    const float gain_m = row(ExactRows::gain_m), gain_s = row(ExactRows::gain_s);
+    for (int64_t i = 0; i < stored_; i += kLanes) {
+      const Floats m = load(v + i), g = load(s + i) + gain_m * m;
+      if (wanted) store(signal_.data() + i, gain_s * g);
+      store(v + i, decay_m * m);
+      store(s + i, decay_s * g);
+    }
+    return signal_.data();
+  }
+
+  // What the spikes of the last step changed dL/dv by, and where they reset the current dL/di; else null.
+  const float* to_membrane() const { return amounts_.data(); }
+  const float* to_current() const {
+    return a_->exact.flags.reset_current ? amounts_.data() + stored_ + kGroup : nullptr;
+  }
+
+ private:
+  float row(int i) const { return a_->exact.rows[i * a_->exact.period]; }
+
+  const LayerRecord* a_ = nullptr;
+  Rows rows_ = {};
+  int64_t stored_ = 0;
+  Scratch<float> carried_, signal_, amounts_;
 };
 
 }  // namespace SNNLIB_ISA

@@ -80,6 +80,19 @@ SNNLIB_NOINLINE inline void step_traces(const float* x, int64_t n, SrmDecay<floa
   }
 }
 
+// The same for neurons with exact times: of the membrane and of the current.
+SNNLIB_NOINLINE inline void step_exact_traces(const float* x, int64_t n, const ExactNeuron& neuron, float* trace_u,
+                                              float* trace_s) {
+  using R = ExactRows;
+  const auto row = [&](int i) { return neuron.rows[i * neuron.period]; };
+  const float decay_m = row(R::decay_m), decay_s = row(R::decay_s), gain_m = row(R::gain_m), gain_s = row(R::gain_s);
+  SNNLIB_SIMD
+  for (int64_t i = 0; i < n; ++i) {
+    trace_s[i] = trace_s[i] * decay_s + gain_s * x[i];
+    trace_u[i] = trace_u[i] * decay_m + gain_m * trace_s[i];
+  }
+}
+
 class WeightsBySpikes {
  public:
   // Output rows `own` of sample `n`, with at most `spikes` spikes. `grad` is [kernel_h][channels][padded(kernel_w x
@@ -102,15 +115,17 @@ class WeightsBySpikes {
       const int64_t x = i / s.channels, o = i % s.channels;
       places[i] = {int32_t(x * s.stride_w * s.in_channels), uint32_t(o * padded(length_))};
     }
-    decay_ = a.neuron == LayerNeuron::kSrm ? float_decay(a.constants)
-                                           : SrmDecay<float>{linear_decay(a.linear), 0.0f, 0.0f, 1.0f};
+    if (a.neuron == LayerNeuron::kSrm) decay_ = float_decay(a.constants);
+    if (a.neuron == LayerNeuron::kLinear) decay_ = {linear_decay(a.linear), 0.0f, 0.0f, 1.0f};
     if (a.neuron != LayerNeuron::kSrm) return;
     no_successors(successors_, own.count() * s.row(), s.steps);
     make_left();
   }
 
-  // The entries of row y at step t with what each adds to the adjoint: it samples one trace, that of the membrane.
-  SNNLIB_NOINLINE void add_amounts(int64_t t, int64_t y, const SpikeRow& row, const float* amounts) {
+  // The entries of row y at step t with what each adds to the adjoint of the membrane and, if given, of the current: so
+  // much of its trace it samples.
+  SNNLIB_NOINLINE void add_amounts(int64_t t, int64_t y, const SpikeRow& row, const float* amounts,
+                                   const float* of_current = nullptr) {
     const ConvShape& s = a_->shape;
     const Place* places = places_.data();
     const int32_t shift = int32_t((y * s.stride_h - s.padding_h - seen_.first) * trace_row_);
@@ -118,7 +133,7 @@ class WeightsBySpikes {
     TraceSample* sample = add_state(t, y, shift, samples_.data() + begin[0]);
     for (int64_t i = 0; i < row.count; ++i) {
       const Place place = places[row.places[i]];
-      sample[i] = {shift + place.at, place.row, amounts[i], 0.0f};
+      sample[i] = {shift + place.at, place.row, amounts[i], of_current ? of_current[i] : 0.0f};
     }
     begin[1] = sample + row.count - samples_.data();
   }
@@ -156,7 +171,11 @@ class WeightsBySpikes {
       for (int64_t y = seen_.first; y < seen_.last; ++y) {
         const float* x = read_row(a_->input, s, t, n_, y, in_row_.data());
         const int64_t at = (y - seen_.first) * trace_row_ + s.padding_w * s.in_channels;
-        step_traces(x, s.in_width * s.in_channels, decay_, trace_u + at, trace_s + at);
+        if (a_->neuron == LayerNeuron::kExact) {
+          step_exact_traces(x, s.in_width * s.in_channels, a_->exact, trace_u + at, trace_s + at);
+        } else {
+          step_traces(x, s.in_width * s.in_channels, decay_, trace_u + at, trace_s + at);
+        }
       }
       const int64_t* begin = begins(t);
       if (length_ <= kGroup) {

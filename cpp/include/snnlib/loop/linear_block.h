@@ -42,6 +42,26 @@ inline void store_state(const LinearState<K, V>& state, LinearState<K, V>& kept)
   if (Next) kept.fired = state.fired;
 }
 
+// Rows [from, from + count) of the coefficients of the vectors of a block: f(vector, row) is where they go.
+template <class T, class Args, class F>
+void load_coefficients(const Args& a, int64_t first, int64_t vectors, int64_t from, int64_t count, const F& f) {
+  using S = typename StateOf<T>::type;
+  constexpr int64_t kLanes = Line<T>::kLanes;
+  const S* rows = static_cast<const S*>(a.coefficients);
+  int64_t at = first % a.period;
+  for (int64_t v = 0; v < vectors; ++v) {
+    for (int64_t row = from; row < from + count; ++row) {
+      S lane[kLanes];
+      const S* values = rows + row * a.period;
+      // Beyond the block's end lie other neurons, whose results are not stored.
+      for (int64_t j = 0, i = at; j < kLanes; ++j, i = i + 1 < a.period ? i + 1 : 0) lane[j] = values[i];
+      std::memcpy(&f(v, row), lane, sizeof lane);
+    }
+    at += kLanes;
+    while (at >= a.period) at -= a.period;
+  }
+}
+
 // Coefficients and state of a block, one vector of neurons after the other.
 template <class T, int K>
 struct LinearBlock {
@@ -59,33 +79,15 @@ struct LinearBlock {
   Scratch<LinearState<K, V>> states;
   Own own = Own::kNothing;
 
-  // Rows [from, from + count) of the coefficients of the vectors of a block: f(vector, row) is where they go.
-  template <class F>
-  static void load_rows_of(const ScanArgs& a, int64_t first, int64_t vectors, int64_t from, int64_t count, const F& f) {
-    const S* rows = static_cast<const S*>(a.coefficients);
-    int64_t at = first % a.period;
-    for (int64_t v = 0; v < vectors; ++v) {
-      for (int64_t row = from; row < from + count; ++row) {
-        S lane[kLanes];
-        const S* values = rows + row * a.period;
-        // Beyond the block's end lie other neurons, whose results are not stored.
-        for (int64_t j = 0, i = at; j < kLanes; ++j, i = i + 1 < a.period ? i + 1 : 0) lane[j] = values[i];
-        std::memcpy(&f(v, row), lane, sizeof lane);
-      }
-      at += kLanes;
-      while (at >= a.period) at -= a.period;
-    }
-  }
-
   void load(const ScanArgs& a, Own own_, int64_t o, int64_t first, int64_t count) {
     const int64_t vectors = (count + Line<T>::kNeurons - 1) / Line<T>::kNeurons * Line<T>::kVectors;
     own = own_;
     Coefficients* all = coefficients.reserve(own == Own::kAll ? vectors : 1);
-    load_rows_of(a, first, own == Own::kAll ? vectors : 1, 0, Rows::count,
+    load_coefficients<T>(a, first, own == Own::kAll ? vectors : 1, 0, Rows::count,
                  [&](int64_t v, int64_t row) -> V& { return all[v].row[row]; });
     if (own == Own::kInput) {
       Input* input = inputs.reserve(vectors);
-      load_rows_of(a, first, vectors, Rows::b, 2 * K,
+      load_coefficients<T>(a, first, vectors, Rows::b, 2 * K,
                    [&](int64_t v, int64_t row) -> V& { return input[v].row[row - Rows::b]; });
     }
     const int64_t neurons = a.view.outer * a.view.inner, at = o * a.view.inner + first;

@@ -1,9 +1,10 @@
-// Neurons over whole sequences of currents: the launchers that the bindings call. Math: neurons/linear.h and
-// neurons/srm.h. All tensors of one call share `view` and `dtype`.
+// Neurons over whole sequences of currents: the launchers that the bindings call. Math: neurons/linear.h,
+// neurons/exact.h and neurons/srm.h. All tensors of one call share `view` and `dtype`.
 #pragma once
 
 #include "snnlib/core/call.h"
 #include "snnlib/core/dtype.h"
+#include "snnlib/neurons/exact.h"
 #include "snnlib/neurons/linear.h"
 #include "snnlib/neurons/srm.h"
 
@@ -40,6 +41,36 @@ struct ScanBackwardArgs : ScanArgs {
 struct ScanKernels {
   void (*forward)(const ScanForwardArgs&);
   void (*backward)(const ScanBackwardArgs&);
+};
+
+// Neurons with exact spike times, on CPUs; their state is v, i and with a refractory time the steps that are left.
+struct ExactArgs {
+  SequenceView view;
+  DType dtype;  // float32 or float64
+  ExactFlags flags;
+  // [rows][period]: coefficient `row` of neuron i of one step is [row][i % period].
+  const void* coefficients;
+  int64_t period;
+  const void* current;
+  const void* state_in;  // before the first step. Null: zero
+  Executor executor;
+};
+
+struct ExactForwardArgs : ExactArgs {
+  void* value;
+  void* state_out;
+};
+
+struct ExactBackwardArgs : ExactArgs {
+  const void* grad_value;
+  const void* grad_state_out;  // null: zero
+  void* grad_current;
+  void* grad_state_in;
+};
+
+struct ExactKernels {
+  void (*forward)(const ExactForwardArgs&);
+  void (*backward)(const ExactBackwardArgs&);
 };
 
 // SRM neurons; state and threshold are float (double for float64 sequences).
@@ -124,6 +155,7 @@ struct SrmPoolKernels {
 namespace portable {
 extern const ScanKernels scan_kernels;
 extern const SrmKernels srm_kernels;
+extern const ExactKernels exact_kernels;
 }  // namespace portable
 
 }  // namespace snnlib
