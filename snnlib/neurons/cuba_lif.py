@@ -29,7 +29,6 @@ from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import Rect
 from snnlib.sequences.input_time import CHOICES
 
-
 # Options in the unit of the membrane.
 _POTENTIALS = ("threshold", "reset_value", "rest", "start_value")
 
