@@ -208,7 +208,7 @@ class SpikeDoctor(ShownAsText):
             lines += ["spike rate (silent channels) up to training batch:", *courses]
         return "\n".join([*lines, *(self.findings() or ["nothing wrong" if layers else "nothing seen yet"])])
 
-    def _of_spikes(self, layer: LayerHealth, is_last: bool) -> words.Findings:
+    def _of_spikes(self, layer: LayerHealth, is_last: bool) -> Iterator[tuple[str, str]]:
         where = f"{self._samples} samples"
         tolerated = 0 if is_last and self._fires_at_output else _REPORTED_SHARE
         if not math.isfinite(layer.rate):

@@ -341,8 +341,8 @@ def _as_before(net: nn.Module) -> Iterator[None]:
     modes = {module: module.training for module in net.modules()}
     plain = [m for m in modes if isinstance(m, SpikingLayer) and not is_parametrized(m, "weight")]
     watches = [m for m in modes if isinstance(m, SpikingLayer | Neuron) and not m.training_watch.stopped]
-    for module in watches:
-        module.training_watch.stop()
+    for watched in watches:
+        watched.training_watch.stop()
     changed = {
         id(buffer) for layer in modes if isinstance(layer, WeightWithGain) for buffer in layer.buffers()
     }
@@ -364,9 +364,9 @@ def _as_before(net: nn.Module) -> Iterator[None]:
                     tensor.copy_(value)
             for module, mode in modes.items():
                 module.training = mode
-            for module in watches:
+            for watched in watches:
                 # Training has not begun.
-                module.training_watch = module.training_watch.anew()
+                watched.training_watch = watched.training_watch.anew()
 
 
 def _train_without_dropout(net: nn.Module) -> None:
