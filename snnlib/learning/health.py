@@ -192,22 +192,23 @@ class SpikeDoctor(ShownAsText):
 
     def report(self) -> str:
         """A table of numbers, a row per layer, the course of training, and the findings below it."""
-        names = [layer.name for layer in self.layers()]
-        width = max(map(len, ["layer", *names]))
+        layers = self.layers()
+        width = max(map(len, ["layer", *(layer.name for layer in layers)]))
         lines = [f"{'layer':{width}}  channels  spike rate  dead channels  busy neurons  gradient / weight"]
-        for layer in self.layers():
+        for layer in layers:
             gradient = "none yet" if layer.gradient is None else f"{layer.gradient:.2g}"
             lines.append(
                 f"{layer.name:{width}}{layer.channels:>10}{layer.rate:>12.2%}{layer.dead:>15}{layer.busy:>14.1%}"
                 f"{gradient:>19}"
             )
-        courses = {name: course for name, course in self.course().items() if course}
+        courses = [
+            f"{name:{width}}  {_in_a_line(course)}" for name, course in self.course().items() if course
+        ]
         if courses:
-            lines.append("spike rate (silent channels) up to training batch:")
-            lines += [f"{name:{width}}  {_in_a_line(course)}" for name, course in courses.items()]
-        return "\n".join([*lines, *(self.findings() or ["nothing wrong" if names else "nothing seen yet"])])
+            lines += ["spike rate (silent channels) up to training batch:", *courses]
+        return "\n".join([*lines, *(self.findings() or ["nothing wrong" if layers else "nothing seen yet"])])
 
-    def _of_spikes(self, layer: LayerHealth, is_last: bool) -> words.Findings:
+    def _of_spikes(self, layer: LayerHealth, is_last: bool) -> Iterator[tuple[str, str]]:
         where = f"{self._samples} samples"
         tolerated = 0 if is_last and self._fires_at_output else _REPORTED_SHARE
         if not math.isfinite(layer.rate):

@@ -5,7 +5,6 @@ Thresholds and words are those of `snnlib.SpikeDoctor` too, which is asked where
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from snnlib.nn.spiking_layer import SpikingLayer
 
     Watched: TypeAlias = SpikingLayer | Neuron
-
-# What is wrong, by kind.
-Findings: TypeAlias = Iterable[tuple[str, str]]
 
 # One batch may be an odd one; three in a row are not.
 _FIRST = 3
@@ -102,10 +98,13 @@ class Window:
     saturated: float
     without_gradient: bool | None = None
 
+    @property
+    def is_first(self) -> bool:
+        """Returns whether training begins with it."""
+        return self.first == 1
+
     def __str__(self) -> str:
-        return (
-            f"the first {_FIRST} training batches" if self.last == _FIRST else _between(self.first, self.last)
-        )
+        return f"the first {_FIRST} training batches" if self.is_first else _between(self.first, self.last)
 
 
 class TrainingWatch:
@@ -187,8 +186,7 @@ class TrainingWatch:
             if is_first and weight is not None:
                 self._watch_step(weight.detach())
             if batch == _EARLY:
-                lost = float(self._share_lost(sums.rates()))
-                self._say(layer, self._of_losses(lost, _between(_FIRST + 1, batch), layer.learns_when_silent))
+                self._say_lost(layer, float(self._share_lost(sums.rates())), _between(_FIRST + 1, batch))
             if closes:
                 self._close(layer, x, spikes)
                 self._sums = _Sums()
@@ -199,8 +197,7 @@ class TrainingWatch:
             # A parameter would keep the hook; a product with the gain goes with its graph.
             handles.pop().remove()
             if sums.add_gradient(gradient.detach()):
-                what = "currents" if weight is None else "weight"
-                self._say(layer, self._of_gradient(sums, what, layer.learns_when_silent))
+                self._close_backward(layer, sums, "currents" if weight is None else "weight")
 
         handles.append(learned.register_hook(on_gradient))  # type: ignore[no-untyped-call]
 
@@ -212,7 +209,7 @@ class TrainingWatch:
         self._parts = original.detach().clone(), gain.detach().clone()
         if before is not None and not torch.equal(before[0], original) and torch.equal(before[1], gain):
             text = "the optimiser moves the weight and not its gain and bias, as it was made before they were; make it "
-            self._say(layer, [("optimizer", f"{text}after snnlib.prepare_(net, x)")])
+            self._say(layer, "optimizer", f"{text}after snnlib.prepare_(net, x)")
 
     def _watch_step(self, weight: Tensor) -> None:
         before, self._weight = self._weight, weight.clone()
@@ -223,8 +220,8 @@ class TrainingWatch:
             self._step = step if self._step is None else torch.maximum(self._step, step)
 
     def _close(self, layer: Watched, x: Tensor, spikes: Tensor) -> None:
-        """End a window with its last batch."""
-        sums, rates = self._sums, self._sums.rates()
+        """End a window with its last batch, and say what its forward passes tell."""
+        sums, rates, learns = self._sums, self._sums.rates(), layer.learns_when_silent
         busy = rates > BUSY_RATE
         # Outputs are prepared to fire in half of all steps: more than half of the way from there to all of them.
         risen = busy & (rates > (1 + (rates if self._began is None else self._began)) / 2)
@@ -239,79 +236,69 @@ class TrainingWatch:
         # Behind a layer without spikes, or with NaN, there is nothing to say of the input: that one warns.
         is_input = not x.requires_grad
         if is_input and sums.not_finite:
-            self._say(layer, [("finite", f"the input held NaN or infinity in {window}; check the data")])
+            self._say(layer, "finite", f"the input held NaN or infinity in {window}; check the data")
         if silent < 1:
-            self._say(layer, self._of_losses(lost, str(window), layer.learns_when_silent))
-            self._say(layer, self._of_samples(window))
+            self._say_lost(layer, lost, str(window))
+            without = float(sums.silent_samples) / sums.samples
+            # In the first hundred batches outputs of nets that learned well were silent for up to 22 %.
+            late = window.first > _BATCHES and sums.samples >= _FEWEST_SAMPLES
+            if late and without > _MANY_SAMPLES and "lost" not in self.said:
+                self._say(layer, "samples", silent_samples(without, f"the samples of {window}"))
             self._began = rates if self._began is None else self._began
         elif sums.got_spikes:
-            self._say(layer, self._of_silence(window, layer.learns_when_silent))
+            if not learns:
+                self._say(layer, "silent", silence(str(window), False, PREPARE if window.is_first else _ANEW))
+            elif self._began is not None:
+                self._say(layer, "silent", f"no neuron fired in {window}, as some did before; {SLOWER}")
         elif is_input:
-            where = window if window.last == _FIRST else f"training batch {window.last}"
+            where = window if window.is_first else f"training batch {window.last}"
             text = f"the input had no spikes in {where}; check the data, their time unit and the length of a time step"
-            self._say(layer, [("input", text)])
+            self._say(layer, "input", text)
         if risen_share > _MANY:
             text = f"{risen_share:.0%} of the channels {always_firing(str(window), 'came to fire')}; {SLOWER}"
-            self._say(layer, [("saturated", text)])
-        if window.last == _FIRST:
-            self._say(layer, self._of_steps())
+            self._say(layer, "saturated", text)
+        step, self._step, self._weight = self._step, None, None
+        if step is not None and float(step) > _LARGEST_STEP:
+            text = f"from one batch to the next the weights changed by {float(step):.2g} times their size; lower the "
+            text += "learning rate. SGD feels a layer's gain squared: for it, prepare with "
+            self._say(layer, "step", f"{text}snnlib.prepare_(net, x, gain=False)")
+
+    def _close_backward(self, layer: Watched, sums: _Sums, learned: str) -> None:
+        """End a window with its last gradient."""
+        window = sums.window
+        assert window is not None
+        window.without_gradient = not sums.has_gradient
+        if not window.without_gradient or (window.silent == 1 and not layer.learns_when_silent):
+            return
+        # Later it may be a loss that is met, a layer behind that warns by itself, or a gradient cut on purpose.
+        if window.is_first or sums.got_signal:
+            if window.silent == 1:
+                why = "as no neuron fired or came near its threshold"
+            else:
+                why = (
+                    NOTHING_REACHES_THE_LOSS
+                    if window.is_first
+                    else "as the loss asks nothing of neurons that fire"
+                )
+            remedy = PREPARE if window.is_first else SLOWER
+            self._say(layer, "gradient", without_gradient(learned, str(window), f"{why}; {remedy}"))
 
     def _share_lost(self, rates: Tensor) -> Tensor:
         """Returns the share of the channels that fired at the beginning and have a rate of 0."""
         fired = (rates if self._began is None else self._began) > 0
         return (fired & (rates == 0)).sum() / fired.sum().clamp(min=1)
 
-    def _of_losses(self, share: float, where: str, learns_when_silent: bool) -> Findings:
+    def _say_lost(self, layer: Watched, share: float, where: str) -> None:
         if share > _MANY and self._sums.samples >= _FEWEST_SAMPLES:
-            remedy = SLOWER if learns_when_silent else _ANEW
-            yield (
-                "lost",
-                f"{share:.0%} of the channels that fired at the beginning did not fire in {where}; {remedy}",
-            )
+            text = f"{share:.0%} of the channels that fired at the beginning did not fire in {where}; "
+            self._say(layer, "lost", text + (SLOWER if layer.learns_when_silent else _ANEW))
 
-    def _of_samples(self, window: Window) -> Findings:
-        share = float(self._sums.silent_samples) / self._sums.samples
-        # In the first hundred batches outputs of nets that learned well were silent for up to 22 %.
-        late = window.first > _BATCHES and self._sums.samples >= _FEWEST_SAMPLES
-        if late and share > _MANY_SAMPLES and "lost" not in self.said:
-            yield "samples", silent_samples(share, f"the samples of {window}")
-
-    def _of_silence(self, window: Window, learns_when_silent: bool) -> Findings:
-        if not learns_when_silent:
-            yield "silent", silence(str(window), False, PREPARE if window.last == _FIRST else _ANEW)
-        elif self._began is not None:
-            yield "silent", f"no neuron fired in {window}, as some did before; {SLOWER}"
-
-    def _of_steps(self) -> Findings:
-        step, self._weight = self._step, None
-        if step is not None and float(step) > _LARGEST_STEP:
-            text = f"from one batch to the next the weights changed by {float(step):.2g} times their size; lower the "
-            text += "learning rate. SGD feels a layer's gain squared: for it, prepare with "
-            yield "step", f"{text}snnlib.prepare_(net, x, gain=False)"
-
-    def _of_gradient(self, sums: _Sums, learned: str, learns_when_silent: bool) -> Findings:
-        window = sums.window
-        assert window is not None
-        window.without_gradient = not sums.has_gradient
-        if not window.without_gradient or (window.silent == 1 and not learns_when_silent):
-            return
-        early = window.last == _FIRST
-        # Later it may be a loss that is met, a layer behind that warns by itself, or a gradient cut on purpose.
-        if early or sums.got_signal:
-            if window.silent == 1:
-                why = "as no neuron fired or came near its threshold"
-            else:
-                why = NOTHING_REACHES_THE_LOSS if early else "as the loss asks nothing of neurons that fire"
-            remedy = PREPARE if early else SLOWER
-            yield "gradient", without_gradient(learned, str(window), f"{why}; {remedy}")
-
-    def _say(self, layer: Watched, findings: Findings) -> None:
-        for kind, text in findings:
-            if kind not in self.said:
-                name = self.name or " ".join(repr(layer).split())
-                self.said[kind] = f"{name}: {text}"
-                if self.warns:
-                    warn_caller(self.said[kind])
+    def _say(self, layer: Watched, kind: str, text: str) -> None:
+        if kind not in self.said:
+            name = self.name or " ".join(repr(layer).split())
+            self.said[kind] = f"{name}: {text}"
+            if self.warns:
+                warn_caller(self.said[kind])
 
 
 class _Sums:

@@ -169,6 +169,9 @@ def test_target_rate() -> None:
     assert rates == pytest.approx({"0": 0.1, "3": 0.1, "4": 0.5}, rel=0.1)
     rates = {layer.name: layer.rate for layer in prepare_(_net(), _batch(), {"3": 0.2, "4": 0.25}).layers}
     assert rates == pytest.approx({"0": 0.03, "3": 0.2, "4": 0.25}, rel=0.1)
+    for name in ("net", ""):
+        (layer,) = prepare_(snnlib.SRMLinear(288, 4), _batch().flatten(2), {name: 0.2}).layers
+        assert (layer.name, layer.rate) == ("net", pytest.approx(0.2, rel=0.1))
 
 
 def test_frozen_layers_keep_their_weights_and_gradients_their_values() -> None:

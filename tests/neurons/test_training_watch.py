@@ -375,6 +375,16 @@ def test_a_compact_surrogate_that_starts_dead_is_named(fused: bool) -> None:
     ]
 
 
+def test_passes_of_prepare_are_no_training() -> None:
+    torch.manual_seed(0)
+    neuron = snnlib.neurons.LIF(surrogate=snnlib.surrogate.Triangle(0.5))
+    net = nn.Sequential(snnlib.PerStep(nn.Linear(200, 20)), neuron)
+    snnlib.prepare_(net, _batch().flatten(2))
+    nn.init.constant_(net[0][0].bias, -100.0)
+    assert _train(net, 2, _batch().flatten(2)) == []
+    assert len(_train(net, 1, _batch().flatten(2))) == 1
+
+
 def test_read_outs_of_potentials_are_not_watched() -> None:
     net = nn.Sequential(snnlib.PerStep(nn.Linear(200, 3)), snnlib.neurons.Integrator(tau=100.0))
     assert _train(net, 120, _batch().flatten(2)) == []

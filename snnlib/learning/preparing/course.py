@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -25,9 +26,12 @@ class Course:
         modules: spiking layers, standalone neurons, and readouts, by name.
         grey: the net's input if it is grey, else None.
         settled: whether the net was prepared on this batch before, so that it is only measured.
+        after: takes the hooks off.
     """
 
-    def __init__(self, modules: Mapping[str, nn.Module], grey: Tensor | None, settled: bool) -> None:
+    def __init__(
+        self, modules: Mapping[str, nn.Module], grey: Tensor | None, settled: bool, after: ExitStack
+    ) -> None:
         # Rates per channel, or the RMS of potentials as a tensor of no dimension, in the order of the calls.
         self.measured: dict[str, Tensor] = {}
         self.channels: dict[str, int] = {}
@@ -38,9 +42,11 @@ class Course:
         # Whether a weight was set, so that the last pass tells nothing of the layers behind it.
         self.changed = False
         self._last: dict[str, Tensor] = {}
-        self._hooks = [module.register_forward_hook(self._remember(name)) for name, module in modules.items()]
         self._set: set[str] = set()
         self._all, self._start, self._told = len(modules), time.monotonic(), False
+        self._after = after
+        for name, module in modules.items():
+            after.callback(module.register_forward_hook(self._remember(name)).remove)
 
     def begin_pass(self) -> None:
         """Measure anew."""
@@ -77,21 +83,17 @@ class Course:
             self._tell(name)
             return None if current is None else (current, *inputs[1:])
 
-        self._hooks.append(module.register_forward_pre_hook(hook))
+        self._after.callback(module.register_forward_pre_hook(hook).remove)
 
     def _tell(self, name: str) -> None:
         """Tell how many layers are prepared on a terminal that waits."""
         if sys.stderr.isatty() and time.monotonic() - self._start > _SILENT_SECONDS:
+            if not self._told:
+                # The line ends with the preparation.
+                self._after.callback(print, file=sys.stderr)
             self._told = True
             text = f"prepare_: {len(self._set)} of {self._all} layers, now behind {name}"
             print(f"\r{text:78}", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        """Take the hooks off."""
-        for hook in self._hooks:
-            hook.remove()
-        if self._told:
-            print(file=sys.stderr)
 
     def _remember(self, name: str) -> Any:
         def hook(module: nn.Module, _inputs: Any, output: Any) -> None:

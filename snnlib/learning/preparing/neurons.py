@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,25 +25,13 @@ from snnlib.learning.preparing.targets import (
 )
 from snnlib.neurons import Neuron
 from snnlib.neurons.surrogate import Surrogate
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.structure.layers import neuron_of
 
 # Of the shift beyond the largest current, in thresholds: it makes a neuron fire at every step.
 _SURE = 16.0
 
-# Factor and shift of each channel `[C]`.
+# Factor and shift, of each channel `[C]` or of all.
 Parts = tuple[Tensor, Tensor]
-
-
-def standalone_neurons(net: nn.Module) -> dict[str, Neuron]:
-    """Neurons that are not part of a spiking layer, by name."""
-    inside = {
-        id(part) for layer in net.modules() if isinstance(layer, SpikingLayer) for part in layer.modules()
-    }
-    return {
-        name: module
-        for name, module in net.named_modules()
-        if isinstance(module, Neuron) and id(module) not in inside
-    }
 
 
 def kept_by_batch_norm(net: nn.Module, spiking: Mapping[str, nn.Module], rates: Mapping[str, Tensor]) -> bool:
@@ -54,34 +43,35 @@ def kept_by_batch_norm(net: nn.Module, spiking: Mapping[str, nn.Module], rates: 
     Args:
         net: the net.
         spiking: its spiking layers and standalone neurons, by name.
-        rates: their rates per channel, by name; a net that is a layer is `"net"`.
+        rates: their rates per channel, by name, of those that the net calls.
     """
-    if not any(isinstance(module, _NormBase) for module in net.modules()) or not standalone_neurons(net):
+    alone = any(isinstance(module, Neuron) for module in spiking.values())
+    if not alone or not any(isinstance(module, _NormBase) for module in net.modules()):
         return False
-    for name, module in spiking.items():
-        if (name or "net") not in rates:
-            # The net does not call it.
-            continue
-        surrogate = getattr(getattr(module, "neuron", module), "surrogate", None)
+    for name in spiking.keys() & rates.keys():
+        surrogate = getattr(neuron_of(spiking[name]), "surrogate", None)
         if not isinstance(surrogate, Surrogate) or COMPACT[surrogate.kind]:
             return False
-        if not LEAST_RATE <= float(rates[name or "net"].mean()) <= HIGHEST_RATE:
+        if not LEAST_RATE <= float(rates[name].mean()) <= HIGHEST_RATE:
             return False
     return True
 
 
 class Sources:
-    """Finds the convolution, fully connected map or batch norm of torch that computed a current, by hooks on a net."""
+    """Finds the convolution, fully connected map or batch norm of torch that computed a current.
 
-    def __init__(self, net: nn.Module) -> None:
+    Args:
+        net: the net, on which hooks are.
+        after: takes the hooks off.
+    """
+
+    def __init__(self, net: nn.Module, after: ExitStack) -> None:
         self._module: nn.Module | None = None
         self._output: Tensor | None = None
-        self._hooks = [
-            module.register_forward_hook(self._remember)
-            for module in net.modules()
-            if isinstance(module, nn.Linear | _ConvNd | _NormBase)
-            and not isinstance(module, _ConvTransposeNd)
-        ]
+        for module in net.modules():
+            sets = isinstance(module, nn.Linear | _ConvNd | _NormBase)
+            if sets and not isinstance(module, _ConvTransposeNd):
+                after.callback(module.register_forward_hook(self._remember).remove)
 
     def _remember(self, module: nn.Module, _inputs: Any, output: Tensor) -> None:
         self._module, self._output = module, output.detach()
@@ -96,11 +86,6 @@ class Sources:
         bias = module.bias if module is not None else None
         frozen = not weight.requires_grad or (isinstance(bias, nn.Parameter) and not bias.requires_grad)
         return module if fits and not frozen else None
-
-    def remove(self) -> None:
-        """Take the hooks off."""
-        for hook in self._hooks:
-            hook.remove()
 
 
 @dataclass(frozen=True)
@@ -148,24 +133,21 @@ class PrepareNeuron:
         rms = float(neuron(current).float().square().mean(dtype=torch.float64).sqrt())
         if not 0 < rms < math.inf:
             return None
-        scale = current.new_full((current.shape[2],), POTENTIAL / rms)
-        return scale, torch.zeros_like(scale)
+        return current.new_tensor(POTENTIAL / rms), current.new_zeros(())
 
     def _rates(self, neuron: Neuron, current: Tensor, source: nn.Module | None) -> Parts | None:
         target = hidden_rate(current) if self.target is None else self.target
         self.course.targets[self.name] = target
         if source is None or not bool((current != 0).any()):
             return None
-        scale = current.new_ones(current.shape[2])
-        if source.bias is None:
-            search = RateSearch(neuron, current)
-        else:
+        scale, slope = current.new_ones(()), None
+        if source.bias is not None:
             if not isinstance(source, _NormBase):
                 scale = scale / size_of_potential(current, neuron)
-            current = _changed(current, scale, torch.zeros_like(scale))
+            current = current * scale
             reach = float(current.abs().max()) + _SURE * neuron.mean_threshold()
-            search = RateSearch(neuron, current, (current.new_ones(()), reach))
-        place, rates, wanted = search.find(target)
+            slope = current.new_ones(()), reach
+        place, rates, wanted = RateSearch(neuron, current, slope).find(target)
         drawn = self.course.drawn(self.name)
         if drawn is not None and not much_better(rates, drawn, wanted):
             return None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.utils.parametrize import is_parametrized, remove_parametrizations
 
 from snnlib.checks import warn_caller
 from snnlib.inspect.activity import SATURATED_RATE
@@ -17,11 +18,10 @@ from snnlib.inspect.autograd_paths import output_layers, tensors_in, without_gra
 from snnlib.learning.preparing.checks import check_input, torch_modules_checked, warn_of_input
 from snnlib.learning.preparing.course import Course
 from snnlib.learning.preparing.layers import PrepareLayer, is_copied, is_grey
-from snnlib.learning.preparing.neurons import PrepareNeuron, Sources, kept_by_batch_norm, standalone_neurons
+from snnlib.learning.preparing.neurons import PrepareNeuron, Sources, kept_by_batch_norm
 from snnlib.learning.preparing.report import LayerPreparation, Preparation, advice
 from snnlib.learning.preparing.targets import OUTPUT_RATE
 from snnlib.neurons import Neuron
-from snnlib.neurons.state_dict import StoredConstants
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.fusion import unfused
 from snnlib.nn.gain import WeightWithGain
@@ -31,6 +31,7 @@ from snnlib.nn.readout import SRMReadout
 from snnlib.nn.recurrent_layer import Recurrent
 from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.nn.stored_weight import learned_weight, standardization_of
+from snnlib.structure.layers import outer_modules
 
 # RMS of the potential without spikes, in thresholds, before the shift that sets the rate.
 _HIDDEN_SPREAD = 4.0
@@ -41,6 +42,7 @@ _OUTPUT_SPREAD = 1.0
 _STANDARDIZED_SPREAD = 1 / 3
 
 TargetRate = float | Mapping[str, float] | None
+_Module = SpikingLayer | Neuron | SRMReadout
 
 
 def prepare_(
@@ -147,47 +149,40 @@ def prepare_(
     """
     check_input(x)
     warn_of_input(net, x)
-    layers = {name: module for name, module in net.named_modules() if isinstance(module, SpikingLayer)}
-    neurons = standalone_neurons(net)
-    spiking: dict[str, StoredConstants] = {**layers, **neurons}
+    prepared: dict[str, _Module] = {
+        name or "net": module
+        for name, module in outer_modules(net).items()
+        if isinstance(module, SpikingLayer | Neuron | SRMReadout)
+    }
+    spiking = {name: module for name, module in prepared.items() if not isinstance(module, SRMReadout)}
     if not spiking:
         raise ValueError(f"net: expected a module with spiking layers, got {type(net).__name__} without any")
     _check_target(target_rate, spiking)
-    watched: dict[str, StoredConstants] = {
-        name or "net": module
-        for name, module in net.named_modules()
-        if isinstance(module, SpikingLayer | SRMReadout) or name in neurons
-    }
     options = (target_rate, gain, standardize)
-    settled = _is_settled(net, x, options, watched, again)
+    settled = _is_settled(net, x, options, prepared, again)
     grey, borders = is_grey(x), gradient_findings(net)
     with _as_before(net), unfused(net), ExitStack() as after:
-        standardized = _standardize(layers) if (grey if standardize is None else standardize) else {}
+        standardized = _standardize(spiking) if (grey if standardize is None else standardize) else set()
         _train_without_dropout(net)
-        course = Course(watched, x if grey else None, settled)
-        after.callback(course.end)
+        course = Course(prepared, x if grey else None, settled, after)
         with torch_modules_checked(net, x):
             outputs = output_layers(net, x, spiking)
-        targets = _targets(target_rate, spiking, outputs - standardized.keys())
-        sources = Sources(net)
-        after.callback(sources.remove)
-        ends = {name or "net" for name in outputs}
-        asked = isinstance(target_rate, float) and set(outputs) == set(spiking)
+        targets = _targets(target_rate, spiking, outputs - standardized)
+        sources = Sources(net, after)
+        asked = isinstance(target_rate, float) and outputs == spiking.keys()
         kept = target_rate is None and kept_by_batch_norm(net, spiking, course.measured)
-        for name, module in watched.items():
+        for name, module in prepared.items():
+            target = targets.get(name)
             if kept and not isinstance(module, SRMReadout):
                 course.keep(name)
-                continue
-            target = targets.get(name)
-            if isinstance(module, Neuron):
+            elif isinstance(module, Neuron):
                 course.at_first_call(module, name, PrepareNeuron(name, course, sources, target))
             else:
-                spread = _OUTPUT_SPREAD if name in ends and not asked else _HIDDEN_SPREAD
-                shifted = module not in standardized.values()
-                layer = PrepareLayer(name, course, gain, target, spread if shifted else None)
+                spread = _OUTPUT_SPREAD if name in outputs and not asked else _HIDDEN_SPREAD
+                layer = PrepareLayer(name, course, gain, target, None if name in standardized else spread)
                 course.at_first_call(module, name, layer)
         course.begin_pass()
-        if neurons:
+        if any(isinstance(module, Neuron) for module in spiking.values()):
             # They change what has run already, which the gradient of this call would miss.
             with torch.no_grad():
                 net(x)
@@ -195,12 +190,16 @@ def prepare_(
         with torch.enable_grad():
             output = net(x)
             missed = without_gradient(net, output)
-    _sign(watched, _mark(net, x, options))
-    start = _start(kept, bool(standardized), course)
-    silent_learn = all(layers[name].learns_when_silent for name in outputs & layers.keys())
-    steps = x.shape[int(any(layer.batch_first for layer in (*layers.values(), *neurons.values())))]
+    _sign(prepared, _mark(net, x, options))
+    results = [_result(name, prepared[name], course) for name in course.measured]
+    start = "as drawn" if kept else "standardised" if standardized else "calibrated"
+    if standardized:
+        _warn_of_potentials(results)
+    ends = [module for name in outputs if isinstance(module := spiking[name], SpikingLayer)]
+    silent_learn = all(layer.learns_when_silent for layer in ends)
+    steps = x.shape[int(any(module.batch_first for module in spiking.values()))]
     return Preparation(
-        layers=(results := [_result(name, watched[name], course) for name in course.measured]),
+        layers=results,
         start=start,
         reason=_reason(grey, standardize, kept),
         advice=advice(results, start, steps, gain, silent_learn),
@@ -211,16 +210,15 @@ def prepare_(
     )
 
 
-def _start(kept: bool, standardized: bool, course: Course) -> str:
-    """Returns how the weights begin; warns of standardised ones that lead to potentials."""
-    potentials = [name for name, values in course.measured.items() if not values.dim()]
-    if standardized and potentials:
+def _warn_of_potentials(layers: Sequence[LayerPreparation]) -> None:
+    """Warn of standardised layers that lead to potentials."""
+    potentials = [layer.name for layer in layers if layer.potential is not None]
+    if potentials:
         warn_caller(
             "net: expected spiking outputs behind layers that learn images from their own spikes, got potentials of "
             f"layer {', '.join(potentials)}, from which they learn worse (docs/training.md): end with SRMLinear and "
             "the loss of the report"
         )
-    return "as drawn" if kept else "standardised" if standardized else "calibrated"
 
 
 def _reason(grey: bool, standardize: bool | None, kept: bool) -> str:
@@ -234,22 +232,21 @@ def _reason(grey: bool, standardize: bool | None, kept: bool) -> str:
     return "the input holds spikes or counts of events"
 
 
-def _standardize(layers: Mapping[str, SpikingLayer]) -> dict[str, SpikingLayer]:
-    """Standardise the layers that nothing but their own spikes teaches, and return them by name."""
-    chosen = {}
-    for name, layer in layers.items():
-        parametrized = nn.utils.parametrize.is_parametrized(layer, "weight")
-        if layer.learns_when_silent or isinstance(layer, Recurrent) or layer.weight[0].numel() < 2:
+def _standardize(spiking: Mapping[str, nn.Module]) -> set[str]:
+    """Standardise the layers that nothing but their own spikes teaches, and return their names."""
+    chosen = set()
+    for name, layer in spiking.items():
+        if not isinstance(layer, SpikingLayer) or isinstance(layer, Recurrent) or layer.learns_when_silent:
             continue
-        if learned_weight(layer).requires_grad and (
-            not parametrized or standardization_of(layer) is not None
-        ):
-            standardize_weights_(layer, homeostasis=True)
-            step = standardization_of(layer)
-            assert step is not None
-            # Of torch's usual scale, so that weights learn fast beside gain and bias.
-            step.spread = _STANDARDIZED_SPREAD / math.sqrt(3 * layer.weight[0].numel())
-            chosen[name] = layer
+        other = is_parametrized(layer, "weight") and standardization_of(layer) is None
+        if other or layer.weight[0].numel() < 2 or not learned_weight(layer).requires_grad:
+            continue
+        standardize_weights_(layer, homeostasis=True)
+        step = standardization_of(layer)
+        assert step is not None
+        # Of torch's usual scale, so that weights learn fast beside gain and bias.
+        step.spread = _STANDARDIZED_SPREAD / math.sqrt(3 * layer.weight[0].numel())
+        chosen.add(name)
     return chosen
 
 
@@ -259,12 +256,12 @@ def _targets(
     """Wanted rates by the layers' names; layers without one are hidden."""
     targets: dict[str, float] = dict.fromkeys(outputs, OUTPUT_RATE)
     if isinstance(target_rate, Mapping):
-        targets.update(target_rate)
+        targets.update({name or "net": rate for name, rate in target_rate.items()})
     elif target_rate is not None:
         hidden = [name for name in spiking if name not in outputs]
         # A layer alone is hidden where a rate is asked for it.
         targets.update(dict.fromkeys(hidden or spiking, target_rate))
-    return {name or "net": rate for name, rate in targets.items()}
+    return targets
 
 
 def _result(name: str, module: nn.Module, course: Course) -> LayerPreparation:
@@ -289,7 +286,8 @@ def _check_target(target_rate: TargetRate, layers: Mapping[str, nn.Module]) -> N
         return
     rates = target_rate if isinstance(target_rate, Mapping) else {next(iter(layers)): target_rate}
     for name, rate in rates.items():
-        if name not in layers:
+        # torch calls a net that is a layer "".
+        if (name or "net") not in layers:
             raise ValueError(f"target_rate: expected names among {', '.join(layers)}, got {name!r}")
         if not 0 < rate < 1:
             raise ValueError(f"target_rate: expected a rate in (0, 1), got {rate}")
@@ -304,30 +302,26 @@ def _mark(net: nn.Module, x: Tensor, options: object) -> int:
     return mark
 
 
-def _sign(watched: Mapping[str, StoredConstants], mark: int) -> None:
+def _sign(prepared: Mapping[str, _Module], mark: int) -> None:
     """Leave the mark in all modules, and their names, by which they warn."""
-    for name, module in watched.items():
+    for name, module in prepared.items():
         module.prepared = mark
-        if isinstance(module, SpikingLayer | Neuron):
+        if not isinstance(module, SRMReadout):
             module.training_watch.name = name
 
 
 def _is_settled(
-    net: nn.Module, x: Tensor, options: object, watched: Mapping[str, StoredConstants], again: bool
+    net: nn.Module, x: Tensor, options: object, prepared: Mapping[str, _Module], again: bool
 ) -> bool:
     """Returns whether the net is as `prepare_` left it for this batch and these settings.
 
     Raises:
         ValueError: layers that were prepared before, without `again`.
     """
-    done = {name: module for name, module in watched.items() if module.prepared is not None}
+    done = {name: module for name, module in prepared.items() if module.prepared is not None}
     if not done:
         return False
-    learning = [
-        n
-        for n, module in done.items()
-        if not isinstance(module, WeightWithGain) or learned_weight(module).requires_grad
-    ]
+    learning = [name for name, m in done.items() if isinstance(m, Neuron) or learned_weight(m).requires_grad]
     if learning and not again:
         raise ValueError(
             f"net: expected a new net, got one whose layers {', '.join(learning)} were prepared before: what they have "
@@ -335,7 +329,7 @@ def _is_settled(
             "frozen weights (requires_grad_(False))"
         )
     mark = _mark(net, x, options)
-    return all(module.prepared == mark for module in watched.values())
+    return all(module.prepared == mark for module in prepared.values())
 
 
 @contextmanager
@@ -345,10 +339,10 @@ def _as_before(net: nn.Module) -> Iterator[None]:
     Gains and what scales a weight stay new.
     """
     modes = {module: module.training for module in net.modules()}
-    layers = [module for module in modes if isinstance(module, SpikingLayer)]
-    plain = [layer for layer in layers if not nn.utils.parametrize.is_parametrized(layer, "weight")]
-    for layer in layers:
-        layer.training_watch.stop()
+    plain = [m for m in modes if isinstance(m, SpikingLayer) and not is_parametrized(m, "weight")]
+    watches = [m for m in modes if isinstance(m, SpikingLayer | Neuron) and not m.training_watch.stopped]
+    for watched in watches:
+        watched.training_watch.stop()
     changed = {
         id(buffer) for layer in modes if isinstance(layer, WeightWithGain) for buffer in layer.buffers()
     }
@@ -363,16 +357,16 @@ def _as_before(net: nn.Module) -> Iterator[None]:
             failed = False
         finally:
             for layer in plain:
-                if failed and nn.utils.parametrize.is_parametrized(layer, "weight"):
-                    nn.utils.parametrize.remove_parametrizations(layer, "weight", leave_parametrized=False)
+                if failed and is_parametrized(layer, "weight"):
+                    remove_parametrizations(layer, "weight", leave_parametrized=False)
             for tensor, value in kept:
                 if failed or not (isinstance(tensor, nn.Parameter) or id(tensor) in changed):
                     tensor.copy_(value)
             for module, mode in modes.items():
                 module.training = mode
-            for layer in layers:
+            for watched in watches:
                 # Training has not begun.
-                layer.training_watch = layer.training_watch.anew()
+                watched.training_watch = watched.training_watch.anew()
 
 
 def _train_without_dropout(net: nn.Module) -> None:
