@@ -48,35 +48,31 @@
 namespace snnlib {
 namespace SNNLIB_ISA {
 
-// State of a band of neurons, u, s and g apart. One step writes 0/1 to `spikes`, or with Add adds it to what is there,
-// and where something is kept writes the bits of the row and the deltas of its spikes; returns their number. With Count
-// the spikes of every lane are added to `fired`. All rows may be read and written up to padded(n).
-template <Keep kKeep, bool Add, bool Count>
-SNNLIB_NOINLINE int64_t srm_row(const float* current, const float* threshold, float* u, float* s, float* g, int64_t n,
-                                const SrmDecay<float>& k, float* spikes, uint16_t* bits, float* delta_u,
-                                float* delta_ut, Floats* fired) {
+// What a vector of neurons makes of one step: spikes, and of each entry two numbers that may be kept. `quiet`: no spike
+// and no entry.
+struct RowStep {
+  Floats spike, first, second;
+  uint32_t entries;
+  bool quiet;
+};
+
+// One step of a row of `n` neurons, `step(place)` of each vector of them. Writes 0/1 to `spikes`, or with Add adds it to
+// what is there, and where something is kept writes the bits of the entries of the row and their numbers, the second
+// ones with Two; returns how many there are. With Count the spikes of every lane are added to `fired`. All rows may be
+// read and written up to padded(n).
+template <Keep kKeep, bool Add, bool Count, bool Two, class F>
+inline int64_t step_vectors(int64_t n, float* spikes, uint16_t* bits, float* first, float* second, Floats* fired,
+                            const F& step) {
   int64_t count = 0;
   Floats total = Count ? *fired : Floats{};
   for (int64_t i = 0; i < n; i += kGroup) {
     uint32_t group = 0;
     for (int64_t j = i; j < i + kGroup; j += kLanes) {
-      SrmState<Floats> state{load(u + j), load(s + j), load(g + j)};
-      const Floats limit = load(threshold + j);
-      if (kKeep == Keep::kFew) {
-        const SrmState<Floats> charged = srm_charge(state, load(current + j), k);
-        // None of them fires, and all are finite.
-        if (lanes_below(charged.u + (charged.u - charged.u), limit) == kAllLanes) {
-          store(u + j, charged.u);
-          store(s + j, charged.s);
-          store(g + j, charged.g);
-          if (!Add) store(spikes + j, Floats{});
-          continue;
-        }
+      const RowStep out = step(j);
+      if (kKeep == Keep::kFew && out.quiet) {
+        if (!Add) store(spikes + j, Floats{});
+        continue;
       }
-      const SrmStep<Floats> out = srm_step(state, load(current + j), limit, k);
-      store(u + j, state.u);
-      store(s + j, state.s);
-      store(g + j, state.g);
       store(spikes + j, Add ? load(spikes + j) + out.spike : out.spike);
       if (Count) {
         if (j + kLanes <= n) {
@@ -85,19 +81,45 @@ SNNLIB_NOINLINE int64_t srm_row(const float* current, const float* threshold, fl
           total += first_lanes(out.spike, n - j);
         }
       }
-      if (kKeep != Keep::kNothing) {
-        uint32_t lanes = lanes_at_least(out.u, limit);
-        if (j + kLanes > n) lanes &= j < n ? (uint32_t(1) << (n - j)) - 1 : 0;
-        store_selected(delta_u + count, out.delta_u, lanes);
-        store_selected(delta_ut + count, out.delta_ut, lanes);
-        count += count_bits(lanes);
-        group |= lanes << (j - i);
-      }
+      if (kKeep == Keep::kNothing) continue;
+      uint32_t lanes = out.entries;
+      if (j + kLanes > n) lanes &= j < n ? (uint32_t(1) << (n - j)) - 1 : 0;
+      store_selected(first + count, out.first, lanes);
+      if (Two) store_selected(second + count, out.second, lanes);
+      count += count_bits(lanes);
+      group |= lanes << (j - i);
     }
     if (kKeep != Keep::kNothing) bits[i / kGroup] = uint16_t(group);
   }
   if (Count) *fired = total;
   return count;
+}
+
+// State of a band of neurons, u, s and g apart; see `step_vectors`.
+template <Keep kKeep, bool Add, bool Count>
+SNNLIB_NOINLINE int64_t srm_row(const float* current, const float* threshold, float* u, float* s, float* g, int64_t n,
+                                const SrmDecay<float>& k, float* spikes, uint16_t* bits, float* delta_u,
+                                float* delta_ut, Floats* fired) {
+  return step_vectors<kKeep, Add, Count, true>(n, spikes, bits, delta_u, delta_ut, fired, [&](int64_t j) -> RowStep {
+    SrmState<Floats> state{load(u + j), load(s + j), load(g + j)};
+    const Floats limit = load(threshold + j);
+    if (kKeep == Keep::kFew) {
+      const SrmState<Floats> charged = srm_charge(state, load(current + j), k);
+      // None of them fires, and all are finite.
+      if (lanes_below(charged.u + (charged.u - charged.u), limit) == kAllLanes) {
+        store(u + j, charged.u);
+        store(s + j, charged.s);
+        store(g + j, charged.g);
+        return {Floats{}, Floats{}, Floats{}, 0, true};
+      }
+    }
+    const SrmStep<Floats> out = srm_step(state, load(current + j), limit, k);
+    store(u + j, state.u);
+    store(s + j, state.s);
+    store(g + j, state.g);
+    const uint32_t entries = kKeep == Keep::kNothing ? 0 : lanes_at_least(out.u, limit);
+    return {out.spike, out.delta_u, out.delta_ut, entries, false};
+  });
 }
 
 // Slopes and gains of `count` spikes from their deltas.
@@ -194,102 +216,54 @@ class RowCoefficients {
 using LinearRowCoefficients = RowCoefficients<LinearCoefficients<1, Floats>>;
 using ExactRowCoefficients = RowCoefficients<ExactCoefficients<Floats>>;
 
-// One step writes 0/1 to `spikes`, or with Add adds it to what is there, and where something is kept writes the bits of
-// the row and what its spikes are kept as; returns their number. With Count the spikes of every lane are added to
-// `fired`. All rows may be read and written up to padded(n).
+// See `step_vectors`; a spike keeps its rise and what it passes on.
 template <Keep kKeep, bool Add, bool Count>
 SNNLIB_NOINLINE int64_t exact_row(const float* current, const ExactRowCoefficients& coefficients,
                                   const ExactFlags& flags, float* v, float* synapse, float* left, int64_t n,
                                   float* spikes, uint16_t* bits, float* rises, float* passed, Floats* fired) {
   const Floats zero = Floats{}, one = zero + 1.0f;
-  int64_t count = 0;
-  Floats total = Count ? *fired : zero;
-  for (int64_t i = 0; i < n; i += kGroup) {
-    uint32_t group = 0;
-    for (int64_t j = i; j < i + kGroup; j += kLanes) {
-      const ExactCoefficients<Floats>& k = coefficients.at(j);
-      ExactState<Floats> state{load(v + j), load(synapse + j), flags.refractory ? load(left + j) : zero};
-      const ExactStep<Floats> step = exact_step(state, load(current + j), k, flags);
-      store(v + j, state.v);
-      store(synapse + j, state.i);
-      if (flags.refractory) store(left + j, state.left);
-      store(spikes + j, Add ? load(spikes + j) + step.spike : step.spike);
-      if (Count) {
-        if (j + kLanes <= n) {
-          total += step.spike;
-        } else {
-          total += first_lanes(step.spike, n - j);
-        }
-      }
-      if (kKeep == Keep::kNothing) continue;
-      uint32_t lanes = lanes_at_least(step.spike, one);
-      if (j + kLanes > n) lanes &= j < n ? (uint32_t(1) << (n - j)) - 1 : 0;
-      if (kKeep == Keep::kFew && !lanes) continue;
-      const Floats rise = exact_rise(step, k);
-      store_selected(rises + count, rise, lanes);
-      store_selected(passed + count, exact_passed(step, rise, k, flags), lanes);
-      count += count_bits(lanes);
-      group |= lanes << (j - i);
-    }
-    if (kKeep != Keep::kNothing) bits[i / kGroup] = uint16_t(group);
-  }
-  if (Count) *fired = total;
-  return count;
+  return step_vectors<kKeep, Add, Count, true>(n, spikes, bits, rises, passed, fired, [&](int64_t j) -> RowStep {
+    const ExactCoefficients<Floats>& k = coefficients.at(j);
+    ExactState<Floats> state{load(v + j), load(synapse + j), flags.refractory ? load(left + j) : zero};
+    const ExactStep<Floats> step = exact_step(state, load(current + j), k, flags);
+    store(v + j, state.v);
+    store(synapse + j, state.i);
+    if (flags.refractory) store(left + j, state.left);
+    const uint32_t entries = kKeep == Keep::kNothing ? 0 : lanes_at_least(step.spike, one);
+    if (!entries && kKeep != Keep::kMany) return {step.spike, zero, zero, 0, false};
+    const Floats rise = exact_rise(step, k);
+    return {step.spike, rise, exact_passed(step, rise, k, flags), entries, false};
+  });
 }
 
-// One step writes 0/1 to `spikes`, or with Add adds it to what is there, and where something is kept writes the bits of
-// the entries of the row and their u; returns their number. With Count the spikes of every lane are added to `fired`.
-// All rows may be read and written up to padded(n).
+// See `step_vectors`; an entry keeps its u.
 template <Keep kKeep, bool Add, bool Count>
 SNNLIB_NOINLINE int64_t linear_row(const float* current, const LinearRowCoefficients& coefficients,
-                                   const LinearFlags& flags, float* v, int64_t n, float* spikes, uint16_t* bits, float* distance, Floats* fired) {
+                                   const LinearFlags& flags, float* v, int64_t n, float* spikes, uint16_t* bits,
+                                   float* distance, Floats* fired) {
+  using R = LinearRows<1>;
   const Floats zero = Floats{}, one = zero + 1.0f;
   const bool compact = is_compact(flags.surrogate), skims = kKeep == Keep::kFew && compact && !flags.rectified;
-  using Rows = LinearRows<1>;
-  const LinearCoefficients<1, Floats>* own = &coefficients.at(0);
-  const int64_t next = coefficients.shared() ? 0 : 1;
-  int64_t count = 0;
-  Floats total = Count ? *fired : zero;
-  for (int64_t i = 0; i < n; i += kGroup) {
-    uint32_t group = 0;
-    for (int64_t j = i; j < i + kGroup; j += kLanes, own += next) {
-      const LinearCoefficients<1, Floats>& k = *own;
-      LinearState<1, Floats> state{{load(v + j)}, zero};
-      if (skims) {
-        Floats h[1];
-        linear_charge<1>(state.y, load(current + j), k, h);
-        // All are below the support of the surrogate and so below the threshold, and all are finite.
-        const Floats z = linear_distance<1>(h, k) * k.row[Rows::scale] + (h[0] - h[0]);
-        if (lanes_below(z, zero - one) == kAllLanes) {
-          store(v + j, linear_floor<1>(h[0], k));
-          if (!Add) store(spikes + j, zero);
-          continue;
-        }
-      }
-      const auto out = linear_step<1, false>(state, load(current + j), k, flags, 1.0f);
-      store(v + j, state.y[0]);
-      store(spikes + j, Add ? load(spikes + j) + out.spike : out.spike);
-      if (Count) {
-        if (j + kLanes <= n) {
-          total += out.spike;
-        } else {
-          total += first_lanes(out.spike, n - j);
-        }
-      }
-      if (kKeep != Keep::kNothing) {
-        const Floats u = linear_distance<1>(out.h, k), z = u * k.row[Rows::scale];
-        uint32_t lanes = kAllLanes;
-        if (compact) lanes = lanes_at_least(out.spike, one) | lanes_at_least(one, z < zero ? -z : z);
-        if (j + kLanes > n) lanes &= j < n ? (uint32_t(1) << (n - j)) - 1 : 0;
-        store_selected(distance + count, u, lanes);
-        count += count_bits(lanes);
-        group |= lanes << (j - i);
+  return step_vectors<kKeep, Add, Count, false>(n, spikes, bits, distance, nullptr, fired, [&](int64_t j) -> RowStep {
+    const LinearCoefficients<1, Floats>& k = coefficients.at(j);
+    LinearState<1, Floats> state{{load(v + j)}, zero};
+    if (skims) {
+      Floats h[1];
+      linear_charge<1>(state.y, load(current + j), k, h);
+      // All are below the support of the surrogate and so below the threshold, and all are finite.
+      const Floats z = linear_distance<1>(h, k) * k.row[R::scale] + (h[0] - h[0]);
+      if (lanes_below(z, zero - one) == kAllLanes) {
+        store(v + j, linear_floor<1>(h[0], k));
+        return {zero, zero, zero, 0, true};
       }
     }
-    if (kKeep != Keep::kNothing) bits[i / kGroup] = uint16_t(group);
-  }
-  if (Count) *fired = total;
-  return count;
+    const auto out = linear_step<1, false>(state, load(current + j), k, flags, 1.0f);
+    store(v + j, state.y[0]);
+    if (kKeep == Keep::kNothing) return {out.spike, zero, zero, 0, false};
+    const Floats u = linear_distance<1>(out.h, k), z = u * k.row[R::scale];
+    const uint32_t near = lanes_at_least(out.spike, one) | lanes_at_least(one, z < zero ? -z : z);
+    return {out.spike, u, zero, compact ? near : kAllLanes, false};
+  });
 }
 
 // Factor of the adjoint from one step to the one before.
