@@ -27,8 +27,7 @@ PEER_BENCHMARKS = (
 def run(program: str, *arguments: str | Path) -> None:
     """One program of benchmarks/; an error ends this one too."""
     command = [sys.executable, ROOT / "benchmarks" / program, *arguments]
-    status = subprocess.run(command, check=False).returncode
-    if status:
+    if status := subprocess.run(command, check=False).returncode:
         sys.exit(status)
 
 

@@ -8,7 +8,6 @@ tells such a wheel from one without kernels, `+cu130`: a build in a copy of the 
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
 import sys
@@ -46,12 +45,6 @@ def mark(sources: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--mark", action="store_true")
-    args = parser.parse_args()
-    print(install(args.folder.resolve()))
-    if args.mark:
+    print(install(Path(sys.argv[1]).resolve()))
+    if "--mark" in sys.argv[2:]:
         mark(ROOT)

@@ -21,11 +21,8 @@ FOLDER = ROOT / "build" / "gpu"
 def main() -> None:
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-        check=True, capture_output=True, text=True, cwd=ROOT,
-    )  # fmt: skip
-    (FOLDER / "commit").write_text(described.stdout)
+    describe = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    (FOLDER / "commit").write_text(subprocess.check_output(describe, text=True, cwd=ROOT))
     python = versions.interpreter("3.12")
     if python is None:
         print("no Python 3.12 here, and so no wheel in build/gpu")

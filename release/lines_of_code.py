@@ -12,15 +12,6 @@ PYTHON, NATIVE = frozenset({".py"}), frozenset({".cpp", ".h", ".cu", ".cuh"})
 # Of the engine in C, which lies in a package.
 C = frozenset({".c", ".h"})
 
-_NO_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
-    tokenize.ENDMARKER,
-}
 # Literals stay, as `//` within one begins no comment: raw strings, strings, characters; then both kinds of comments.
 _COMMENT = re.compile(
     r'(?P<literal>R"(?P<mark>[^\s()\\]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\')'
@@ -53,7 +44,8 @@ def python_lines(text: str) -> int:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         # A docstring may be several literals, one after the other, up to the end of the line.
         in_docstring = token.type != tokenize.NEWLINE and (in_docstring or token.start in docstrings)
-        if token.type not in _NO_CODE and not in_docstring:
+        # Indents and ends of lines are tokens of blanks.
+        if token.string.strip() and token.type != tokenize.COMMENT and not in_docstring:
             lines.update(range(token.start[0], token.end[0] + 1))
     return len(lines)
 

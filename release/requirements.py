@@ -10,9 +10,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-EXTRAS: dict[str, list[str]] = tomllib.loads(
-    (Path(__file__).resolve().parents[1] / "pyproject.toml").read_text()
-)["project"]["optional-dependencies"]
+PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+EXTRAS: dict[str, list[str]] = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
 
 
 def requirements(extra: str) -> Iterator[str]:

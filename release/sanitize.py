@@ -39,33 +39,21 @@ def files(names: tuple[str, ...]) -> list[str]:
     return [found[name] for name in names]
 
 
-def output(*command: str) -> str:
-    """What a command prints."""
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-
 def module(folder: Path, sanitizers: str) -> Path:
     """The compiled module with these sanitizers."""
-    definitions = {"SNNLIB_CUDA": "OFF", "SNNLIB_SANITIZE": sanitizers}
-    options = [f"-Ccmake.define.{name}={value}" for name, value in definitions.items()]
-    into = [
-        "--no-deps",
-        "--no-build-isolation",
-        "--upgrade",
-        "--target",
-        folder,
-        f"-Cbuild-dir={folder}/build",
-    ]
+    options = ["-Ccmake.define.SNNLIB_CUDA=OFF", f"-Ccmake.define.SNNLIB_SANITIZE={sanitizers}"]
+    options += [f"-Cbuild-dir={folder}/build", "--no-deps", "--no-build-isolation", "--upgrade"]
     # Of a make that shares out the cores itself.
     environment = {**os.environ, "MAKEFLAGS": ""}
-    command = [sys.executable, "-m", "pip", "install", "--quiet", *into, *options, ROOT]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", *options, "--target", folder, ROOT]
     subprocess.run(command, check=True, env=environment)
     return next(folder.glob("snnlib/_C.*"))
 
 
 def runtime(*libraries: str) -> str:
     """The compiler's libraries of sanitizers, which are loaded before Python."""
-    return " ".join(output("c++", f"-print-file-name={library}.so") for library in libraries)
+    commands = (["c++", f"-print-file-name={library}.so"] for library in libraries)
+    return " ".join(subprocess.check_output(command, text=True).strip() for command in commands)
 
 
 def pytest(names: tuple[str, ...], libraries: tuple[str, ...], choice: str, **environment: str) -> int:

@@ -60,12 +60,7 @@ def neuron_of(net: nn.Module) -> dict[str, Any]:
     """Returns the neurons of a net with one kind of them, without constants per channel: the weights bring those."""
     (neuron,) = (module for module in net.modules() if isinstance(module, snnlib.neurons.Neuron))
     given = snnlib.neurons.config(neuron) | {"learnable": []}
-    return {key: value for key, value in given.items() if not is_list(value)}
-
-
-def is_list(value: object) -> bool:
-    """Returns whether a value of a neuron's settings is one number per channel."""
-    return isinstance(value, list) and bool(value) and isinstance(value[0], float)
+    return {key: value for key, value in given.items() if not (isinstance(value, list) and value)}
 
 
 def inputs_of(config: TrainConfig) -> dict[str, Any]:

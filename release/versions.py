@@ -105,11 +105,10 @@ def build(python: str, folder: Path, kernels: bool) -> Path | str:
 
 def processor_seconds(*command: str | Path) -> tuple[float, subprocess.CompletedProcess[str]]:
     """(seconds that a command and its children computed, 0 on Windows, the finished command)."""
-    before = os.times()
+    # Of children, by the user and by the system.
+    before = sum(os.times()[2:4])
     done = run(*command)
-    after = os.times()
-    spent = after.children_user + after.children_system - before.children_user - before.children_system
-    return spent, done
+    return sum(os.times()[2:4]) - before, done
 
 
 def check(python: str, torch: str, wheel: Path, folder: Path) -> tuple[str, str, str]:

@@ -88,9 +88,55 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "ChannelAffine": (lambda: snnlib.ChannelAffine(3), (3, 8, 8)),
     "PerStep": (lambda: snnlib.PerStep(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))), (3, 8, 8)),
     "standardised": (
-        lambda: snnlib.nn.standardize_weights_(nn.Sequential(snnlib.SRMConv2d(3, 8, 3))), (3, 9, 9),
+        lambda: snnlib.nn.standardize_weights_(
+            nn.Sequential(snnlib.SRMConv2d(3, 8, 9), snnlib.SRMLinear(8, 4))
+        ), (3, 9, 9),
     ),
+    "SpikeAvgPool3d": (lambda: snnlib.SpikeAvgPool3d(2), (3, 5, 5, 5)),
+    "threshold per channel": (lambda: snnlib.SRMConv2d(3, 8, 3, threshold=torch.ones(8)), (3, 9, 9)),
 }  # fmt: skip
+LAYERS |= {
+    "fused": (
+        lambda: snnlib.fuse_(nn.Sequential(snnlib.SRMConv2d(3, 8, 3), snnlib.SpikeAvgPool2d(2))),
+        (3, 9, 9),
+    ),
+    "fused, surrogate neurons": (
+        lambda: snnlib.fuse_(
+            nn.Sequential(
+                snnlib.PerStep(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)),
+                snnlib.neurons.LIF(),
+                snnlib.PerStep(nn.Conv2d(8, 8, 2)),
+                snnlib.BatchNorm2d(8),
+                snnlib.neurons.LIF(),
+                snnlib.AvgPool2d(2),
+                snnlib.PerStep(nn.Conv2d(8, 4, 2)),
+                snnlib.neurons.LIF(),
+                snnlib.AvgPool2d(2),
+            )
+        ),
+        (3, 9, 9),
+    ),
+    "fused, evaluation mode": (
+        lambda: snnlib.fuse_(
+            nn.Sequential(snnlib.PerStep(nn.Linear(27, 8), nn.BatchNorm1d(8)), snnlib.neurons.LIF()).eval()
+        ),
+        (27,),
+    ),
+    "event-driven map": (
+        lambda: snnlib.fuse_(nn.Sequential(snnlib.PerStep(nn.Conv2d(3, 4, 3)), snnlib.MaxPool2d(2))),
+        (3, 9, 9),
+    ),
+    **{
+        f"recurrent delays per {per}, training {training}": (
+            lambda per=per, training=training: snnlib.SpikingRNN(
+                27, 8, recurrent_delays=snnlib.Delays(2, per)
+            ).train(training),
+            (27,),
+        )
+        for per in ("channel", "connection")
+        for training in (True, False)
+    },
+}
 CASES |= {f"layer {name}": _layer(make, *shape) for name, (make, shape) in LAYERS.items()}
 for _name, _model in MODELS.items():
     CASES[f"SpikingConv2d, {_name}"] = _layer(
@@ -257,6 +303,19 @@ def test_meta(name: str) -> None:
         outputs = tensors_of(CASES[name](device))
     assert outputs
     assert {tensor.device.type for tensor in outputs} == {"meta"}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_shapes_of_layers_on_meta(name: str) -> None:
+    """Forward and backward they are those of a CPU, without memory."""
+    (make, shape), found = LAYERS[name], []
+    for device in ("cpu", "meta"):
+        layer = make().to(device)
+        x = events(torch.device(device), *shape).requires_grad_()
+        out = layer(x)
+        out.sum().backward()
+        found.append([out.shape, *(leaf.grad.shape for leaf in (x, *layer.parameters()))])
+    assert found[0] == found[1]
 
 
 @pytest.mark.skipif(torch.version.cuda is None, reason="fake CUDA tensors need a torch built with CUDA")

@@ -44,6 +44,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "van Rossum loss": lambda x: losses.van_rossum_loss(x, WANTED),
     "spike add": lambda x: F.spike_add(x, x.detach().flip(0)),
     "channel affine": _channels(),
+    "scaled gradient": lambda x: F.grad_scale(x, 0.85),
     "standardisation": snnlib.WeightStandardization(6, bias=True),
     "segments": lambda x: segment.segment_sum_dense(x, SEGMENTS, 6),
     "superpixels": lambda x: F.superpixel_unpool(superpixels(x.unsqueeze(1), LABELS), LABELS, ignore_index=3),

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-import snnlib
 from snnlib import GradScale
 from snnlib.functional import grad_scale
 
@@ -182,33 +181,7 @@ def test_compiles_and_follows_a_schedule_without_recompiling(per_channel: bool) 
             assert torch.equal(out, scale * g)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_compiles_with_a_number() -> None:
-    torch._dynamo.reset()
-    compiled = torch.compile(lambda x: grad_scale(x, 0.85), fullgraph=True, backend="aot_eager")
-    x = torch.randn(5, requires_grad=True)
-    (out,) = torch.autograd.grad(compiled(x).mul_(2), x, torch.ones(5))
-    assert torch.equal(out, torch.full((5,), 2 * 0.85))
-
-
 # --- the module ---
-
-
-def test_grad_scale_in_front_of_a_layer_is_its_input_grad_scale(rng: torch.Generator) -> None:
-    """The published damping by 0.85 is one of two equal ways to write it."""
-    weight = torch.rand(4, 2, 3, 3, generator=rng, dtype=torch.float64)
-    taus: dict[str, float] = {"tau_m": 5.0, "tau_s": 3.0, "tau_grad": 2.5}
-    grads = []
-    for scale_before, scale_within in ((0.85, 1.0), (1.0, 0.85)):
-        x = (torch.rand(12, 3, 2, 12, 12, generator=rng.manual_seed(1)) < 0.2).double().requires_grad_()
-        w = weight.clone().requires_grad_()
-        spikes = snnlib.functional.srm_conv2d(
-            snnlib.functional.grad_scale(x, scale_before), w, **taus, input_grad_scale=scale_within
-        )
-        assert spikes.sum() > 100
-        grads.append(torch.autograd.grad(spikes.sum(), (x, w)))
-    for before, within in zip(*grads, strict=True):
-        torch.testing.assert_close(before, within, rtol=1e-14, atol=0)
 
 
 def test_module_options() -> None:

@@ -19,29 +19,6 @@ def _current(rng: torch.Generator, *shape: int) -> Tensor:
     return torch.randn(shape, generator=rng, dtype=torch.float64) + 0.6
 
 
-@pytest.mark.parametrize("clamp", [None, 4.0, 1.0])
-def test_weight_signal_is_autograd_of_the_potential(
-    clamp: float | None, rng: torch.Generator, path: str
-) -> None:
-    """`a` = d/dI of sum of `q min(1/delta_u, clamp) u` at spikes, with slopes and resets held fixed."""
-    current = _current(rng, 20, 4, 6).requires_grad_()
-    q = torch.randn(current.shape, generator=rng, dtype=torch.float64)
-    trace = F.srm_trace(current)
-    slope = 1 / trace.delta_u
-    if clamp is not None:
-        slope = slope.clamp(max=clamp)
-    factor = (q * slope).detach()
-    m = s = torch.zeros(4, 6, dtype=torch.float64)
-    total = torch.zeros((), dtype=torch.float64)
-    for i, spikes, weight in zip(current, trace.spikes, factor, strict=True):
-        m, s = (m + i) * (1 - 1 / 5), (s + i) * (1 - 1 / 3)
-        total = total + (weight * spikes * 5 / (5 - 3) * (m - s)).sum()
-        m, s = m * (1 - spikes), s * (1 - spikes)
-    (expected,) = torch.autograd.grad(total, current)
-    a, _ = F.srm_backward(q, current, grad_clamp=clamp)
-    assert_gradient(a, expected, 1e-12)
-
-
 CONVOLUTIONS: dict[str, tuple[int, dict[str, Any]]] = {
     "plain": (3, {}),
     "stride": (3, {"stride": 2}),
@@ -103,17 +80,6 @@ def test_convolution_layers(name: str, dims: int, dtype: torch.dtype, rng: torch
     assert_gradient(x.grad, expected_x, TOLERANCE[dtype], "dL/dx")
 
 
-def test_linear_layer(rng: torch.Generator, path: str) -> None:
-    x = (torch.rand((9, 3, 11), generator=rng) < 0.4).double().requires_grad_()
-    weight = torch.randn((5, 11), generator=rng, dtype=torch.float64).requires_grad_()
-    spikes = F.srm_linear(x, weight)
-    q = torch.randn(spikes.shape, generator=rng, dtype=torch.float64)
-    spikes.backward(q)
-    a, b = F.srm_backward(q, (x @ weight.T).detach())
-    assert_gradient(weight.grad, torch.einsum("tno,tni->oi", a, x), 1e-12)
-    assert_gradient(x.grad, (b @ weight * x).detach(), 1e-12)
-
-
 @pytest.mark.parametrize("wanted", ["x", "weight"])
 def test_a_gradient_that_nobody_wants_is_not_made(wanted: str, rng: torch.Generator, path: str) -> None:
     x = (torch.rand((9, 3, 11), generator=rng) < 0.4).double()
@@ -138,23 +104,3 @@ def test_half_precision_inputs_have_the_gradients_of_their_values(
     F.srm_neuron(wide, batch_first=batch_first).backward(q.float())
     assert current.grad.dtype == torch.bfloat16
     assert torch.equal(current.grad, wide.grad.to(torch.bfloat16))
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_half_precision_layer(dtype: torch.dtype, rng: torch.Generator, path: str) -> None:
-    """Powers of two as weights: currents are exact in half precision, so spikes are, and gradients nearly."""
-    x = (torch.rand((10, 2, 3, 6, 6), generator=rng) < 0.3).to(dtype)
-    weight = torch.randint(-2, 5, (4, 3, 3, 3), generator=rng).to(dtype) / 4
-    leaves = [x.requires_grad_(), weight.requires_grad_()]
-    wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
-    q = torch.randint(-2, 3, (10, 2, 4, 4, 4), generator=rng).double()
-    spikes, expected = F.srm_conv2d(*leaves), F.srm_conv2d(*wide)
-    assert torch.equal(spikes.double(), expected)
-    assert spikes.sum() > 0
-    spikes.backward(q.to(dtype))
-    expected.backward(q)
-    for leaf, other in zip(leaves, wide, strict=True):
-        assert leaf.grad.dtype == dtype
-        # Signals are rounded to 8 or 11 bits before some hundred of them are summed, sums once more.
-        unit = 2**-8 if dtype == torch.bfloat16 else 2**-11
-        assert_gradient(leaf.grad, other.grad, 3 * unit, element=20 * unit)

@@ -15,13 +15,6 @@ from snnlib.backends.arguments import Windows
 from snnlib.functional.pool import max_pool2d
 
 
-def test_values_are_max_pool2d(rng: torch.Generator) -> None:
-    x = torch.randint(-2, 3, (3, 2, 4, 9, 8), generator=rng).float()
-    for options in ((2,), (3, 2), (3, 1, 1), ((2, 3), (2, 1), (1, 1), 2), (2, 2, 0, 1, True)):
-        expected = torch_f.max_pool2d(x.flatten(0, 1), *options)
-        assert torch.equal(F.spike_max_pool2d(x, *options).flatten(0, 1), expected)
-
-
 @pytest.mark.parametrize("options", [(2,), (3, 2, 1), (2, 1, 0, 2), (20, 3)], ids=str)
 def test_torch_options_without_channels(options: tuple[int, ...]) -> None:
     """Torch takes frames without samples, not without channels."""

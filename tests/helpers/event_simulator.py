@@ -15,7 +15,6 @@ from dataclasses import dataclass
 class Spike:
     time: float
     slope: float  # u' at the crossing
-    since: float  # time of the reset before it
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Neuron:
                 if crossing is None:
                     break
                 slope = sum(weights[k] * self.eps_slope(crossing - times[k]) for k in live)
-                found.append(Spike(crossing, slope, last))
+                found.append(Spike(crossing, slope))
                 # Inputs at the very time of the spike are older than the reset.
                 last = start = math.nextafter(crossing, math.inf)
         return found

@@ -165,11 +165,12 @@ def _tensors(*arrays: oracles.Array) -> list[Tensor | None]:
     return [torch.from_numpy(array) for array in arrays]
 
 
-def _conv_answer(credit: Callable[..., oracles.Array]) -> Callable[..., list[Tensor | None]]:
-    def answer(size: list[int], g: Tensor, operand: Tensor, *options: Any) -> list[Tensor | None]:
-        return _tensors(credit(size, _array(g), _array(operand), *options[:4]))
+def _conv_input_answer(size: list[int], g: Tensor, weight: Tensor, *options: Any) -> list[Tensor | None]:
+    return [torch.nn.grad.conv2d_input(size, weight.double(), g.double(), *options[:4])]
 
-    return answer
+
+def _conv_weight_answer(size: list[int], g: Tensor, x: Tensor, *options: Any) -> list[Tensor | None]:
+    return [torch.nn.grad.conv2d_weight(x.double(), size, g.double(), *options[:4])]
 
 
 def _conv_current(x: Tensor, weight: Tensor, *options: Any) -> Tensor:
@@ -509,7 +510,7 @@ _CASES = (
         OpCase(
             f"conv2d_{of}_backward",
             tuple(conv_backward_sample(name, weight=of == "weight") for name in CONVS),
-            _conv_answer(credit),
+            answer,
             tolerance=CONV_TOLERANCE,
             # Both paths are torch's on a CPU.
             bit_equal=False,
@@ -517,10 +518,7 @@ _CASES = (
             differentiable=True,
             own_kernels=False,
         )
-        for of, credit, events in (
-            ("input", oracles.conv_input_credit, 1),
-            ("weight", oracles.conv_weight_credit, 2),
-        )
+        for of, answer, events in (("input", _conv_input_answer, 1), ("weight", _conv_weight_answer, 2))
     ),
 )
 OPS = {case.name: case for case in _CASES}

@@ -5,7 +5,7 @@ pooling visits window after window.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -185,61 +185,4 @@ def avg_pool_credit(
         grad = g[(..., *index)].reshape(total.shape)
         share = np.divide(grad, total, out=np.zeros_like(total), where=np.abs(total) > 1e-12)
         out[(..., *cells)] += window * share
-    return out
-
-
-def _taps(
-    input_shape: Sequence[int],
-    weight_shape: Sequence[int],
-    out_shape: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-) -> Iterator[tuple[tuple[int, int], tuple[int, int], tuple[int, int]]]:
-    """(output cell, kernel cell, input cell) of every product of a convolution that does not meet padding."""
-    cells = [range(size) for size in (*out_shape[2:], *weight_shape[2:])]
-    for i, j, u, v in itertools.product(*cells):
-        row = i * stride[0] - padding[0] + u * dilation[0]
-        column = j * stride[1] - padding[1] + v * dilation[1]
-        if 0 <= row < input_shape[2] and 0 <= column < input_shape[3]:
-            yield (i, j), (u, v), (row, column)
-
-
-def conv_input_credit(
-    input_size: Sequence[int],
-    g: Array,
-    weight: Array,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Array:
-    """Every product `x w` of a convolution hands `g w` to its x."""
-    out = np.zeros(tuple(input_size))
-    rows, channels = weight.shape[0] // groups, weight.shape[1]
-    for (i, j), (u, v), (row, column) in _taps(input_size, weight.shape, g.shape, stride, padding, dilation):
-        for group in range(groups):
-            outputs = slice(group * rows, (group + 1) * rows)
-            inputs = slice(group * channels, (group + 1) * channels)
-            out[:, inputs, row, column] += g[:, outputs, i, j] @ weight[outputs, :, u, v]
-    return out
-
-
-def conv_weight_credit(
-    weight_size: Sequence[int],
-    g: Array,
-    x: Array,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Array:
-    """Every product `x w` of a convolution hands `g x` to its w."""
-    out = np.zeros(tuple(weight_size))
-    rows, channels = weight_size[0] // groups, weight_size[1]
-    for (i, j), (u, v), (row, column) in _taps(x.shape, weight_size, g.shape, stride, padding, dilation):
-        for group in range(groups):
-            outputs = slice(group * rows, (group + 1) * rows)
-            inputs = slice(group * channels, (group + 1) * channels)
-            out[outputs, :, u, v] += g[:, outputs, i, j].T @ x[:, inputs, row, column]
     return out

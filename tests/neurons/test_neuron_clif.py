@@ -7,7 +7,7 @@ import torch
 from compare import assert_bits, assert_close
 from torch import Tensor
 
-from snnlib.neurons import CLIF, LIF
+from snnlib.neurons import CLIF
 from snnlib.surrogate import PiecewiseQuadratic
 
 
@@ -75,38 +75,6 @@ def test_equals_its_equations(detach: bool, tau: float, threshold: float) -> Non
         gradient = neuron.get_parameter(name).grad
         assert gradient is not None
         assert_close(gradient.double(), torch.stack([of[name] for of in found]).sum(), 1e-6, name)
-
-
-def test_states_between_spikes_have_their_derivative() -> None:
-    """By finite differences: without spikes both potentials are smooth in currents and start."""
-    neuron = CLIF(3.0, threshold=100.0)
-    generator = torch.Generator().manual_seed(2)
-    start = torch.randn(2, 2, 3, generator=generator, dtype=torch.float64).requires_grad_()
-    x = torch.randn(5, 2, 3, generator=generator, dtype=torch.float64).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x, start: neuron.run(x, (start,)).state[0], (x, start))
-
-
-def test_states_after_given_spikes_have_their_derivative() -> None:
-    """Also with spikes, which a surrogate of 0 holds still: through the reset by `threshold + sigmoid(m)`."""
-    neuron = CLIF(3.0, surrogate=torch.zeros_like)
-    x, _ = drawn(5)
-    assert 0 < neuron(x).mean() < 1
-    start = torch.full((2, 1, 5), 0.25, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(
-        lambda x, start: neuron.run(x, (start,)).state[0], (x.requires_grad_(), start), eps=1e-7, atol=1e-5
-    )
-
-
-def test_is_lif_until_it_fires_and_is_reset_lower() -> None:
-    x = torch.linspace(0.1, 1.0, 10, dtype=torch.float64).reshape(10, 1, 1)
-    first = int(CLIF()(x).argmax())
-    alike = LIF(2.0, decay_input=False, reset="subtract", detach_reset=False)
-    assert first > 0
-    # The membrane is one state of CLIF and the only one of LIF.
-    assert_bits(CLIF().run(x[:first]).state[0][:1], alike.reference(x[:first]).state[0])
-    v, m = CLIF().run(x[: first + 1]).state[0]
-    assert m.item() == 1
-    assert v.item() == pytest.approx(alike.run(x[: first + 1]).state[0].item() - sigmoid(1.0))
 
 
 def test_refused() -> None:

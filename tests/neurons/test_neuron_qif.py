@@ -11,11 +11,6 @@ from snnlib.neurons import QIF, Izhikevich
 from snnlib.surrogate import PiecewiseQuadratic
 
 TRIANGLE = PiecewiseQuadratic(1.0)
-# One neuron, six steps: SpikingJelly's QIFNode in float64.
-CURRENT = (0.75, 0.75, 0.5, 0.25, 1.5, 0.5)
-GRADIENT = (1.0, 2.0, -1.0, 1.0, 0.5, 1.0)
-POTENTIAL = (0.59375, 1.371582, 0.34375, 0.566895, 2.085856, 0.34375)
-OF_CURRENT = (0.692689, 0.590271, 0.07487, 0.283447, 0.0, 0.171875)
 
 
 def oracle(
@@ -56,20 +51,6 @@ def oracle(
     return {name: torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
 
 
-def test_equals_another_library() -> None:
-    neuron = QIF(2.0, critical=0.5, reset_value=-0.25, detach_reset=False, surrogate=TRIANGLE)
-    x = (2 * torch.tensor(CURRENT, dtype=torch.float64)).reshape(6, 1, 1).requires_grad_()
-    spikes = neuron(x)
-    assert spikes.flatten().tolist() == [0, 1, 0, 0, 1, 0]
-    spikes.backward(torch.tensor(GRADIENT, dtype=torch.float64).reshape(6, 1, 1))
-    assert x.grad is not None
-    # The vector has six decimals.
-    assert_close(x.grad.flatten(), torch.tensor(OF_CURRENT, dtype=torch.float64), 1e-6)
-    quiet = QIF(2.0, critical=0.5, reset_value=-0.25, threshold=1e6)
-    first = quiet.run(x[:1]).state[0].item()
-    assert first == POTENTIAL[0]
-
-
 @pytest.mark.parametrize("reset", ["zero", "subtract"])
 @pytest.mark.parametrize("detach", [False, True])
 @pytest.mark.parametrize("constants", [(2.0, 1.0, 1.0), (4.0, 1.5, 1.25)])
@@ -107,22 +88,6 @@ def test_is_izhikevich_without_adaptation() -> None:
     other = Izhikevich(2.0, rest=0.0, critical=0.8, reset_value=-0.1)
     assert_bits(QIF(2.0)(x), other.reference(x).value)
     assert QIF(dialect="spikingjelly").detach_reset is False
-
-
-def test_potentials_below_the_threshold_have_their_derivative() -> None:
-    """By finite differences: without spikes the state is a smooth function of currents and start."""
-    neuron = QIF(3.0, threshold=100.0)
-    start = torch.full((1, 2, 3), -0.25, dtype=torch.float64, requires_grad=True)
-    x = (torch.rand(5, 2, 3, dtype=torch.float64) / 2).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x, start: neuron.run(x, (start,)).state[0], (x, start))
-
-
-def test_rests_below_the_critical_potential_and_fires_from_above() -> None:
-    neuron, nothing = QIF(2.0), torch.zeros(60, 1, 1, dtype=torch.float64)
-    _, (low,) = neuron.run(nothing, (torch.full((1, 1, 1), 0.79, dtype=torch.float64),))
-    assert abs(low.item()) < 1e-6
-    value, _ = neuron.run(nothing, (torch.full((1, 1, 1), 0.81, dtype=torch.float64),))
-    assert value.sum() == 1
 
 
 @pytest.mark.parametrize(

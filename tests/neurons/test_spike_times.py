@@ -1,11 +1,10 @@
-"""Weight gradients against finite differences of exact spike times, and the implicit-function formula as a third route.
+"""Weight gradients against finite differences of exact spike times.
 
 Units. The layer runs R steps per time unit with time constants R tau. Its dL/dw for a gradient q at the spikes is
 `q eps / delta_u` with delta_u per step, and q = dL/ds means "earlier". A spike time in time units moves by
 `dt/dw = -eps / u'`, u' per time unit = R delta_u; so `dt/dw = -(dL/dw) / R` for q = 1.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -79,16 +78,6 @@ def _finite_differences(case: Case, step: float = 1e-6) -> np.ndarray | None:
     return out
 
 
-def _implicit(case: Case) -> np.ndarray:
-    """`dt/dw_k = -eps(t - t_k) / u'(t)` for the first spike after input k."""
-    out = np.zeros(INPUTS)
-    for q, spike in zip(case.q, _exact(case, case.weights), strict=False):
-        for k, at in enumerate(case.times):
-            if spike.since <= at < spike.time:
-                out[k] -= q * NEURON.eps(spike.time - at) / spike.slope
-    return out
-
-
 def _relative(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
@@ -109,11 +98,6 @@ def _steep_cases(count: int, steps_per_unit: int) -> list[tuple[Case, np.ndarray
     raise AssertionError(f"only {len(found)} of {count} random cases were usable")
 
 
-def test_implicit_function_formula_equals_finite_differences() -> None:
-    for case, expected in _steep_cases(20, 16):
-        assert _relative(_implicit(case), expected) < 1e-6
-
-
 @pytest.mark.parametrize("steps_per_unit", [16, 64])
 def test_layer_gradients_equal_finite_differences(steps_per_unit: int, path: str) -> None:
     cases = _steep_cases(20 if path == "native" else 3, steps_per_unit)
@@ -131,24 +115,6 @@ def test_finer_steps_come_closer() -> None:
         errors[resolution] = np.median([_relative(_layer_gradient(c)[1], e) for c, e in cases])
     assert errors[256] < errors[64] < errors[16], errors
     assert errors[256] < 0.005
-
-
-def test_simulator_on_one_input() -> None:
-    """One input of weight w: u peaks at w eps(t*), and the crossing solves w eps(t) = 1."""
-    peak = math.log(5 / 3) * 15 / 2
-    below = 1 / NEURON.eps(peak) - 1e-9
-    assert NEURON.spikes([0.0], [below], 50.0) == []
-    (spike,) = NEURON.spikes([0.0], [4.0], 50.0)
-    assert 4 * NEURON.eps(spike.time) == pytest.approx(1, abs=1e-14)
-    assert spike.time < peak
-    assert spike.slope == pytest.approx(4 * NEURON.eps_slope(spike.time), rel=1e-12)
-
-
-def test_a_spike_forgets_the_inputs_before_it() -> None:
-    alone = NEURON.spikes([6.0], [4.0], 50.0)
-    after = NEURON.spikes([0.0, 6.0], [9.0, 4.0], 50.0)
-    assert len(after) == 2
-    assert after[1].time == pytest.approx(alone[0].time, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["tau_m", "tau_s", "threshold"])

@@ -1,4 +1,4 @@
-"""Gradients through the states of SRM neurons: finite differences, and chunks against the whole."""
+"""Gradients through the states of SRM neurons: chunks against the whole, lengths, and states alone."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import neurons, surrogate
-from snnlib.functional import srm_trace
 from snnlib.functional.spiking import entries_only
 
 CHUNKS = [1, 7, 100]
@@ -74,49 +73,6 @@ def test_chunks_have_the_gradients_of_the_whole(name: str, dtype: torch.dtype) -
             assert torch.equal(out, whole[0])
             for gradient, expected in zip(gradients, wide[1:], strict=True):
                 assert (gradient - expected).abs().max() <= bound * expected.abs().max()
-
-
-@pytest.mark.parametrize("path", ["native", "reference"])
-def test_finite_differences_of_the_first_spike(path: str) -> None:
-    """Up to the first spike the potential is linear in the state before: du/dstate over the slope moves its time."""
-    torch.manual_seed(0)
-    current = torch.rand(20, 1, 6, dtype=torch.float64) * 0.9
-    start = torch.rand(3, 1, 6, dtype=torch.float64) * 0.5
-    neuron = neurons.SRM(tau_m=6.0, tau_s=2.5, grad_clamp=None)
-
-    def potentials(state: Tensor) -> Tensor:
-        """u at every step of neurons that never fire: what the state adds to that of zero state is free as well."""
-        e_m, e_s, r_s = 1 - 1 / 6.0, 1 - 1 / 2.5, 1 / 2.5
-        u, s, out = state[0], state[1], []
-        for step in current:
-            u, s = e_m * u + (s + step) * r_s, e_s * (s + step)
-            out.append(u)
-        return torch.stack(out)
-
-    with snnlib.use_path(path):
-        state = start.clone().requires_grad_()
-        spikes = neuron.run(current, (state,)).value
-        first = spikes.argmax(0)[0]
-        assert (spikes.sum(0) > 1).any()
-        q = torch.zeros_like(spikes).scatter_(0, first.view(1, 1, 6), 1.0)
-        (gradient,) = torch.autograd.grad((spikes * q).sum(), state)
-    free = potentials(start)
-    before = torch.cat((start[:1], free[:-1]))
-    at = first.view(1, 1, 6)
-    slope = (free - before).gather(0, at)[0]
-    step = 1e-4
-    for variable in (0, 1):
-        moved = start.clone()
-        moved[variable] += step
-        difference = (potentials(moved) - free).gather(0, at)[0] / step
-        assert torch.allclose(gradient[variable], difference / slope, rtol=1e-8, atol=1e-12)
-    # The trace of the input gradient: e_g^(n + 1) over its value at the spike, n steps later.
-    trace = srm_trace(current, tau_m=6.0, tau_s=2.5, threshold=1e9).delta_ut
-    free_trace = trace + start[2] * (1 - 1 / 2.5) ** torch.arange(1.0, 21.0, dtype=torch.float64).view(
-        -1, 1, 1
-    )
-    expected = (1 - 1 / 2.5) ** (first + 1).double() / free_trace.gather(0, at)[0]
-    assert torch.allclose(gradient[2], expected, rtol=1e-8)
 
 
 def test_state_alone_has_a_gradient() -> None:

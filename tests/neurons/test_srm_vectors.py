@@ -3,7 +3,7 @@
 import pytest
 import torch
 from oracles import gradient_table, kernel_table
-from srm_vectors import NAN, V1, V2, V3, V5_SPIKE, VECTORS, Vector
+from srm_vectors import NAN, V3, VECTORS, Vector
 from torch import Tensor
 
 from snnlib import functional as F
@@ -49,21 +49,6 @@ def test_autograd_gives_the_weight_signal(vector: Vector, path: str) -> None:
     _assert_six_digits(current.grad, vector.a)
 
 
-@pytest.mark.parametrize(
-    ("vector", "sums"),
-    [(V1, [2.0]), (V2, [-1.0]), (V3, [2.0, -3.0]), (V5_SPIKE, [1.0])],
-    ids=["V1", "V2", "V3", "V5"],
-)
-def test_input_gradients_add_up_to_the_spikes(vector: Vector, sums: list[float], path: str) -> None:
-    current = _train(vector.current)
-    _, b = F.srm_backward(_train(vector.gradient), current, **_options(vector.taus))
-    products = (current * b).flatten()
-    # V3 gives the sum for each spike, the others for the sequence.
-    cuts = [step + 1 for step in vector.spike_steps[: len(sums) - 1]]
-    parts = products.tensor_split(cuts)
-    assert [part.sum().item() for part in parts] == pytest.approx(sums, abs=1e-12)
-
-
 def test_dyadic_vector_is_exact_in_float32(path: str) -> None:
     trace = F.srm_trace(_train(V3.current).float(), **_options(V3.taus))
     assert trace.potential.flatten().tolist() == V3.potential
@@ -81,24 +66,6 @@ def _impulse_response(tau_m: float, tau_s: float, tau_grad: float, steps: int) -
     impulse[0] = 1
     trace = F.srm_trace(impulse, tau_m=tau_m, tau_s=tau_s, tau_grad=tau_grad, threshold=10.0)
     return trace.potential.flatten(), trace.delta_ut.flatten()
-
-
-def test_published_tables(path: str) -> None:
-    potential, exponential = _impulse_response(5, 3, 2.5, 8)
-    _assert_six_digits(
-        potential, [0.333333, 0.488889, 0.539259, 0.530173, 0.489982, 0.435881, 0.377969, 0.321884]
-    )
-    _assert_six_digits(exponential, [0.6, 0.36, 0.216, 0.1296, 0.07776, 0.046656, 0.027994, 0.016796])
-
-
-def test_dyadic_table(path: str) -> None:
-    potential, _ = _impulse_response(4, 2, 2, 4)
-    assert potential.tolist() == [0.5, 0.625, 0.59375, 0.5078125]
-
-
-def test_equal_time_constants_have_the_limit_kernel(path: str) -> None:
-    potential, _ = _impulse_response(4, 4, 4, 6)
-    _assert_six_digits(potential, [0.25, 0.375, 0.421875, 0.421875, 0.395508, 0.355957])
 
 
 @pytest.mark.parametrize("gap", [1e-2, 1e-3, 1e-4, 1e-5, 0.0])

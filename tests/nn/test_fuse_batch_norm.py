@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from copy import deepcopy
 
-import op_calls
 import pytest
 import torch
 from compare import assert_bits, assert_gradient
@@ -12,7 +11,6 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import neurons, ops, surrogate
-from snnlib.functional.normalized import after_affine
 from snnlib.inspect.activity import SpikeCounter
 
 Make = Callable[[], list[nn.Module]]
@@ -213,25 +211,6 @@ def test_tools_see_neurons_that_stand_alone() -> None:
     with snnlib.SpikeDoctor(fused) as doctor:
         fused(x).sum().backward()
     assert any("1: no neuron fired" in finding for finding in doctor.findings())
-
-
-def test_scan_with_inputs_of_their_own_equals_channel_by_channel() -> None:
-    """Neurons that differ only in what they make of their input share their other coefficients in the kernel."""
-    current = torch.randn(7, 3, 5, 2, 3, generator=torch.Generator().manual_seed(1))
-    dynamics = _lif().dynamics(_lif().constants())
-    assert dynamics is not None
-    scale, shift = torch.linspace(-1, 2, 5).double(), torch.linspace(0, 1, 5).double()
-    table = after_affine(dynamics, scale, shift).pack(current.dtype, current.device)
-    value, state = op_calls.scan_forward(current, table, None, dynamics.flags, 0)
-    grad, _, start = op_calls.scan_backward(value + 1, None, current, table, None, dynamics.flags, 0, False)
-    for c in range(5):
-        one, own = current[:, :, c : c + 1].contiguous(), table[:, c : c + 1].contiguous()
-        expected, last = op_calls.scan_forward(one, own, None, dynamics.flags, 0)
-        assert torch.equal(value[:, :, c : c + 1], expected) and torch.equal(state[:, :, c : c + 1], last)
-        answer, _, first = op_calls.scan_backward(
-            expected + 1, None, one, own, None, dynamics.flags, 0, False
-        )
-        assert torch.equal(grad[:, :, c : c + 1], answer) and torch.equal(start[:, :, c : c + 1], first)
 
 
 @pytest.mark.parametrize("window", [(3, 3), (4, 2)])

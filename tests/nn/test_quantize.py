@@ -74,17 +74,6 @@ def test_power_of_two_scales_are_exact_over_the_whole_range() -> None:
 VECTOR = [-0.9, -0.3, -0.004, 0.0, 0.002, 0.0079, 0.5, 0.99]
 
 
-@pytest.mark.parametrize(
-    ("rounding", "integers"),
-    [("trunc", [-115, -38, 0, 0, 0, 1, 64, 126]), ("nearest", [-115, -38, -1, 0, 0, 1, 64, 127])],
-)
-def test_eight_bit_vector(rounding: str, integers: list[int]) -> None:
-    quantizer = calibrated(8, VECTOR, rounding=rounding)
-    assert quantizer.exponent.item() == 7
-    assert quantizer.int_repr(torch.tensor(VECTOR)).tolist() == integers
-    assert quantizer(torch.tensor(VECTOR)).tolist() == [n / 128 for n in integers]
-
-
 @pytest.mark.parametrize("value", [1.2, -1.2, 1e12, -1e12, torch.inf, -torch.inf])
 def test_values_outside_the_range_saturate_without_gradient(value: float) -> None:
     x = torch.tensor([value], requires_grad=True)

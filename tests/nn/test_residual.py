@@ -42,26 +42,6 @@ def test_against_a_loop(dtype: torch.dtype, rng: torch.Generator) -> None:
         torch.testing.assert_close(grad.double(), expected, rtol=3 * torch.finfo(dtype).eps, atol=0)
 
 
-@pytest.mark.parametrize("analog", [False, True])
-def test_as_if_the_trains_had_been_kept_apart(analog: bool, rng: torch.Generator) -> None:
-    """conv(a + b; W) is conv([a, b]; [W, W]), where the layer itself gives each sequence its gradient."""
-    shape = (12, 2, 3, 6, 6)
-    a, b = ((torch.rand(shape, generator=rng) < 0.3).double() for _ in range(2))
-    if analog:
-        a, b = a * torch.rand(shape, generator=rng), b * torch.rand(shape, generator=rng)
-    weight = torch.randn(4, 3, 3, 3, generator=rng).double()
-    a.requires_grad_()
-    b.requires_grad_()
-    joined = snnlib.functional.srm_conv2d(spike_add(a, b), weight)
-    q = torch.randn(joined.shape, generator=rng).double()
-    grads = torch.autograd.grad(joined, [a, b], q)
-    apart = snnlib.functional.srm_conv2d(torch.cat([a, b], 2), torch.cat([weight, weight], 1))
-    assert torch.equal(joined, apart)
-    assert joined.mean() > 0.01
-    for grad, wanted in zip(grads, torch.autograd.grad(apart, [a, b], q), strict=True):
-        torch.testing.assert_close(grad, wanted, rtol=1e-10, atol=1e-12)
-
-
 def test_sums_of_events_that_cancel_are_silent() -> None:
     a = torch.tensor([1.0, 0.0, 0.1, 1.0, 1.0])
     b = torch.tensor([-1.0, 0.0, -0.1 + 1e-9, 1.0, -0.5])

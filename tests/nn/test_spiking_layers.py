@@ -108,19 +108,6 @@ def test_a_layer_equals_its_run_and_batch_first(name: str) -> None:
     assert torch.equal(layer(x.transpose(0, 1)).transpose(0, 1), out)
 
 
-def test_half_precision_is_computed_in_float32() -> None:
-    torch.manual_seed(0)
-    x = (torch.rand(10, 2, 3, 8, 8) < 0.2).float()
-    layer = snnlib.SpikingConv2d(3, 5, 3, neuron=neurons.LIF(3.0, surrogate=surrogate.Triangle()))
-    layer.weight.data = layer.weight.data.bfloat16().float()
-    expected = layer(x)
-    half = layer.bfloat16()
-    assert half.neuron.tau.dtype == torch.float64
-    out = half(x.bfloat16())
-    assert out.dtype == torch.bfloat16
-    assert torch.equal(out.float(), expected)
-
-
 def test_errors_name_what_is_wrong() -> None:
     with pytest.raises(TypeError, match=r"neuron: expected an instance of snnlib\.neurons\.Neuron"):
         snnlib.SpikingLinear(3, 4, neuron=neurons.LIF)  # type: ignore[arg-type]

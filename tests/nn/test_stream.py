@@ -49,23 +49,6 @@ def _events(*shape: int, rate: float = 0.3) -> Tensor:
     return (torch.rand(shape, generator=torch.Generator().manual_seed(2)) < rate).float()
 
 
-@given(cuts=splits, batch_first=st.booleans(), seed=st.integers(0, 2**32 - 1))
-def test_neurons_on_any_split(cuts: list[int], batch_first: bool, seed: int, path: str) -> None:
-    """Bit for bit, and the last state too."""
-    shape = (3, STEPS, 7, 5) if batch_first else (STEPS, 3, 7, 5)
-    current = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) + 0.5
-    threshold = torch.linspace(0.5, 2, 7)
-    neuron = snnlib.neurons.SRM(8.0, 4.0, 3.0)
-    whole = F.srm.srm_neuron_stream(current, None, neuron, threshold, batch_first)
-    state, spikes = None, []
-    for chunk in _chunks(current, cuts, int(batch_first)):
-        out = F.srm.srm_neuron_stream(chunk, state, neuron, threshold, batch_first)
-        state = out.state
-        spikes.append(out.spikes)
-    assert_bits(torch.cat(spikes, int(batch_first)), whole.spikes, "spikes")
-    assert_bits(state, whole.state, "state")
-
-
 @settings(max_examples=12)
 @given(cuts=splits)
 def test_net_on_any_split(cuts: list[int], path: str) -> None:

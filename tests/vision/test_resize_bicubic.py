@@ -13,7 +13,6 @@ from torch import Tensor
 
 from snnlib import BicubicResize2d
 from snnlib.functional import resize_bicubic
-from snnlib.vision.resize import cubic_kernel
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 ALIGNS = ["half_pixel", "corner"]
@@ -53,25 +52,6 @@ def weights(pixels: int, out: int, **options: object) -> Tensor:
 
 
 # --- the kernel and the weights ---
-
-
-@pytest.mark.parametrize(
-    ("a", "outer", "inner"), [(-1, -0.125, 0.625), (-0.75, -0.09375, 0.59375), (-0.5, -0.0625, 0.5625)]
-)
-def test_kernel_vectors(a: float, outer: float, inner: float) -> None:
-    offsets = torch.tensor([-1.5, -0.5, 0.5, 1.5])
-    assert cubic_kernel(offsets, a).tolist() == [outer, inner, inner, outer]
-    # Two output pixels of four: the tap beyond the border falls on the first pixel.
-    expected = [outer + inner, inner, outer, 0]
-    torch.testing.assert_close(weights(4, 2, a=a)[0], torch.tensor(expected).double(), rtol=0, atol=1e-15)
-
-
-def test_weight_vectors() -> None:
-    antialiased = weights(8, 4, a=-0.5, antialias=True)[0]
-    expected = torch.tensor([0.464435, 0.464435, 0.121339, -0.037657, -0.012552, 0, 0, 0]).double()
-    torch.testing.assert_close(antialiased, expected, rtol=0, atol=5e-7)
-    grown = weights(3, 6, a=-0.5)[0]
-    torch.testing.assert_close(grown, torch.tensor([1.0703125, -0.0703125, 0.0]).double(), rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("align", ALIGNS)

@@ -6,8 +6,6 @@ import pytest
 import torch
 import torch.nn.functional as torch_f
 from compare import assert_close
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 import snnlib
@@ -40,14 +38,6 @@ def test_labels_with_gaps() -> None:
     means.backward(torch.tensor([[[1.0, 2, 3, 4, torch.nan]]]))
     expected = torch.tensor([0.25, 1 / 3, torch.nan, 2 / 3])[labels]
     assert torch.equal(image.grad[0], expected)
-
-
-def test_unpool_and_its_gradient() -> None:
-    pooled = torch.tensor([[[5.0, 7, 9]]], requires_grad=True)
-    image = snnlib.functional.superpixel_unpool(pooled, torch.tensor([[[0, 1], [1, 1]]]))
-    assert image.tolist() == [[[[5, 7], [7, 7]]]]
-    image.sum().backward()
-    assert pooled.grad.tolist() == [[[1, 3, 0]]]
 
 
 @pytest.mark.parametrize("channels", [1, 3, 9])
@@ -105,38 +95,6 @@ def test_ignored_pixels_take_no_part(ignored: int) -> None:
     assert spread[0, 0].tolist() == [[1, -7], [4, 4]]
     (gradient,) = torch.autograd.grad(spread.sum(), means)
     assert gradient[0, 0].tolist() == [1, 0, 2]
-
-
-@given(used=st.integers(1, 9), seed=st.integers(0, 1000))
-def test_pool_and_unpool_are_projections(used: int, seed: int) -> None:
-    """Unpool after pool: orthogonal projection. Pool after unpool: identity where there are pixels."""
-    image, labels = _random(torch.Generator().manual_seed(seed), (2,), 3, used)
-
-    def project(frames: Tensor) -> Tensor:
-        return F.superpixel_unpool(F.superpixel_avg_pool2d(frames, labels, 10), labels)
-
-    once = project(image)
-    torch.testing.assert_close(project(once), once)
-    # Orthogonal: the rest has no component in the image of the projection.
-    assert abs(float(((image - once) * once).sum())) < 1e-10
-    pooled = torch.randn(2, 3, 10, dtype=torch.float64)
-    back = F.superpixel_avg_pool2d(F.superpixel_unpool(pooled, labels), labels, 10)
-    seen = snnlib.vision.superpixel.superpixel_counts(labels, 10) > 0
-    torch.testing.assert_close(back, pooled * seen.unsqueeze(1))
-
-
-@pytest.mark.parametrize("k", [1, 2, 3])
-def test_square_superpixels_are_average_pooling(k: int, rng: torch.Generator) -> None:
-    image = torch.rand(2, 3, 12, 18, generator=rng, dtype=torch.float64, requires_grad=True)
-    rows, columns = torch.arange(12) // k, torch.arange(18) // k
-    labels = (rows.unsqueeze(1) * (18 // k) + columns).expand(2, 12, 18)
-    means = F.superpixel_avg_pool2d(image, labels)
-    expected = torch_f.avg_pool2d(image, k)
-    torch.testing.assert_close(means, expected.flatten(2))
-    g = torch.randn(means.shape, generator=rng, dtype=torch.float64)
-    (gradient,) = torch.autograd.grad(means, image, g)
-    (other,) = torch.autograd.grad(expected, image, g.reshape(expected.shape))
-    torch.testing.assert_close(gradient, other)
 
 
 def test_silent_images_and_empty_batches() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as torch_f
 from compare import assert_close
 from torch import Tensor
 
@@ -108,15 +107,6 @@ def test_events_have_integer_coordinates(rng: torch.Generator) -> None:
     for e in range(50):
         expected[0, 0, t[e] // 10_000, p[e], y[e], x[e]] += 1
     assert torch.equal(grid, expected)
-
-
-@pytest.mark.parametrize("k", [2, 4])
-def test_larger_cells_are_average_pooled_ones(k: int, rng: torch.Generator) -> None:
-    features = torch.rand(500, 3, generator=rng)
-    points = torch.rand(500, 2, generator=rng) * 10 - 1
-    small = F.voxel_pool(features, points, [(0, 8, 0.5), (0, 6, 0.25)])
-    large = F.voxel_pool(features, points, [(0, 8, 0.5 * k), (0, 6, 0.25 * k)])
-    torch.testing.assert_close(torch_f.avg_pool2d(small, k) * k**2, large)
 
 
 @pytest.mark.parametrize("reduce", REDUCE)
