@@ -5,6 +5,7 @@ Units. The layer runs R steps per time unit with time constants R tau. Its dL/dw
 `dt/dw = -eps / u'`, u' per time unit = R delta_u; so `dt/dw = -(dL/dw) / R` for q = 1.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
