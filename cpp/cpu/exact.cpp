@@ -61,26 +61,50 @@ void for_each_row(const T* now, const T* next, int64_t count, const F& f) {
   }
 }
 
-template <class T>
-void forward_block(const ExactForwardArgs& a, int64_t o, int64_t first, int64_t count) {
+// What the repeated forward leaves for the backward pass of a vector of neurons at one step; `acts` and `fired` are 1
+// or 0.
+template <class V>
+struct Kept {
+  V rise, passed, fired, acts;
+};
+
+// All steps of a block of neurons: their values go to `value`, or with Keep what backward needs to `kept`.
+template <class T, bool Keep>
+Block<T>& walk(const ExactArgs& a, T* value, Kept<StateVector<T>>* kept, int64_t vectors, int64_t o, int64_t first,
+               int64_t count) {
+  using Vec = StateVector<T>;
   constexpr int64_t L = Line<T>::kLanes, V = Line<T>::kVectors;
   Block<T>& block = block_of_thread<T>();
   block.load(a, o, first, count);
+  const Vec zero = Vec{}, one = zero + 1.0f;
   const ExactFlags flags = a.flags;
-  const int64_t stride = a.view.step_stride, start = a.view.offset(o, 0, first);
-  const T* current = static_cast<const T*>(a.current) + start;
-  for (int64_t t = 0; t < a.view.steps; ++t, current += stride) {
-    T* value = static_cast<T*>(a.value) + start + t * stride;
-    for_each_row(current, t + 1 < a.view.steps ? current + stride : current, count,
-                 [&](int64_t i, int64_t neurons, Line<T>& row) {
-                   for (int64_t j = 0; j < V; ++j) {
-                     ExactState<StateVector<T>> state = block.states.data()[i / L + j];
-                     row.vector[j] = exact_step(state, row.vector[j], block.of(i / L + j), flags).spike;
-                     block.states.data()[i / L + j] = state;
-                   }
-                   row.template store<false>(value + i, neurons);
-                 });
+  const int64_t stride = a.view.step_stride, steps = a.view.steps;
+  const T* now = static_cast<const T*>(a.current) + a.view.offset(o, 0, first);
+  for (int64_t t = 0; t < steps; ++t, now += stride) {
+    for_each_row(now, t + 1 < steps ? now + stride : now, count, [&](int64_t i, int64_t neurons, Line<T>& row) {
+      for (int64_t j = 0; j < V; ++j) {
+        const auto& k = block.of(i / L + j);
+        ExactState<Vec> state = block.states.data()[i / L + j];
+        const Vec acts = state.left == zero ? one : zero;
+        const ExactStep<Vec> step = exact_step(state, row.vector[j], k, flags);
+        block.states.data()[i / L + j] = state;
+        row.vector[j] = step.spike;
+        if (!Keep) continue;
+        const Vec rise = exact_rise(step, k), at_spike = step.spike > zero ? rise : zero;
+        kept[t * vectors + i / L + j] = {at_spike, exact_passed(step, at_spike, k, flags),
+                                         step.spike > zero ? one : zero, acts};
+      }
+      if (!Keep) row.template store<false>(value + t * stride + i, neurons);
+    });
   }
+  return block;
+}
+
+template <class T>
+void forward_block(const ExactForwardArgs& a, int64_t o, int64_t first, int64_t count) {
+  constexpr int64_t L = Line<T>::kLanes;
+  T* value = static_cast<T*>(a.value) + a.view.offset(o, 0, first);
+  const Block<T>& block = walk<T, false>(a, value, nullptr, 0, o, first, count);
   const int64_t all = a.view.outer * a.view.inner;
   T* out = static_cast<T*>(a.state_out) + o * a.view.inner + first;
   for_each_vector<T>(count, [&](int64_t i, int64_t lanes) {
@@ -90,43 +114,16 @@ void forward_block(const ExactForwardArgs& a, int64_t o, int64_t first, int64_t 
   });
 }
 
-// What the repeated forward leaves for the backward pass of a vector of neurons at one step; `acts` and `fired` are 1
-// or 0.
-template <class V>
-struct Kept {
-  V rise, passed, fired, acts;
-};
-
 template <class T>
 void backward_block(const ExactBackwardArgs& a, Kept<StateVector<T>>* kept, int64_t vectors, int64_t o, int64_t first,
                     int64_t count) {
   using Vec = StateVector<T>;
   constexpr int64_t L = Line<T>::kLanes, V = Line<T>::kVectors;
-  Block<T>& block = block_of_thread<T>();
-  block.load(a, o, first, count);
+  const Block<T>& block = walk<T, true>(a, nullptr, kept, vectors, o, first, count);
   const ExactFlags flags = a.flags;
-  const Vec zero = Vec{}, one = zero + 1.0f;
-  const int64_t stride = a.view.step_stride, start = a.view.offset(o, 0, first), steps = a.view.steps;
-  const T* current = static_cast<const T*>(a.current) + start;
+  const Vec zero = Vec{};
+  const int64_t stride = a.view.step_stride, start = a.view.offset(o, 0, first);
   const T* grad = static_cast<const T*>(a.grad_value) + start;
-  for (int64_t t = 0; t < steps; ++t) {
-    const T* now = current + t * stride;
-    for_each_row(now, t + 1 < steps ? now + stride : grad + t * stride, count,
-                 [&](int64_t i, int64_t, const Line<T>& row) {
-                   for (int64_t j = 0; j < V; ++j) {
-                     const auto& k = block.of(i / L + j);
-                     ExactState<Vec> state = block.states.data()[i / L + j];
-                     Kept<Vec>& keep = kept[t * vectors + i / L + j];
-                     keep.acts = state.left == zero ? one : zero;
-                     const ExactStep<Vec> step = exact_step(state, row.vector[j], k, flags);
-                     keep.fired = step.spike > zero ? one : zero;
-                     const Vec rise = exact_rise(step, k);
-                     keep.rise = step.spike > zero ? rise : zero;
-                     keep.passed = exact_passed(step, keep.rise, k, flags);
-                     block.states.data()[i / L + j] = state;
-                   }
-                 });
-  }
   thread_local Scratch<ExactCarry<Vec>> carries;
   ExactCarry<Vec>* carry = carries.reserve((count + Line<T>::kNeurons - 1) / Line<T>::kNeurons * V);
   const int64_t all = a.view.outer * a.view.inner, at = o * a.view.inner + first;
@@ -135,7 +132,7 @@ void backward_block(const ExactBackwardArgs& a, Kept<StateVector<T>>* kept, int6
     const auto part = [&](int64_t s) { return load_lanes<T>(from + s * all + i * L, lanes); };
     carry[i] = a.grad_state_out ? ExactCarry<Vec>{part(0), part(1)} : ExactCarry<Vec>{};
   });
-  for (int64_t t = steps - 1; t >= 0; --t) {
+  for (int64_t t = a.view.steps - 1; t >= 0; --t) {
     const T* now = grad + t * stride;
     T* out = static_cast<T*>(a.grad_current) + start + t * stride;
     for_each_row(now, t ? now - stride : now, count, [&](int64_t i, int64_t neurons, Line<T>& row) {
@@ -169,9 +166,8 @@ void backward_with(const ExactBackwardArgs& a) {
 
 void forward(const ExactForwardArgs& a) {
   by_state(a.dtype, a, portable::exact_kernels.forward, [&](auto zero) {
-    for_each_block(a.view, block_neurons(a), a.executor.threads(), [&](int64_t o, int64_t first, int64_t count) {
-      forward_block<decltype(zero)>(a, o, first, count);
-    });
+    for_each_block(a.view, block_neurons(a), a.executor.threads(),
+                   [&](int64_t o, int64_t first, int64_t count) { forward_block<decltype(zero)>(a, o, first, count); });
   });
 }
 

@@ -203,7 +203,7 @@ class InputsBySpikes {
     const int64_t first = clamp(in_.first - top, 0, s.kernel_h), last = clamp(in_.last - top, first, s.kernel_h);
     for (int64_t ky = first; ky < last; ++ky) reached_.data()[ky] = field + (top + ky - in_.first) * tile_;
     spikes.scatter_row(y - reaching_.first,
-                        {a_->weight + first * kernel_row, kernel_row, reached_.data() + first, last - first});
+                       {a_->weight + first * kernel_row, kernel_row, reached_.data() + first, last - first});
   }
 
   // To input row y, the spikes of the output rows that reach it.

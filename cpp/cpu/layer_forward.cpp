@@ -132,8 +132,8 @@ class Band {
     }
     if (a_.neuron == LayerNeuron::kExact) {
       const auto step = add ? exact_row<kKeep, true, Count> : exact_row<kKeep, false, Count>;
-      return step(current, w_.exact, a_.exact.flags, state(0, y), state(1, y), states() > 2 ? state(2, y) : nullptr, row_,
-                  out, bits, du, w_.delta_ut.data() + count, &w_.fired);
+      return step(current, w_.exact, a_.exact.flags, state(0, y), state(1, y), states() > 2 ? state(2, y) : nullptr,
+                  row_, out, bits, du, w_.delta_ut.data() + count, &w_.fired);
     }
     const auto step = add ? srm_row<kKeep, true, Count> : srm_row<kKeep, false, Count>;
     return step(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_, float_decay(a_.constants),

@@ -65,8 +65,8 @@ struct ExactNeuron {
 };
 
 // (slope, gain) of every spike of one task, in the order (step, row, place in the row): min(1/delta_u, clamp) and
-// 1/delta_ut, each 0 where the neuron has no rise. Of neurons with exact times: (rise, passed). Of neurons of one state:
-// u of every entry (layer/rows.h).
+// 1/delta_ut, each 0 where the neuron has no rise. Of neurons with exact times: (rise, passed). Of neurons of one
+// state: u of every entry (layer/rows.h).
 struct TaskSpikes {
   float* slope_gain = nullptr;  // [2][count] or [1][count], from malloc
   int64_t count = 0;

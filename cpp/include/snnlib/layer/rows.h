@@ -30,8 +30,8 @@
 //   g of the last step is what comes back to the state after it
 //   carry = (keep where s = 1, else 1) + slope (keep h + offset - h) (reset not detached)
 //
-// Neurons with exact times (neurons/exact.h). Forward keeps a bit per neuron and step and (rise, passed) of every spike.
-// Backward, (G_v, G_i) decay freely from step to step, and a spike changes them by
+// Neurons with exact times (neurons/exact.h). Forward keeps a bit per neuron and step and (rise, passed) of every
+// spike. Backward, (G_v, G_i) decay freely from step to step, and a spike changes them by
 //
 //   m[t] = passed G_v + q rise - G_v,   n[t] = -G_i at a spike that resets the current
 //
@@ -56,8 +56,8 @@ struct RowStep {
   bool quiet;
 };
 
-// One step of a row of `n` neurons, `step(place)` of each vector of them. Writes 0/1 to `spikes`, or with Add adds it to
-// what is there, and where something is kept writes the bits of the entries of the row and their numbers, the second
+// One step of a row of `n` neurons, `step(place)` of each vector of them. Writes 0/1 to `spikes`, or with Add adds it
+// to what is there, and where something is kept writes the bits of the entries of the row and their numbers, the second
 // ones with Two; returns how many there are. With Count the spikes of every lane are added to `fired`. All rows may be
 // read and written up to padded(n).
 template <Keep kKeep, bool Add, bool Count, bool Two, class F>

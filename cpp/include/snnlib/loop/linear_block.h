@@ -84,11 +84,11 @@ struct LinearBlock {
     own = own_;
     Coefficients* all = coefficients.reserve(own == Own::kAll ? vectors : 1);
     load_coefficients<T>(a, first, own == Own::kAll ? vectors : 1, 0, Rows::count,
-                 [&](int64_t v, int64_t row) -> V& { return all[v].row[row]; });
+                         [&](int64_t v, int64_t row) -> V& { return all[v].row[row]; });
     if (own == Own::kInput) {
       Input* input = inputs.reserve(vectors);
       load_coefficients<T>(a, first, vectors, Rows::b, 2 * K,
-                   [&](int64_t v, int64_t row) -> V& { return input[v].row[row - Rows::b]; });
+                           [&](int64_t v, int64_t row) -> V& { return input[v].row[row - Rows::b]; });
     }
     const int64_t neurons = a.view.outer * a.view.inner, at = o * a.view.inner + first;
     LinearState<K, V>* state = states.reserve(vectors);
