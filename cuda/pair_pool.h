@@ -1,5 +1,6 @@
-// Average pooling of 2 x 2 windows apart, as nearly all published nets have it, one thread per 16 bytes of cells: both
-// rows are loaded at once and everything else stays in registers. pool.cu has the general kernels; bits are the same.
+// Average pooling of 2 x 2 windows apart, as nearly all published nets have it, one thread per 16 bytes of cells, or per
+// as many as a row has whole packs of: both rows are loaded at once and everything else stays in registers. pool.cu has
+// the general kernels; bits are the same.
 #pragma once
 
 #include <cfloat>
@@ -153,17 +154,18 @@ bool pair_forward(const PoolForwardArgs& a, double scale) {
   return true;
 }
 
-// Pools where it can; false where the general kernel has to.
-template <class T>
+// Pools where it can; false where the general kernel has to. By vectors of P cells, or of fewer where they do not fit.
+template <class T, int P = 16 / sizeof(T)>
 bool pair_forward(const PoolForwardArgs& a) {
-  constexpr int P = 16 / sizeof(T);
   // Dividing by a power of two is multiplying by its inverse, to the bit.
   const int64_t divisor = a.divisor_override ? a.divisor_override : 4;
   if (!are_pairs(a.pool) || divisor <= 0 || (divisor & (divisor - 1)) != 0 || divisor > 1024) return false;
   const double scale = 1.0 / double(divisor);
-  const bool vectors = rows_aligned<T, P>(a.pool, a.pool.input, a.output);
-  if (a.pool.inner > 1) return vectors && pair_forward<T, P, true, true>(a, scale);
-  return vectors ? pair_forward<T, P, false, true>(a, scale) : pair_forward<T, 2, false, false>(a, scale);
+  if (rows_aligned<T, P>(a.pool, a.pool.input, a.output)) {
+    return a.pool.inner > 1 ? pair_forward<T, P, true, true>(a, scale) : pair_forward<T, P, false, true>(a, scale);
+  }
+  if constexpr (P > 2) return pair_forward<T, P / 2>(a);
+  return a.pool.inner > 1 ? pair_forward<T, 1, true, true>(a, scale) : pair_forward<T, 2, false, false>(a, scale);
 }
 
 template <class T, int P, bool Last>
@@ -175,14 +177,17 @@ bool pair_backward(const PoolBackwardArgs& a) {
   return true;
 }
 
-template <class T>
+// Pools backward where it can, as above.
+template <class T, int P = 16 / sizeof(T)>
 bool pair_backward(const PoolBackwardArgs& a) {
-  constexpr int P = 16 / sizeof(T);
   // Cells of no window get a zero, which the general kernel writes.
   const bool covered = are_pairs(a.pool) && 2 * a.pool.out[1] == a.pool.in[1] && 2 * a.pool.out[2] == a.pool.in[2];
-  if (!covered || !is_aligned(a.grad_input, 16) || !rows_aligned<T, P>(a.pool, a.pool.input, a.grad_output))
-    return false;
-  return a.pool.inner > 1 ? pair_backward<T, P, true>(a) : pair_backward<T, P, false>(a);
+  if (!covered) return false;
+  if (is_aligned(a.grad_input, P * sizeof(T)) && rows_aligned<T, P>(a.pool, a.pool.input, a.grad_output)) {
+    return a.pool.inner > 1 ? pair_backward<T, P, true>(a) : pair_backward<T, P, false>(a);
+  }
+  if constexpr (P > 2) return pair_backward<T, P / 2>(a);
+  return a.pool.inner > 1 && pair_backward<T, 1, true>(a);
 }
 
 }  // namespace cuda

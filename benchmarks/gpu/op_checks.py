@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import sys
@@ -35,7 +36,13 @@ def to_device(device: torch.device, values: tuple[Any, ...]) -> list[Any]:
 
 def signals(like: Tensor) -> Tensor:
     """Weights from -1 to 1 of a sum over all elements, made on the CPU: the same bits for every device."""
-    return torch.linspace(-1, 1, like.numel()).to(like.device, like.dtype).reshape(like.shape)
+    return _ramp(like.numel(), like.device, like.dtype).reshape(like.shape)
+
+
+@functools.cache
+def _ramp(count: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    # Kept, as a CUDA graph takes no copies from the host.
+    return torch.linspace(-1, 1, count).to(device, dtype)
 
 
 def currents(run: Setting, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

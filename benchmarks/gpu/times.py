@@ -6,6 +6,7 @@ Kernels are timed behind a GPU that is kept busy, so that the interval holds no 
 from __future__ import annotations
 
 import copy
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -28,6 +29,8 @@ from snnlib.functional import operators
 
 CONSTANTS = (8.0, 4.0, 4.0, 4.0)
 FLAGS = ("benchmark", "deterministic", "allow_tf32")
+# Rows, columns and channels of a frame.
+CELLS = (40, 100, 64)
 # Clock cycles of a GPU, about 0.3 ms: longer than the host takes to queue one call.
 _BUSY_CYCLES = 600_000
 
@@ -56,25 +59,23 @@ def median_ms(
     return statistics.median(times)
 
 
-def _rates(run: Setting, dtype: torch.dtype, neurons: int) -> Results:
+def _rates(run: Setting, dtype: torch.dtype, samples: int) -> Results:
     """Calls by name: GB/s of the tensors that must be read and written once, and their share of a copy's."""
     generator = torch.Generator(run.device).manual_seed(1)
+    rows, columns, channels = CELLS if not run.small else (4, 6, 2)
+    shape = (30, samples, rows, columns, channels)
     current, q = (
-        torch.randn(30, 1, neurons, generator=generator, device=run.device).to(dtype) for _ in range(2)
+        torch.randn(shape, generator=generator, device=run.device).to(dtype).movedim(4, 2) for _ in range(2)
     )
     limit = torch.ones((), device=run.device)
     neuron = (current, limit, None, *CONSTANTS, 0)
     spikes, _ = op_calls.srm_forward(*neuron, False)
-    frames = spikes.reshape(-1, 1, 20, 50)
-    window = ([2, 2], [2, 2], [0, 0], False)
-    pooled = op_calls.spike_avg_pool(frames, *window, True, None)
     out = torch.empty_like(current)
     neuron_model = snnlib.neurons.LIF()
     dynamics = neuron_model.dynamics(neuron_model.constants())
     assert dynamics is not None
-    scan = (current, dynamics.pack(torch.float32, run.device), None, dynamics.flags, 0)
-    cells = current.view(30, 1, -1, 20, 50)
-    means = pooled.view(30, 1, -1, 10, 25)
+    options = (dynamics.pack(torch.float32, run.device), None, dynamics.flags, 0)
+    scan = (current, *options)
     # Name: (tensors of the currents' size that move, call).
     calls: dict[str, tuple[float, Callable[[], object]]] = {
         "copy": (2, lambda: out.copy_(current)),
@@ -83,16 +84,16 @@ def _rates(run: Setting, dtype: torch.dtype, neurons: int) -> Results:
         "SRM backward, weights only": (3, lambda: op_calls.srm_backward(q, *neuron, True, False)),
         "LIF forward": (2, lambda: op_calls.scan_forward(*scan)),
         "LIF backward": (3, lambda: op_calls.scan_backward(q, None, *scan, False)),
-        "SRM and pool forward": (1.25, lambda: op_calls.srm_pool_forward(cells, limit, *CONSTANTS[:3], 0)),
-        "SRM and pool backward": (
-            3.25,
-            lambda: op_calls.srm_pool_backward(means, cells, limit, *CONSTANTS, 0, True, True),
-        ),
-        "LIF and pool forward": (1.25, lambda: op_calls.scan_pool_forward(cells, *scan[1:])),
-        "LIF and pool backward": (2.25, lambda: op_calls.scan_pool_backward(means, None, cells, *scan[1:])),
-        "pool forward, 2x2": (1.25, lambda: op_calls.spike_avg_pool(frames, *window, True, None)),
-        "pool backward, 2x2": (2.25, lambda: op_calls.spike_avg_pool_backward(pooled, frames, *window)),
     }
+    window = ([2, 2], [2, 2], [0, 0], False)
+    for layout in ("channels-last", "planes"):
+        cells, frames = (
+            (x if layout == "channels-last" else x.contiguous()) for x in (current, spikes.flatten(0, 1))
+        )
+        means = op_calls.spike_avg_pool(frames, *window, True, None)
+        grad = means.unflatten(0, cells.shape[:2])
+        pooling = _pooled_calls(cells, frames, means, grad, limit, options, window)
+        calls |= {f"{name}, {layout}": call for name, call in pooling.items()}
     nbytes = current.numel() * current.element_size()
     rates = {name: tensors * nbytes / median_ms(run, call) / 1e6 for name, (tensors, call) in calls.items()}
     kind = str(dtype).removeprefix("torch.")
@@ -103,12 +104,30 @@ def _rates(run: Setting, dtype: torch.dtype, neurons: int) -> Results:
     return results
 
 
+def _pooled_calls(
+    cells: Tensor, frames: Tensor, means: Tensor, grad: Tensor, limit: Tensor, options: Any, window: Any
+) -> dict[str, tuple[float, Callable[[], object]]]:
+    """Calls of neurons with their pool, and of pools alone, in the layout of these tensors."""
+    taus = CONSTANTS[:3]
+    return {
+        "SRM and pool forward": (1.25, lambda: op_calls.srm_pool_forward(cells, limit, *taus, 0)),
+        "SRM and pool backward": (
+            3.25,
+            lambda: op_calls.srm_pool_backward(grad, cells, limit, *CONSTANTS, 0, True, True),
+        ),
+        "LIF and pool forward": (1.25, lambda: op_calls.scan_pool_forward(cells, *options)),
+        "LIF and pool backward": (2.25, lambda: op_calls.scan_pool_backward(grad, None, cells, *options)),
+        "pool forward": (1.25, lambda: op_calls.spike_avg_pool(frames, *window, True, None)),
+        "pool backward": (2.25, lambda: op_calls.spike_avg_pool_backward(means, frames, *window)),
+    }
+
+
 def bandwidth(run: Setting) -> Results:
-    """SRM neurons at T = 30 and 10^7 neurons, pooling of as many cells: GB/s of the bytes that must move."""
-    neurons = 10_000_000 if not run.small else 1000
+    """Neurons at T = 30, and pools of 2 x 2 cells: GB/s of the bytes that must move."""
+    samples = 40 if not run.small else 1
     for dtype in (torch.float32, torch.bfloat16):
-        note(_rates(run, dtype, neurons))
-    return {"neurons": neurons}
+        note(_rates(run, dtype, samples))
+    return {"neurons": samples * math.prod(CELLS if not run.small else (4, 6, 2))}
 
 
 def replayed(run: Setting, step: Callable[[], object]) -> Callable[[], object]:
@@ -159,6 +178,8 @@ VARIANTS: tuple[tuple[torch.dtype, torch.memory_format, dict[str, bool], float],
     (torch.float32, torch.contiguous_format, {"deterministic": True}, 1e-4),
     (torch.bfloat16, torch.channels_last, {"benchmark": True}, 1e-2),
 )
+# What a wrong engine or layout would exceed by far.
+MOST_ERROR = 3e-2
 
 
 def convolution_speed(run: Setting) -> Results:
@@ -196,12 +217,18 @@ def convolution_speed(run: Setting) -> Results:
             note({f"{what}: not by cuDNN directly": str(error)})
         with snnlib.use_path(path), torch_flags(*(flags.get(name, False) for name in FLAGS)):
             first, exact = ours(), aten(x.double(), weight.double(), g.double())
-            difference = ((first.double() - exact).abs().max() / exact.abs().max()).item()
-            # CPUs without instructions for bfloat16 add in it.
-            assert difference <= limit * (1 if run.on_gpu else 3), f"{what}: {difference:.1e}"
+            scale = exact.abs().max()
+            error, theirs_error = (
+                ((out.double() - exact).abs().max() / scale).item() for out in (first, aten())
+            )
+            # CPUs without instructions for bfloat16 add in it. cuDNN's first guess may be less exact than float32 is:
+            # Winograd's method of 5 x 5 kernels, whose error aten's call of it has too.
+            accepted = max(limit * (1 if run.on_gpu else 3), 2 * theirs_error)
+            assert error <= min(accepted, MOST_ERROR), f"{what}: {error:.1e}, aten's {theirs_error:.1e}"
             assert "deterministic" not in flags or torch.equal(first, ours()), f"{what}: another result"
             mine, theirs = median_ms(run, ours), median_ms(run, aten)
-        note({what: f"{mine:.3f} ms, {mine / theirs:.2f} of aten's, error {difference:.1e}"})
+        errors = f"error {error:.1e}, aten's {theirs_error:.1e}"
+        note({what: f"{mine:.3f} ms, {mine / theirs:.2f} of aten's, {errors}"})
     return {"cases through cuDNN directly": f"{direct} of {len(cases)}"}
 
 
@@ -234,8 +261,8 @@ def vgg(run: Setting) -> dict[str, Any]:
                 snnlib.fuse_(net)
             what = f"{kind}, {precision}, {layout}{', fused' * fused}"
             # Layers convolve channels-last frames; the kernels between two convolutions take every layout.
-            last = mock.Mock(return_value=layout == "channels-last")
-            with mock.patch.object(operators, "convolved_channels_last", last):
+            last = layout == "channels-last"
+            with mock.patch.object(operators, "convolved_channels_last", lambda _, last=last: last):
                 note(eager_and_graph(run, what, _step(net, x, y, precision == "bf16"), repeats=8))
         with torch.no_grad():
             rates[f"{kind}, spikes of the output per step"] = round(start(x).mean().item(), 4)
@@ -262,21 +289,22 @@ def recurrent_speed(run: Setting) -> Results:
     Backward multiplies where the surrogate is not zero: at few steps by the triangle, at all by ATan.
     """
     rates: Results = {}
+    definitions: list[tuple[str, Callable[[], object], float]] = []
     triangle, everywhere = surrogate.Triangle(width=0.5, height=0.4), surrogate.ATan()
     sizes = ((64, 128), (256, 128), (64, 512), (256, 512), (256, 1024))
     for (batch, size), gradient in [*((pair, triangle) for pair in sizes), ((256, 256), everywhere)]:
         steps, n, h = (5, 2, 16) if run.small else (100, batch, size)
         current, weight = (tensor.to(run.device) for tensor in numbers(steps, n, h))
-        neuron = neurons.CubaLIF(surrogate=gradient)
+        neuron = neurons.CubaLIF(surrogate=gradient).to(run.device)
         leaves = [current.requires_grad_(), weight.requires_grad_()]
 
         def forward(x: Tensor = leaves[0], w: Tensor = leaves[1], neuron: neurons.Neuron = neuron) -> Tensor:
             return F.spiking_recurrent(x, w, neuron).value
 
-        def step(leaves: list[Tensor] = leaves) -> None:
+        def step(leaves: list[Tensor] = leaves, forward: Callable[..., Tensor] = forward) -> None:
             torch.autograd.grad(forward(*leaves).sum(), leaves)
 
-        def infer() -> None:
+        def infer(forward: Callable[..., Tensor] = forward) -> None:
             with torch.no_grad():
                 forward()
 
@@ -286,9 +314,13 @@ def recurrent_speed(run: Setting) -> Results:
             fast = median_ms(run, replayed(run, call), 10)
             with snnlib.use_path("reference" if run.on_gpu else "auto"):
                 slow = median_ms(run, call, 3, with_host=True)
-                times = {"ms": round(fast, 3), "definition, times as long": round(slow / fast, 2)}
-                note({f"{what}, {kind}, {name}": time for name, time in times.items()})
-                launched = median_ms(run, replayed(run, call), 3)
-                note({f"{what}, {kind}, definition as a graph, times as long": round(launched / fast, 2)})
+            times = {"ms": round(fast, 3), "definition, times as long": round(slow / fast, 2)}
+            note({f"{what}, {kind}, {name}": time for name, time in times.items()})
+            definitions.append((f"{what}, {kind}", call, fast))
         rates[f"{what}, spikes per neuron and step"] = round(forward().detach().mean().item(), 3)
+    # Last, as nothing can follow a capture that fails.
+    for what, definition, fast in definitions:
+        with snnlib.use_path("reference" if run.on_gpu else "auto"):
+            launched = median_ms(run, replayed(run, definition), 3)
+        note({f"{what}, definition as a graph, times as long": round(launched / fast, 2)})
     return rates

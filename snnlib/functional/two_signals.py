@@ -95,7 +95,9 @@ class TwoSignals(torch.autograd.Function):
         ctx.gives_state = return_state
         if not return_state:
             ctx.mark_non_differentiable(final)
-        return spikes.to(x.dtype), final
+        # `to` gives the spikes themselves where it has nothing to convert. torch.compile of torch 2.11, to which every
+        # value in here is an output, would then have two of one tensor, and a gradient of zero for the first.
+        return spikes if spikes.dtype == x.dtype else spikes.to(x.dtype), final
 
     @staticmethod
     @differentiable_once

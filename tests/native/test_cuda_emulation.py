@@ -303,8 +303,9 @@ def test_layouts(
     assert_same_bits(emulated(run), run(), strides=True)
 
 
-# Rows of whole vectors and of whole windows, a column and a row in no window, one window, more channels than a vector.
-PAIRED = ((2, 3, 4, 16), (1, 2, 6, 6), (2, 3, 5, 9), (1, 1, 2, 2), (2, 16, 4, 6), (3, 24, 2, 32))
+# Rows of whole vectors, of half ones and of whole windows, a column and a row in no window, one window, more channels
+# than a vector.
+PAIRED = ((2, 3, 4, 16), (1, 2, 6, 6), (2, 3, 5, 9), (1, 1, 2, 2), (2, 16, 4, 6), (3, 24, 2, 32), (2, 12, 2, 12))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
