@@ -48,12 +48,13 @@ PARTS = (
         "tests/app/test_training_objective.py",
         "tests/project/test_docs_site.py",
         "tests/project/test_names.py",
+        "tests/project/test_stored.py",
     ),
 )
 # Those that are slow together.
 WHOLE = (
     *(*PARTS, "tests/data", "tests/learning", "tests/ops/test_compile.py"),
-    *("tests/project/test_stored.py", "tests/app/test_cli.py"),
+    "tests/app/test_cli.py",
 )
 OPS = ("tests/ops/test_ops.py", "tests/ops/test_invariance.py", "tests/neurons/test_surrogates.py")
 # Of names of tests and of their cases.

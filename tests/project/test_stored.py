@@ -108,7 +108,7 @@ def _run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("run")
 
 
-# Its settings were fewer.
+# The settings of earlier versions were fewer.
 NOTE = pytest.mark.filterwarnings("ignore:.*settings that it does not name")
 
 
@@ -144,6 +144,7 @@ def _run_2(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("trained", kind)
 
 
+@NOTE
 @pytest.mark.parametrize("kind", KINDS)
 def test_run_of_0_2(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its net gives what it gave, by its checkpoint and by its stored state, and is tested on its data."""
@@ -161,6 +162,7 @@ def test_run_of_0_2(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert int(evaluate(config, run, progress=False).confusion.sum()) > 0
 
 
+@NOTE
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")
 @pytest.mark.parametrize("kind", KINDS)
 def test_run_of_0_2_goes_on(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +187,8 @@ def _layers_2(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], snnlib.
 
 def test_layers_of_0_2(monkeypatch: pytest.MonkeyPatch) -> None:
     neurons, stored = _layers_2(monkeypatch), torch.load(STORED_2 / "layers.pt", weights_only=True)
-    assert set(neurons) == set(stored)
+    # Models that came later are not in it.
+    assert neurons.keys() >= stored.keys()
     for name, file in stored.items():
         layer = snnlib.nn.SpikingLinear(5, 6, neuron=neurons[name]())
         layer.load_state_dict(file["state"])

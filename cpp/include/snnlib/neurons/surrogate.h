@@ -16,7 +16,7 @@ enum class SurrogateKind : int {
   kSigmoid,
   kExponential,
   kGaussian,
-  kMultiGaussian
+  kMultiGaussian,
 };
 
 // Their names in Python, in this order.
