@@ -1,6 +1,7 @@
 """What must not change a bit: threads, instruction set, batch split, repetition."""
 
 import op_calls
+import opdb_exact
 import opdb_neurons
 import pytest
 import torch
@@ -68,6 +69,12 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
         out, _, *record = op_calls.layer_forward(*layer, False, True, True)
         q = torch.randn(out.shape, generator=generator).to(dtype)
         return (q, *layer[:3], *record, *layer[4:], True, True)
+    exact = opdb_exact.coefficients(20, generator, gain_m=1.0, leak=0.125, fall=-0.125, reset=0.25)
+    event_layer = (*conv[:2], exact, None, *conv[4:9], [0, 1, 1, 0], 0)
+    if name == "exact_layer_backward":
+        out, _, *record = op_calls.exact_layer_forward(*event_layer, False, True, True)
+        q = torch.randn(out.shape, generator=generator).to(dtype)
+        return (q, *event_layer[:3], out, *record, *event_layer[4:], True, True)
     if name == "currents_backward":
         q = torch.randn(*TRAIN[:2], 20, 31, 35, generator=generator).to(dtype)
         return (q, *conv[:2], *conv[4:8], 0, True, True)
@@ -79,6 +86,7 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
         0,
     )
     states = torch.randn(2, *TRAIN[1:], generator=generator)
+    exact_scan = (current, opdb_exact.coefficients(3, generator, own=True), None, [0, 0, 0, 0], 0)
     recurrent = torch.randn(5, 3, 70, generator=generator).to(dtype) + 1
     table = opdb_neurons.coefficients(2, 70, generator, a01=0.5, keep0=0.0, scale=0.5)
     loop = (torch.randn(70, 70, generator=generator).to(dtype) * 0.2, table, None, None)
@@ -98,6 +106,9 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
         "srm_conv_forward": (*conv, True, True, True),
         "scan_forward": scan,
         "scan_backward": (q, states, *scan, False),
+        "exact_forward": exact_scan,
+        "exact_backward": (q, states, *exact_scan),
+        "exact_layer_forward": (*event_layer, True, True, True),
         "scan_pool_forward": pooled,
         "scan_pool_backward": (of_pools, states[:1, ..., :30, :36].contiguous(), *pooled),
         "srm_pool_forward": (pooled[0], limit, 5.0, 3.0, 3.0, 0),
@@ -227,18 +238,19 @@ def test_batch_split(case: OpCase, path: str) -> None:
     torch.set_num_threads(1)
     whole = _arguments(case.name)
     # Neither weights nor coefficients have a batch.
-    of_layers = ("srm_conv_forward", "layer_forward", "currents_forward", "recurrent_forward")
-    of_layers += ("delayed_recurrent_forward",)
+    of_layers = ("srm_conv_forward", "layer_forward", "exact_layer_forward", "currents_forward")
+    of_layers += ("recurrent_forward", "delayed_recurrent_forward")
     shared = {id(whole[1])} if case.name in of_layers else set()
     shared |= {id(x) for x in whole if isinstance(x, Tensor) and x.dtype == torch.float64}
     dim = 0 if case.name.startswith(("spike", "max_pool")) else 1
     size = (FRAMES if dim == 0 else TRAIN)[dim]
     shared |= {id(x) for x in whole[1:3]} if case.name == "delayed_linear_forward" else set()
-    sums = ("srm_conv_backward", "layer_backward", "currents_backward", "recurrent_backward")
-    if case.name in (*sums, "delay_backward", "delayed_linear_backward", "delayed_recurrent_backward"):
+    sums = ("srm_conv_backward", "layer_backward", "exact_layer_backward", "currents_backward")
+    sums += ("recurrent_backward", "delayed_recurrent_backward")
+    if case.name in (*sums, "delay_backward", "delayed_linear_backward"):
         pytest.skip("its weight gradient sums over the batch")
     # The record of spikes that follows is in an order of its own.
-    compared = 2 if case.name in ("srm_conv_forward", "layer_forward") else None
+    compared = 2 if case.name in of_layers[:3] else None
     for sample in range(size):
         part = [
             x.narrow(dim, sample, 1) if isinstance(x, Tensor) and x.dim() > 1 and id(x) not in shared else x
