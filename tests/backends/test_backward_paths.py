@@ -7,6 +7,7 @@ import pytest
 import torch
 from compare import assert_bits, assert_same_bits
 from op_samples import SRM_CONVS, Sample, srm_conv_backward_sample
+from opdb_exact import EXACT_LAYERS_BACKWARD
 from rates import set_rates_
 from torch import Tensor
 
@@ -30,20 +31,29 @@ SAMPLES = [
     srm_conv_backward_sample("gather back", (False, True), (2, 4)),
     srm_conv_backward_sample("gather, many channels", pool=(3, 2)),
     srm_conv_backward_sample("stride", pool=(2, 1)),
+    *EXACT_LAYERS_BACKWARD,
 ]
 
 
+def _is_exact(arguments: tuple[Any, ...]) -> bool:
+    # The coefficients come before the output, which SRM neurons have in their place.
+    return isinstance(arguments[4], Tensor) and arguments[4].is_floating_point()
+
+
 def _run(arguments: tuple[Any, ...]) -> list[Tensor]:
-    return list(op_calls.srm_conv_backward(*arguments))
+    case = op_calls.exact_layer_backward if _is_exact(arguments) else op_calls.srm_conv_backward
+    return list(case(*arguments))
 
 
 def _geometry(arguments: tuple[Any, ...]) -> Geometry:
-    return geometry(*arguments[1:3], ConvOptions(*arguments[7:11]), arguments[16])
+    first, time_dim = (8, 14) if _is_exact(arguments) else (7, 16)
+    return geometry(*arguments[1:3], ConvOptions(*arguments[first : first + 4]), arguments[time_dim])
 
 
 @pytest.fixture
 def chosen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> BackwardAlgorithms:
-    monkeypatch.setattr(algorithm_backward, "decide", lambda *_: request.param)
+    for decide in ("decide", "decide_for_entries"):
+        monkeypatch.setattr(algorithm_backward, decide, lambda *_: request.param)
     return request.param
 
 
@@ -81,7 +91,8 @@ def test_half_precision_is_float32_rounded_once(
     """Gradients of inputs and weights are rounded as they are written; rounded means of windows cost nothing."""
     arguments = sample.arguments(dtype)
     wide = [x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in arguments]
-    wide[3] = sample.arguments(torch.float32)[3]
+    output = 4 if _is_exact(arguments) else 3
+    wide[output] = sample.arguments(torch.float32)[output]
     # That of the state is none.
     answers = [answer.to(dtype) for answer in _run(tuple(wide))[:2]]
     assert_same_bits(_run(arguments)[:2], answers)

@@ -1,18 +1,19 @@
 """Op cases of neurons with exact spike times, alone and behind a convolution: samples and float64 answers.
 
 The answers go forwards: what a unit of every input and of every state moves each spike by. All numbers are dyadic, so
-that no potential rounds and spikes are equal in every dtype.
+that spikes are equal in every dtype.
 """
 
 import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import op_calls
 import oracles
 import torch
-from op_samples import SEQUENCES, SRM_CONVS, Arguments, Sample, _conv_arguments
-from opdb_neurons import _convolved, _pooled
+from op_samples import SEQUENCES, SRM_CONVS, Arguments, Sample
+from opdb_neurons import COMPACT, _convolved, _pooled, layer_sample
 from torch import Tensor
 
 from snnlib.backends.arguments import EXACT_ROWS
@@ -20,28 +21,23 @@ from snnlib.backends.arguments import EXACT_ROWS
 
 def coefficients(channels: int, generator: torch.Generator, own: bool = False, **rows: float) -> Tensor:
     """`[P, C]`, float64: thresholds and bounds per channel, and decays if they have their `own`."""
-    base = dict.fromkeys(EXACT_ROWS, 0.0) | {"decay_m": 0.5, "decay_s": 0.5, "gain_m": 0.5, "gain_s": 1.0}
-    table = {name: torch.tensor([number] * channels) for name, number in base.items()}
-    table |= {"threshold": torch.ones(channels), "bound": torch.ones(channels)}
-    if channels > 1:
-        table["threshold"] = torch.randint(2, 6, (channels,), generator=generator) / 4
-        table["bound"] = 0.75 / table["threshold"].bfloat16()
-    if own:
-        for name in ("decay_m", "decay_s", "gain_m"):
-            table[name] = torch.randint(1, 4, (channels,), generator=generator) / 4
-    table |= {name: torch.full((channels,), number) for name, number in rows.items()}
-    return torch.stack([table[name].double() for name in EXACT_ROWS])
+    base = dict.fromkeys(EXACT_ROWS, 0.0) | {"decay_m": 0.5, "decay_s": 0.5, "gain_m": 1.0, "gain_s": 1.0}
+    base |= {"threshold": 1.0, "bound": 1.0} | rows
+    table = torch.tensor([[base[name]] * channels for name in EXACT_ROWS], dtype=torch.float64)
+    for name in ("threshold", "bound", "decay_m", "decay_s")[: (4 if own else 2) * (channels > 1)]:
+        table[EXACT_ROWS.index(name)] = torch.randint(1, 4, (channels,), generator=generator) / 4
+    return table
 
 
 # By the sample of SEQUENCES: strict, reset_current, by_time, refractory; whether decays are per channel; rows.
 EXACT: dict[str, tuple[list[int], bool, dict[str, float]]] = {
     "one step of one neuron": ([0, 0, 0, 0], False, {"bound": torch.inf}),
     "no space axes": ([1, 0, 0, 0], False, {"reset": -0.25, "fall": 0.125, "threshold": 0.5}),
-    "no space axes, own threshold": ([0, 1, 0, 2], False, {"gain_s": 0.5, "gain_m": 1.0}),
-    "prime sizes": ([0, 0, 0, -1], False, {"threshold": 0.75}),
+    "no space axes, own threshold": ([0, 1, 0, 2], False, {"gain_s": 0.5}),
+    "prime sizes": ([0, 0, 0, -1], False, {"gain_m": 0.5}),
     "more than a block": ([0, 0, 0, 0], True, {"reset": 0.25, "fall": -0.25}),
-    "state": ([0, 0, 0, 3], False, {"gain_m": 1.0, "leak": 0.25}),
-    "batch first": ([1, 1, 0, -1], True, {"gain_m": 1.0}),
+    "state": ([0, 0, 0, 3], False, {"leak": 0.25}),
+    "batch first": ([1, 1, 0, -1], True, {}),
     "batch first, more than a block": ([1, 1, 0, 0], False, {"leak": -0.25, "reset": 0.5, "fall": -0.125}),
     "equal time constants": ([0, 1, 0, 0], False, {"bound": 0.5, "threshold": 0.25}),
     "T = 0": ([0, 0, 0, 4], False, {}),
@@ -51,7 +47,7 @@ EXACT: dict[str, tuple[list[int], bool, dict[str, float]]] = {
 }
 
 
-def _states(shape: list[int], refractory: int, generator: torch.Generator) -> Tensor:
+def _states(shape: Sequence[int], refractory: int, generator: torch.Generator) -> Tensor:
     state = torch.randint(0, 3, (2, *shape), generator=generator).double() / 4
     rests = torch.randint(0, max(refractory, 1) + 1, (1, *shape), generator=generator).double()
     return torch.cat((state, rests)) if refractory else state
@@ -82,92 +78,70 @@ def exact_backward_sample(name: str) -> Sample:
 
 
 class Run(NamedTuple):
-    """Spikes and state, and what a unit of each input and of v and i at the start changes: `[T + 2, ..., neurons]`."""
+    """Spikes, v and i, each first itself and then what a unit of each input, and of v and i at the start, adds."""
 
     spikes: oracles.Array
     state: oracles.Array
-    moved: oracles.Array
-    carried: oracles.Array
+    rests: oracles.Array
 
 
-def run(x: oracles.Array, rows: oracles.Array, state: oracles.Array | None, flags: list[int]) -> Run:
-    """Neurons on currents `[T, M]` with coefficients `[P, M]`, from state `[K, M]`."""
-    k = dict(zip(EXACT_ROWS, rows, strict=True))
+def run(current: Tensor, table: Tensor, state: Tensor | None, flags: list[int], time_dim: int) -> Run:
+    x = current.double().movedim(time_dim, 0).numpy()
+    shape = (-1, *[1] * (current.dim() - 3)) if current.dim() > 2 else ()
+    k = {name: row.numpy().reshape(shape) for name, row in zip(EXACT_ROWS, table.double(), strict=True)}
     strict, reset_current, _, refractory = flags
-    steps, count = x.shape
-    v, i, rests = np.zeros((3, count))
+    steps, step = len(x), x.shape[1:]
+    spikes, (v, i), rests = np.zeros((steps + 3, *x.shape)), np.zeros((2, steps + 3, *step)), np.zeros(step)
     if state is not None:
-        v, i, rests = (*state, rests)[:3]
-    spikes, moved = np.zeros((steps, count)), np.zeros((steps + 2, steps, count))
-    # Changes of v and i.
-    dv, di = np.zeros((2, steps + 2, count))
-    dv[steps], di[steps + 1] = 1, 1
+        v[0], i[0], rests = (*state.double().numpy(), rests)[:3]
+    v[-2], i[-1] = 1, 1
     for t in range(steps):
-        acts = rests == 0
-        unit = np.zeros((steps + 2, 1))
-        unit[t] = 1
-        charged, changed = k["decay_s"] * i + k["gain_s"] * x[t], k["decay_s"] * di + k["gain_s"] * unit
-        h, dh = (
-            k["decay_m"] * v + k["gain_m"] * charged + k["leak"],
-            k["decay_m"] * dv + k["gain_m"] * changed,
-        )
-        fired = acts & ((h > k["threshold"]) if strict else (h >= k["threshold"]))
-        rises = fired & (h > v)
-        # It comes earlier by so many steps, in each of which the membrane would rise by `after` from its reset.
-        early = np.where(rises, np.minimum(1 / np.where(rises, h - v, 1), k["bound"]), 0) * dh
-        after = k["fall"] if reset_current else k["fall"] + k["gain_m"] * charged
-        spikes[t], moved[:, t] = fired, early
-        v, dv = (
-            np.where(acts, np.where(fired, k["reset"], h), v),
-            np.where(acts, np.where(fired, after * early, dh), dv),
-        )
-        ends = fired & bool(reset_current)
-        i, di = np.where(acts, np.where(ends, 0, charged), i), np.where(acts, np.where(ends, 0, changed), di)
+        acts, unit = rests == 0, np.zeros_like(i)
+        unit[0], unit[t + 1] = x[t], 1
+        charged = k["decay_s"] * i + k["gain_s"] * unit
+        h = k["decay_m"] * v + k["gain_m"] * charged
+        h[0] += k["leak"]
+        fired = acts & ((h[0] > k["threshold"]) if strict else (h[0] >= k["threshold"]))
+        rises = fired & (h[0] > v[0])
+        # So many steps earlier it comes, in each of which the membrane would rise by `after` from its reset.
+        early = np.where(rises, np.minimum(1 / np.where(rises, h[0] - v[0], 1), k["bound"]), 0) * h
+        after = k["fall"] if reset_current else k["fall"] + k["gain_m"] * charged[0]
+        risen = after * early
+        spikes[:, t], spikes[0, t], risen[0] = early, fired, k["reset"]
+        v = np.where(fired, risen, np.where(acts, h, v))
+        i = np.where(fired & bool(reset_current), 0, np.where(acts, charged, i))
         rests = np.where(fired, abs(refractory), np.where(acts | (refractory < 0), rests, rests - 1))
-    return Run(spikes, np.stack((v, i, rests)[: 3 if refractory else 2]), moved, np.stack((dv, di), 1))
+    return Run(spikes, np.stack((v, i), 1), rests[None] if refractory else rests[None][:0])
 
 
-def _runs(current: Tensor, table: Tensor, state: Tensor | None, flags: list[int], time_dim: int) -> Run:
-    first = current.double().movedim(time_dim, 0)
-    rows = table.double().reshape(len(table), 1, -1, *[1] * max(current.dim() - 3, 0))
-    rows = rows.expand(-1, *first.shape[1:]) if current.dim() > 2 else rows[:, 0].expand(-1, len(first[0]))
-    start = None if state is None else state.double().flatten(1).numpy()
-    return run(first.flatten(1).numpy(), rows.flatten(1).numpy(), start, flags)
+def exact_answer(*arguments: Any) -> list[Tensor]:
+    out, time_dim = run(*arguments), arguments[-1]
+    final = np.concatenate((out.state[0], out.rests))
+    return [torch.from_numpy(out.spikes[0]).movedim(0, time_dim), torch.from_numpy(final)]
 
 
-def exact_answer(
-    current: Tensor, table: Tensor, state: Tensor | None, flags: list[int], time_dim: int
-) -> list[Tensor]:
-    out, first = _runs(current, table, state, flags, time_dim), current.movedim(time_dim, 0)
-    spikes = torch.from_numpy(out.spikes).reshape(first.shape).movedim(0, time_dim)
-    return [spikes, torch.from_numpy(out.state).reshape(len(out.state), *first.shape[1:])]
-
-
-def exact_backward_answer(q: Tensor, of_state: Tensor | None, current: Tensor, *others: Any) -> list[Tensor]:
-    out, time_dim = _runs(current, *others), others[-1]
-    first = q.double().movedim(time_dim, 0)
-    grads = np.einsum("tm,stm->sm", first.flatten(1).numpy(), out.moved)
+def exact_backward_answer(q: Tensor, of_state: Tensor | None, *arguments: Any) -> list[Tensor]:
+    out, time_dim = run(*arguments), arguments[-1]
+    grads = np.einsum("t...,st...->s...", q.double().movedim(time_dim, 0).numpy(), out.spikes[1:])
     if of_state is not None:
-        grads += np.einsum("km,skm->sm", of_state.double()[:2].flatten(1).numpy(), out.carried)
-    steps = len(first)
-    grad = torch.from_numpy(grads[:steps]).reshape(first.shape).movedim(0, time_dim)
+        grads += np.einsum("k...,sk...->s...", of_state.double()[:2].numpy(), out.state[1:])
     # Nobody learns how long a neuron rests.
-    start = np.concatenate((grads[steps:], np.zeros((len(out.state) - 2, grads.shape[1]))))
-    return [grad, torch.from_numpy(start).reshape(len(start), *first.shape[1:])]
+    start = np.concatenate((grads[-2:], 0 * out.rests))
+    return [torch.from_numpy(grads[:-2]).movedim(0, time_dim), torch.from_numpy(start)]
 
 
-def exact_layer_sample(
-    name: str, flags: list[int], stateful: bool = False, keep: bool = True, pool: tuple[int, int] = (1, 1)
-) -> Sample:
+def exact_layer_sample(name: str, flags: list[int], **options: Any) -> Sample:
+    """The sample of the linear family's neurons with others; the options are its."""
+    linear = layer_sample(name, COMPACT, **options)
+
     def make(generator: torch.Generator) -> Arguments:
-        x, weight, options, time_dim, step = _conv_arguments(generator, name)
-        table = coefficients(step[1] if name in _OWN else 1, generator, gain_m=1.0, leak=0.125, reset=0.25)
-        state = _states(list(step), flags[3], generator) if stateful else None
-        whole = (weight * 64).round() / 64
-        return (x, whole, table, state, *options, list(pool), flags, time_dim, stateful, keep, True)
+        x, weight, table, state, *others = linear.make(generator)
+        table = coefficients(table.shape[1], generator, leak=0.125, reset=0.25, fall=-0.125)
+        if state is not None:
+            state = _states(state.shape[1:], flags[3], generator)
+        return (x, weight, table, state, *others[:5], flags, *others[6:])
 
-    marks = {"stateful": stateful, "nothing kept": not keep, "pooled": pool != (1, 1), f"flags {flags}": True}
-    return Sample(", ".join([name, *(mark for mark, on in marks.items() if on)]), make)
+    return Sample(f"{linear.name}, flags {flags}", make)
 
 
 def exact_layer_backward_sample(
@@ -181,22 +155,18 @@ def exact_layer_backward_sample(
         q = torch.randn(out.shape, generator=generator, dtype=torch.float64)
         return (q, *arguments[:3], out, *record, *arguments[4:11], *needs, None, False)
 
-    return Sample(forward.name if all(needs) else f"{forward.name}, needs {needs}", make)
+    return Sample(f"{forward.name}, needs {needs}", make)
 
 
-def exact_layer_answer(
-    x: Tensor, weight: Tensor, table: Tensor, state: Tensor | None, *rest: Any
-) -> list[Tensor | None]:
-    *options, pool, flags, time_dim, return_state, _keep, _exact = rest
+def exact_layer_answer(x: Tensor, weight: Tensor, *rest: Any) -> list[Tensor | None]:
+    table, state, *options, pool, flags, time_dim, return_state, _keep, _exact = rest
     current = _convolved(x.double(), weight.double(), *options)
     spikes, final = exact_answer(current, table, state, flags, time_dim)
     return [_pooled(spikes, pool), final if return_state else torch.zeros(0), None, None, None]
 
 
-def exact_layer_backward_answer(
-    q: Tensor, x: Tensor, weight: Tensor, table: Tensor, *rest: Any
-) -> list[Tensor | None]:
-    *options, pool, flags, time_dim, need_weight, need_input, _, _ = rest[4:]
+def exact_layer_backward_answer(q: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> list[Tensor | None]:
+    table, (*options, pool, flags, time_dim, need_weight, need_input, _, _) = rest[0], rest[5:]
     events, w = x.double().requires_grad_(), weight.double().requires_grad_()
     current = _convolved(events, w, *options)
     neurons = (current.detach(), table, None, flags, time_dim)
@@ -212,15 +182,10 @@ def exact_layer_backward_answer(
         # An event that comes a step earlier.
         after = torch.zeros_like(grad_x.sum(time_dim, keepdim=True))
         grad_x = x.double() * -grad_x.diff(dim=time_dim, append=after)
-    needs = (need_weight, need_input)
-    found = [
-        grad if need else torch.zeros(0) for grad, need in zip((grad_weight, grad_x), needs, strict=True)
-    ]
-    return [*found, torch.zeros(0)]
+    none = torch.zeros(0)
+    return [grad_weight if need_weight else none, grad_x if need_input else none, none]
 
 
-# Layers with thresholds and bounds per channel.
-_OWN = ("gather back", "grouped", "scatter, every second row")
 _FLAGS = ([0, 0, 1, 0], [0, 1, 1, -1], [1, 0, 0, -1], [0, 1, 0, 0], [1, 1, 1, 0])
 _NAMED = tuple(zip(SRM_CONVS, itertools.cycle(_FLAGS)))
 EXACT_LAYERS = (

@@ -46,10 +46,28 @@ def _late_arguments(name: str, dtype: torch.dtype) -> tuple[object, ...]:
     return (*grads, total, value, *loop, True, True, True)
 
 
+def _exact_arguments(name: str, dtype: torch.dtype) -> tuple[object, ...]:
+    """Those of the linear family's neurons with other constants."""
+    generator = torch.Generator().manual_seed(5)
+    if "layer" not in name:
+        scan = (opdb_exact.coefficients(3, generator, own=True), None, [0, 0, 0, 0], 0)
+        *grads, current = _arguments("scan_backward", dtype)[:3]
+        return (current, *scan) if name == "exact_forward" else (*grads, current, *scan)
+    x, weight, _, *conv = _arguments("layer_forward", dtype)[:9]
+    table = opdb_exact.coefficients(20, generator, gain_m=1.0, leak=0.125, fall=-0.125, reset=0.25)
+    layer = (x, weight, table, *conv, [0, 1, 1, 0], 0)
+    if name == "exact_layer_forward":
+        return (*layer, True, True, True)
+    out, _, *record = op_calls.exact_layer_forward(*layer, False, True, True)
+    q = torch.randn(out.shape, generator=generator).to(dtype)
+    return (q, *layer[:3], out, *record, *layer[4:], True, True)
+
+
 def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, ...]:
-    if name.startswith("delay"):
-        late = name.startswith("delayed_recurrent")
-        return _late_arguments(name, dtype) if late else _delay_arguments(name, dtype)
+    own = {"exact": _exact_arguments, "delayed_recurrent": _late_arguments, "delay": _delay_arguments}
+    for prefix, arguments in own.items():
+        if name.startswith(prefix):
+            return arguments(name, dtype)
     generator = torch.Generator().manual_seed(3)
     current = (torch.randn(TRAIN, generator=generator) * 1.2 + 0.5).to(dtype)
     q = torch.randn(TRAIN, generator=generator).to(dtype)
@@ -69,12 +87,6 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
         out, _, *record = op_calls.layer_forward(*layer, False, True, True)
         q = torch.randn(out.shape, generator=generator).to(dtype)
         return (q, *layer[:3], *record, *layer[4:], True, True)
-    exact = opdb_exact.coefficients(20, generator, gain_m=1.0, leak=0.125, fall=-0.125, reset=0.25)
-    event_layer = (*conv[:2], exact, None, *conv[4:9], [0, 1, 1, 0], 0)
-    if name == "exact_layer_backward":
-        out, _, *record = op_calls.exact_layer_forward(*event_layer, False, True, True)
-        q = torch.randn(out.shape, generator=generator).to(dtype)
-        return (q, *event_layer[:3], out, *record, *event_layer[4:], True, True)
     if name == "currents_backward":
         q = torch.randn(*TRAIN[:2], 20, 31, 35, generator=generator).to(dtype)
         return (q, *conv[:2], *conv[4:8], 0, True, True)
@@ -86,7 +98,6 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
         0,
     )
     states = torch.randn(2, *TRAIN[1:], generator=generator)
-    exact_scan = (current, opdb_exact.coefficients(3, generator, own=True), None, [0, 0, 0, 0], 0)
     recurrent = torch.randn(5, 3, 70, generator=generator).to(dtype) + 1
     table = opdb_neurons.coefficients(2, 70, generator, a01=0.5, keep0=0.0, scale=0.5)
     loop = (torch.randn(70, 70, generator=generator).to(dtype) * 0.2, table, None, None)
@@ -106,9 +117,6 @@ def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, .
         "srm_conv_forward": (*conv, True, True, True),
         "scan_forward": scan,
         "scan_backward": (q, states, *scan, False),
-        "exact_forward": exact_scan,
-        "exact_backward": (q, states, *exact_scan),
-        "exact_layer_forward": (*event_layer, True, True, True),
         "scan_pool_forward": pooled,
         "scan_pool_backward": (of_pools, states[:1, ..., :30, :36].contiguous(), *pooled),
         "srm_pool_forward": (pooled[0], limit, 5.0, 3.0, 3.0, 0),
