@@ -35,19 +35,20 @@ SAMPLES = [
 ]
 
 
-def _is_exact(arguments: tuple[Any, ...]) -> bool:
-    # The coefficients come before the output, which SRM neurons have in their place.
-    return isinstance(arguments[4], Tensor) and arguments[4].is_floating_point()
+def _output(arguments: tuple[Any, ...]) -> int:
+    """The place of the output, before which neurons with exact times have their coefficients."""
+    return 3 + arguments[4].is_floating_point()
 
 
 def _run(arguments: tuple[Any, ...]) -> list[Tensor]:
-    case = op_calls.exact_layer_backward if _is_exact(arguments) else op_calls.srm_conv_backward
+    case = (op_calls.srm_conv_backward, op_calls.exact_layer_backward)[_output(arguments) - 3]
     return list(case(*arguments))
 
 
 def _geometry(arguments: tuple[Any, ...]) -> Geometry:
-    first, time_dim = (8, 14) if _is_exact(arguments) else (7, 16)
-    return geometry(*arguments[1:3], ConvOptions(*arguments[first : first + 4]), arguments[time_dim])
+    options = _output(arguments) + 4
+    time_dim = arguments[16 if options == 7 else 14]
+    return geometry(*arguments[1:3], ConvOptions(*arguments[options : options + 4]), time_dim)
 
 
 @pytest.fixture
@@ -91,8 +92,7 @@ def test_half_precision_is_float32_rounded_once(
     """Gradients of inputs and weights are rounded as they are written; rounded means of windows cost nothing."""
     arguments = sample.arguments(dtype)
     wide = [x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in arguments]
-    output = 4 if _is_exact(arguments) else 3
-    wide[output] = sample.arguments(torch.float32)[output]
+    wide[_output(arguments)] = sample.arguments(torch.float32)[_output(arguments)]
     # That of the state is none.
     answers = [answer.to(dtype) for answer in _run(tuple(wide))[:2]]
     assert_same_bits(_run(arguments)[:2], answers)

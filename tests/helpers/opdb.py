@@ -455,18 +455,8 @@ _CASES = (
         bit_equal=False,
         events=1,
     ),
-    OpCase(
-        "exact_forward",
-        _samples(exact.exact_sample, exact.EXACT),
-        exact.exact_answer,
-        differentiable=True,
-    ),
-    _summed(
-        "exact_backward",
-        _samples(exact.exact_backward_sample, exact.EXACT),
-        exact.exact_backward_answer,
-        events=2,
-    ),
+    OpCase("exact_forward", exact.EXACT_SCANS, exact.exact_answer, differentiable=True),
+    _summed("exact_backward", exact.EXACT_SCANS_BACKWARD, exact.exact_backward_answer, events=2),
     OpCase("exact_layer_forward", exact.EXACT_LAYERS, exact.exact_layer_answer),
     _summed(
         "exact_layer_backward",

@@ -6,7 +6,7 @@ that spikes are equal in every dtype.
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import op_calls
@@ -68,24 +68,19 @@ def exact_sample(name: str) -> Sample:
 def exact_backward_sample(name: str) -> Sample:
     def make(generator: torch.Generator) -> Arguments:
         arguments = exact_sample(name).make(generator)
-        spikes, final = exact_answer(*arguments)
-        grads = (
-            torch.randint(-4, 5, part.shape, generator=generator).double() / 4 for part in (spikes, final)
-        )
+        grads = [torch.randn(part.shape, generator=generator) for part in exact_answer(*arguments)]
         return (*grads, *arguments)
 
     return Sample(name, make)
 
 
-class Run(NamedTuple):
-    """Spikes, v and i, each first itself and then what a unit of each input, and of v and i at the start, adds."""
+def run(
+    current: Tensor, table: Tensor, state: Tensor | None, flags: list[int], time_dim: int
+) -> tuple[oracles.Array, oracles.Array, oracles.Array]:
+    """Spikes, v and i, each first itself and then what a unit of each input, and of v and i at the start, adds.
 
-    spikes: oracles.Array
-    state: oracles.Array
-    rests: oracles.Array
-
-
-def run(current: Tensor, table: Tensor, state: Tensor | None, flags: list[int], time_dim: int) -> Run:
+    After these how long neurons rest, `[1, N, ...]`, of no elements without a refractory time.
+    """
     x = current.double().movedim(time_dim, 0).numpy()
     shape = (-1, *[1] * (current.dim() - 3)) if current.dim() > 2 else ()
     k = {name: row.numpy().reshape(shape) for name, row in zip(EXACT_ROWS, table.double(), strict=True)}
@@ -111,22 +106,22 @@ def run(current: Tensor, table: Tensor, state: Tensor | None, flags: list[int], 
         v = np.where(fired, risen, np.where(acts, h, v))
         i = np.where(fired & bool(reset_current), 0, np.where(acts, charged, i))
         rests = np.where(fired, abs(refractory), np.where(acts | (refractory < 0), rests, rests - 1))
-    return Run(spikes, np.stack((v, i), 1), rests[None] if refractory else rests[None][:0])
+    return spikes, np.stack((v, i), 1), rests[None][: abs(refractory)]
 
 
 def exact_answer(*arguments: Any) -> list[Tensor]:
-    out, time_dim = run(*arguments), arguments[-1]
-    final = np.concatenate((out.state[0], out.rests))
-    return [torch.from_numpy(out.spikes[0]).movedim(0, time_dim), torch.from_numpy(final)]
+    spikes, state, rests = run(*arguments)
+    final = torch.from_numpy(np.concatenate((state[0], rests)))
+    return [torch.from_numpy(spikes[0]).movedim(0, arguments[-1]), final]
 
 
 def exact_backward_answer(q: Tensor, of_state: Tensor | None, *arguments: Any) -> list[Tensor]:
-    out, time_dim = run(*arguments), arguments[-1]
-    grads = np.einsum("t...,st...->s...", q.double().movedim(time_dim, 0).numpy(), out.spikes[1:])
+    (spikes, state, rests), time_dim = run(*arguments), arguments[-1]
+    grads = np.einsum("t...,st...->s...", q.double().movedim(time_dim, 0).numpy(), spikes[1:])
     if of_state is not None:
-        grads += np.einsum("k...,sk...->s...", of_state.double()[:2].numpy(), out.state[1:])
+        grads += np.einsum("k...,sk...->s...", of_state.double()[:2].numpy(), state[1:])
     # Nobody learns how long a neuron rests.
-    start = np.concatenate((grads[-2:], 0 * out.rests))
+    start = np.concatenate((grads[-2:], 0 * rests))
     return [torch.from_numpy(grads[:-2]).movedim(0, time_dim), torch.from_numpy(start)]
 
 
@@ -137,17 +132,16 @@ def exact_layer_sample(name: str, flags: list[int], **options: Any) -> Sample:
     def make(generator: torch.Generator) -> Arguments:
         x, weight, table, state, *others = linear.make(generator)
         table = coefficients(table.shape[1], generator, leak=0.125, reset=0.25, fall=-0.125)
-        if state is not None:
-            state = _states(state.shape[1:], flags[3], generator)
+        state = state if state is None else _states(state.shape[1:], flags[3], generator)
         return (x, weight, table, state, *others[:5], flags, *others[6:])
 
     return Sample(f"{linear.name}, flags {flags}", make)
 
 
 def exact_layer_backward_sample(
-    name: str, flags: list[int], needs: tuple[bool, bool] = (True, True), pool: tuple[int, int] = (1, 1)
+    name: str, flags: list[int], needs: tuple[bool, bool] = (True, True), **options: Any
 ) -> Sample:
-    forward = exact_layer_sample(name, flags, pool=pool)
+    forward = exact_layer_sample(name, flags, **options)
 
     def make(generator: torch.Generator) -> Arguments:
         arguments = forward.make(generator)
@@ -171,13 +165,10 @@ def exact_layer_backward_answer(q: Tensor, x: Tensor, weight: Tensor, *rest: Any
     current = _convolved(events, w, *options)
     neurons = (current.detach(), table, None, flags, time_dim)
     if pool != [1, 1]:
-        spikes, frames = exact_answer(*neurons)[0].flatten(0, 1).numpy(), q.double().flatten(0, 1).numpy()
-        q = torch.from_numpy(oracles.avg_pool_credit(frames, spikes, pool, pool, [0, 0])).reshape(
-            current.shape
-        )
-    grad_weight, grad_x = torch.autograd.grad(
-        current, (w, events), exact_backward_answer(q, None, *neurons)[0]
-    )
+        frames = (part.double().flatten(0, 1).numpy() for part in (q, exact_answer(*neurons)[0]))
+        q = torch.from_numpy(oracles.avg_pool_credit(*frames, pool, pool, [0, 0])).reshape(current.shape)
+    signal, _ = exact_backward_answer(q, None, *neurons)
+    grad_weight, grad_x = torch.autograd.grad(current, (w, events), signal)
     if flags[2]:
         # An event that comes a step earlier.
         after = torch.zeros_like(grad_x.sum(time_dim, keepdim=True))
@@ -186,13 +177,14 @@ def exact_layer_backward_answer(q: Tensor, x: Tensor, weight: Tensor, *rest: Any
     return [grad_weight if need_weight else none, grad_x if need_input else none, none]
 
 
+EXACT_SCANS = tuple(exact_sample(name) for name in EXACT)
+EXACT_SCANS_BACKWARD = tuple(exact_backward_sample(name) for name in EXACT)
 _FLAGS = ([0, 0, 1, 0], [0, 1, 1, -1], [1, 0, 0, -1], [0, 1, 0, 0], [1, 1, 1, 0])
 _NAMED = tuple(zip(SRM_CONVS, itertools.cycle(_FLAGS)))
 EXACT_LAYERS = (
     *(exact_layer_sample(name, flags) for name, flags in _NAMED),
     exact_layer_sample("scatter", [0, 0, 0, 3], stateful=True),
     exact_layer_sample("fully connected", [1, 1, 0, 2], stateful=True, keep=False),
-    exact_layer_sample("gather back", [0, 0, 0, -1], stateful=True),
     exact_layer_sample("scatter", [0, 1, 0, 0], pool=(2, 2)),
     exact_layer_sample("gather, many channels", [0, 0, 0, -1], stateful=True, pool=(2, 3)),
 )
