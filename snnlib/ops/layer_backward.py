@@ -96,8 +96,8 @@ def layer_backward(
     checks.check_device("bits", bits, x)
     checks.check_record(*saved, conv_layout.bits_shape(x, g), tasks, values=record_rows(neuron))
     output = _checked_output(call, neuron, output)
-    if neuron.is_exact and (grad_state is not None or needs.state):
-        raise ValueError("grad_state: expected no gradients of states of neurons with exact spike times")
+    if neuron.is_exact:
+        _check_exact(neuron, grad_state, needs)
     kernel = conv_layout.kernel("layer_backward", x, grad_output=grad_output, grad_state=grad_state)
     if kernel is None:
         return _by_reference(call, neuron, saved, needs, grad_output, grad_state, input_grad_scale)
@@ -117,8 +117,8 @@ def layer_backward(
         "grad_output": conv_layout.elements(grad_output),
         "grad_state": after,
     }
-    # What an SRM neuron's signal b is multiplied by, or the signal a of the linear family; that of others has its gain.
-    gain = input_grad_scale if neuron.moves_spikes else float(constants[_GAIN, 0])
+    # What an SRM neuron's signal b is multiplied by, or the signal a of the linear family; that of exact times has it.
+    gain = input_grad_scale if neuron.is_srm else 1.0 if neuron.is_exact else float(constants[_GAIN, 0])
     gradient = GradientCall(call, gain, tasks, stored)
     plan = _plan(call, neuron, int(starts[tasks]), needs, after is not None)
     grad_start = conv_layout.empty_grad_state(x, g, neuron.states, needs.state)
@@ -138,6 +138,17 @@ def layer_backward(
     if plan.dense_input and neuron.is_exact and neuron.exact_flags.by_time:
         grad_x = reference.exact.by_time(grad_x, x, time_dim)
     return grad_weight.to(weight.dtype), grad_x.to(x.dtype), grad_start
+
+
+def _check_exact(neuron: NeuronArgs, grad_state: Tensor | None, needs: Needs) -> None:
+    """Checks that the record of neurons with exact spike times says all that their gradients depend on."""
+    if grad_state is not None or needs.state:
+        raise ValueError("grad_state: expected no gradients of states of neurons with exact spike times")
+    refractory = neuron.exact_flags.refractory
+    if refractory > 0:
+        raise ValueError(
+            f"flags: expected a refractory time of 0 or -1, as none that ends is on the record, got {refractory}"
+        )
 
 
 def _by_reference(

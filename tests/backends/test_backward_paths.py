@@ -7,6 +7,7 @@ import pytest
 import torch
 from compare import assert_bits, assert_same_bits
 from op_samples import SRM_CONVS, Sample, srm_conv_backward_sample
+from opdb_exact import EXACT_LAYERS_BACKWARD
 from rates import set_rates_
 from torch import Tensor
 
@@ -30,20 +31,30 @@ SAMPLES = [
     srm_conv_backward_sample("gather back", (False, True), (2, 4)),
     srm_conv_backward_sample("gather, many channels", pool=(3, 2)),
     srm_conv_backward_sample("stride", pool=(2, 1)),
+    *EXACT_LAYERS_BACKWARD,
 ]
 
 
+def _output(arguments: tuple[Any, ...]) -> int:
+    """The place of the output, before which neurons with exact times have their coefficients."""
+    return 3 + arguments[4].is_floating_point()
+
+
 def _run(arguments: tuple[Any, ...]) -> list[Tensor]:
-    return list(op_calls.srm_conv_backward(*arguments))
+    case = (op_calls.srm_conv_backward, op_calls.exact_layer_backward)[_output(arguments) - 3]
+    return list(case(*arguments))
 
 
 def _geometry(arguments: tuple[Any, ...]) -> Geometry:
-    return geometry(*arguments[1:3], ConvOptions(*arguments[7:11]), arguments[16])
+    options = _output(arguments) + 4
+    time_dim = arguments[16 if options == 7 else 14]
+    return geometry(*arguments[1:3], ConvOptions(*arguments[options : options + 4]), time_dim)
 
 
 @pytest.fixture
 def chosen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> BackwardAlgorithms:
-    monkeypatch.setattr(algorithm_backward, "decide", lambda *_: request.param)
+    for decide in ("decide", "decide_for_entries"):
+        monkeypatch.setattr(algorithm_backward, decide, lambda *_: request.param)
     return request.param
 
 
@@ -81,7 +92,7 @@ def test_half_precision_is_float32_rounded_once(
     """Gradients of inputs and weights are rounded as they are written; rounded means of windows cost nothing."""
     arguments = sample.arguments(dtype)
     wide = [x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in arguments]
-    wide[3] = sample.arguments(torch.float32)[3]
+    wide[_output(arguments)] = sample.arguments(torch.float32)[_output(arguments)]
     # That of the state is none.
     answers = [answer.to(dtype) for answer in _run(tuple(wide))[:2]]
     assert_same_bits(_run(arguments)[:2], answers)

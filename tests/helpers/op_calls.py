@@ -200,6 +200,22 @@ def layer_backward(
     return OpCall(_op("layer_backward"), (*tensors, *others[:6], [], 1.0, *others[6:], *last.values()))
 
 
+exact_forward, exact_layer_forward = scan_forward, layer_forward
+
+
+@Case
+def exact_backward(grad_value: Tensor, grad_state: Tensor | None, *others: Any) -> OpCall:
+    """Others: those of `exact_forward`."""
+    call = scan_backward.resolve(grad_value, grad_state, *others, False)
+    return replace(call, outputs=(0, 3))
+
+
+@Case
+def exact_layer_backward(*given: Any) -> OpCall:
+    """As `layer_backward`, with the output before the record."""
+    return OpCall(_op("layer_backward"), (*given[:14], [], 1.0, *given[14:]))
+
+
 @Case
 def currents_forward(x: Tensor, weight: Tensor, *others: Any) -> OpCall:
     """Others: stride, padding, dilation, groups, time_dim."""

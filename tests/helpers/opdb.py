@@ -9,6 +9,7 @@ import numpy as np
 import op_calls
 import opdb_delay as delay
 import opdb_delayed_recurrent as late
+import opdb_exact as exact
 import opdb_neurons as of_neurons
 import opdb_recurrent as recurrent
 import oracles
@@ -452,6 +453,17 @@ _CASES = (
         of_neurons.LAYERS_BACKWARD,
         of_neurons.layer_backward_answer,
         # Entries and dense signals add in different orders.
+        bit_equal=False,
+        events=1,
+    ),
+    OpCase("exact_forward", exact.EXACT_SCANS, exact.exact_answer, differentiable=True),
+    _summed("exact_backward", exact.EXACT_SCANS_BACKWARD, exact.exact_backward_answer, events=2),
+    OpCase("exact_layer_forward", exact.EXACT_LAYERS, exact.exact_layer_answer),
+    _summed(
+        "exact_layer_backward",
+        exact.EXACT_LAYERS_BACKWARD,
+        exact.exact_layer_backward_answer,
+        # Output spikes and dense signals add in different orders.
         bit_equal=False,
         events=1,
     ),

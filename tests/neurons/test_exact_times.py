@@ -253,15 +253,6 @@ def test_sequence_gives_what_steps_give(
         torch.testing.assert_close(part, expected, rtol=precision, atol=precision * scale)
 
 
-def test_sequence_of_no_steps() -> None:
-    for single in (False, True):
-        neuron = CubaLIF(gradient="event", refractory=math.inf if single else 0)
-        x = torch.ones(0, 3, 4, requires_grad=True)
-        spikes, state = neuron.run(x)
-        assert spikes.shape == (0, 3, 4)
-        assert torch.autograd.grad(spikes.sum() + state[0].sum(), x)[0].shape == (0, 3, 4)
-
-
 def test_nan_potentials_give_nan_spikes() -> None:
     x = _currents()
     x[3, 1, 2] = math.nan

@@ -1,6 +1,7 @@
 """What must not change a bit: threads, instruction set, batch split, repetition."""
 
 import op_calls
+import opdb_exact
 import opdb_neurons
 import pytest
 import torch
@@ -45,10 +46,28 @@ def _late_arguments(name: str, dtype: torch.dtype) -> tuple[object, ...]:
     return (*grads, total, value, *loop, True, True, True)
 
 
+def _exact_arguments(name: str, dtype: torch.dtype) -> tuple[object, ...]:
+    """Those of the linear family's neurons with other constants."""
+    generator = torch.Generator().manual_seed(5)
+    if "layer" not in name:
+        scan = (opdb_exact.coefficients(3, generator, own=True), None, [0, 0, 0, 0], 0)
+        *grads, current = _arguments("scan_backward", dtype)[:3]
+        return (current, *scan) if name == "exact_forward" else (*grads, current, *scan)
+    x, weight, _, *conv = _arguments("layer_forward", dtype)[:9]
+    table = opdb_exact.coefficients(20, generator, gain_m=1.0, leak=0.125, fall=-0.125, reset=0.25)
+    layer = (x, weight, table, *conv, [0, 1, 1, 0], 0)
+    if name == "exact_layer_forward":
+        return (*layer, True, True, True)
+    out, _, *record = op_calls.exact_layer_forward(*layer, False, True, True)
+    q = torch.randn(out.shape, generator=generator).to(dtype)
+    return (q, *layer[:3], out, *record, *layer[4:], True, True)
+
+
 def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, ...]:
-    if name.startswith("delay"):
-        late = name.startswith("delayed_recurrent")
-        return _late_arguments(name, dtype) if late else _delay_arguments(name, dtype)
+    own = {"exact": _exact_arguments, "delayed_recurrent": _late_arguments, "delay": _delay_arguments}
+    for prefix, arguments in own.items():
+        if name.startswith(prefix):
+            return arguments(name, dtype)
     generator = torch.Generator().manual_seed(3)
     current = (torch.randn(TRAIN, generator=generator) * 1.2 + 0.5).to(dtype)
     q = torch.randn(TRAIN, generator=generator).to(dtype)
@@ -227,18 +246,19 @@ def test_batch_split(case: OpCase, path: str) -> None:
     torch.set_num_threads(1)
     whole = _arguments(case.name)
     # Neither weights nor coefficients have a batch.
-    of_layers = ("srm_conv_forward", "layer_forward", "currents_forward", "recurrent_forward")
-    of_layers += ("delayed_recurrent_forward",)
+    of_layers = ("srm_conv_forward", "layer_forward", "exact_layer_forward", "currents_forward")
+    of_layers += ("recurrent_forward", "delayed_recurrent_forward")
     shared = {id(whole[1])} if case.name in of_layers else set()
     shared |= {id(x) for x in whole if isinstance(x, Tensor) and x.dtype == torch.float64}
     dim = 0 if case.name.startswith(("spike", "max_pool")) else 1
     size = (FRAMES if dim == 0 else TRAIN)[dim]
     shared |= {id(x) for x in whole[1:3]} if case.name == "delayed_linear_forward" else set()
-    sums = ("srm_conv_backward", "layer_backward", "currents_backward", "recurrent_backward")
-    if case.name in (*sums, "delay_backward", "delayed_linear_backward", "delayed_recurrent_backward"):
+    sums = ("srm_conv_backward", "layer_backward", "exact_layer_backward", "currents_backward")
+    sums += ("recurrent_backward", "delayed_recurrent_backward")
+    if case.name in (*sums, "delay_backward", "delayed_linear_backward"):
         pytest.skip("its weight gradient sums over the batch")
     # The record of spikes that follows is in an order of its own.
-    compared = 2 if case.name in ("srm_conv_forward", "layer_forward") else None
+    compared = 2 if case.name in of_layers[:3] else None
     for sample in range(size):
         part = [
             x.narrow(dim, sample, 1) if isinstance(x, Tensor) and x.dim() > 1 and id(x) not in shared else x

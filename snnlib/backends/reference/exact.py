@@ -123,10 +123,11 @@ def backward(
 
 
 def by_time(grad: Tensor, x: Tensor, time_dim: int) -> Tensor:
-    """The gradient of events x by their time, `x[t] (g[t] - g[t+1])`, from g, that by their amplitude."""
+    """The gradient of events x by their time, `x[t] (g[t] - g[t+1])`, in the place of g, that by their amplitude."""
     one = min(grad.shape[time_dim], 1)
     rest = grad.narrow(time_dim, one, grad.shape[time_dim] - one)
-    return x * (grad - torch.cat((rest, torch.zeros_like(grad.narrow(time_dim, 0, one))), time_dim))
+    later = torch.cat((rest, torch.zeros_like(grad.narrow(time_dim, 0, one))), time_dim)
+    return grad.sub_(later).mul_(x)
 
 
 def layer_forward(
