@@ -1,8 +1,8 @@
 """Neurons over whole sequences, alone or with the means of their values over windows: one op pair for all models.
 
 The linear family and neurons with exact spike times have a gradient of the current, `a`; the spike response model has
-two signals, `a` for the weights and `b` for the inputs of a layer. `scan_linear.py`, `scan_exact.py`, `scan_srm.py` and
-`scan_pool.py` call the kernels.
+two signals, `a` for the weights and `b` for the inputs of a layer. `scan_linear.py`, `scan_srm.py` and `scan_pool.py`
+call the kernels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from snnlib import checks
 from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.native import state_dtype
-from snnlib.ops import scan_exact, scan_linear, scan_pool, scan_srm
+from snnlib.ops import scan_linear, scan_pool, scan_srm
 from snnlib.ops.sequence_layout import as_walkable, empty_state
 from snnlib.ops.srm_credit import through_state
 
@@ -79,8 +79,6 @@ def scan_forward(
         value, final = scan_pool.forward(current, neuron, time_dim, sizes)
     elif neuron.is_srm:
         value, final = scan_srm.forward(current, neuron, time_dim, return_state)
-    elif neuron.is_exact:
-        value, final = scan_exact.forward(current, neuron, time_dim)
     else:
         value, final = scan_linear.forward(current, neuron, time_dim)
     return value, final if return_state else final.new_empty(0)
@@ -138,11 +136,8 @@ def scan_backward(
             a, b = scan_pool.srm_backward(*signals, sizes, needs)
         return a, b, constants.new_empty(0), current.new_empty(0, dtype=state_dtype(current))
     gradients = (grad_value, grad_state, current, neuron, time_dim)
-    if neuron.is_exact:
-        if learn:
-            raise ValueError("learn: expected False of neurons with exact spike times, got True")
-        a, start = scan_exact.backward(*gradients)
-        return a, current.new_empty(0), constants.new_empty(0), start
+    if neuron.is_exact and learn:
+        raise ValueError("learn: expected False of neurons with exact spike times, got True")
     if sizes == NO_POOLING:
         a, rows, start = scan_linear.backward(*gradients, learn)
     else:

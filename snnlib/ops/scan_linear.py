@@ -1,7 +1,9 @@
-"""Neurons of the linear family over whole sequences: how the ops of `scan.py` call their kernels.
+"""Neurons with one adjoint over whole sequences, the linear family and those with exact spike times: how the ops of
+`scan.py` call their kernels.
 
-Kernels: cpp/include/snnlib/neurons/linear.h and cpp/cpu/scan.cpp; reference: snnlib/backends/reference/linear.py.
-Nothing but the current is kept for backward, which repeats the cheap forward recurrence.
+Kernels: cpp/include/snnlib/neurons/linear.h and exact.h, cpp/cpu/scan.cpp and exact.cpp; reference: linear.py and
+exact.py of snnlib/backends/reference. Nothing but the current is kept for backward, which repeats the cheap forward
+recurrence.
 """
 
 from __future__ import annotations
@@ -12,12 +14,12 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import cpu_memory, native, reference
-from snnlib.backends.arguments import NeuronArgs, count_states
+from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.native import state_dtype
 from snnlib.ops.sequence_layout import as_walkable, empty_state, laid_out_state, neuron_order, scan_arguments
 
 
-def per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
+def _per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
     """Coefficients `[P, period]` of neuron `i % period` in the memory order of one sample.
 
     The period is 1, the channels where they lie next to each other, or else all neurons of a sample.
@@ -33,22 +35,28 @@ def per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
 
 
 def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int, learn: bool = False) -> dict[str, Any]:
-    """`ScanArgs` of cpp/include/snnlib/loop/scan.h."""
+    """`ScanArgs` or `ExactArgs` of cpp/include/snnlib/loop/scan.h."""
     # The arithmetic is in float32 anyhow: a kernel that does not convert itself gets a wider copy.
-    if count_states(len(neuron.constants)) > 1 or learn or not native.scan_takes_half(current):
+    if neuron.states > 1 or learn or not native.scan_takes_half(current):
         current = current.to(state_dtype(current))
-    return scan_arguments(current, neuron, per_neuron(neuron.constants, current), time_dim)
+    return scan_arguments(current, neuron, _per_neuron(neuron.constants, current), time_dim)
+
+
+def _family(neuron: NeuronArgs) -> str:
+    return "exact" if neuron.is_exact else "scan"
 
 
 def forward(current: Tensor, neuron: NeuronArgs, time_dim: int) -> tuple[Tensor, Tensor]:
     """Returns the value of every step and the state after the last."""
     current = as_walkable(current)
     final = empty_state(current, neuron.states, time_dim)
-    kernel = native.kernel("scan_forward", current, **neuron.tensors())
+    kernel = native.kernel(f"{_family(neuron)}_forward", current, **neuron.tensors())
     if kernel is None:
-        value, last = reference.linear.forward(
-            current, neuron.constants, neuron.state, neuron.options, time_dim
-        )
+        if neuron.is_exact:
+            value, last = reference.exact.forward(current, neuron, time_dim)
+        else:
+            linear = neuron.constants, neuron.state, neuron.options
+            value, last = reference.linear.forward(current, *linear, time_dim)
         return torch.empty_like(current).copy_(value), final.copy_(last)
     arguments = _arguments(current, neuron, time_dim)
     value = cpu_memory.empty_like(arguments["current"])
@@ -67,11 +75,15 @@ def backward(
     """Returns dL/dcurrent, dL/dcoefficients `[P, C]`, without elements unless `learn`, and dL/dstate."""
     coefficients, current = neuron.constants, as_walkable(current)
     grad_start = empty_state(current, neuron.states, time_dim)
-    kernel = native.kernel("scan_backward", current, grad_value=grad_value, **neuron.tensors())
+    kernel = native.kernel(f"{_family(neuron)}_backward", current, grad_value=grad_value, **neuron.tensors())
     if kernel is None:
-        grad, rows, start = reference.linear.backward(
-            grad_value, grad_state, current, coefficients, neuron.state, neuron.options, time_dim
-        )
+        if neuron.is_exact:
+            rows = coefficients
+            grad, start = reference.exact.backward(grad_value, grad_state, current, neuron, time_dim)
+        else:
+            grad, rows, start = reference.linear.backward(
+                grad_value, grad_state, current, coefficients, neuron.state, neuron.options, time_dim
+            )
         return (
             torch.empty_like(current).copy_(grad),
             sum_neurons(rows, coefficients) if learn else coefficients.new_empty(0),
@@ -87,7 +99,7 @@ def backward(
         grad_state_out=laid_out_state(grad_state, wide, time_dim),
         grad_current=grad,
         grad_state_in=grad_start,
-        grad_coefficients=by_neuron,
+        **({} if neuron.is_exact else {"grad_coefficients": by_neuron}),
     )
     rows = coefficients.new_empty(0) if by_neuron is None else sum_neurons(by_neuron, coefficients)
     return grad.to(current.dtype), rows, grad_start
