@@ -1,6 +1,6 @@
-// Average pooling of 2 x 2 windows apart, as nearly all published nets have it, one thread per 16 bytes of cells, or per
-// as many as a row has whole packs of: both rows are loaded at once and everything else stays in registers. pool.cu has
-// the general kernels; bits are the same.
+// Average pooling of 2 x 2 windows apart, as nearly all published nets have it, one thread per 16 bytes of cells, or
+// per as many as a row has whole packs of: both rows are loaded at once and everything else stays in registers. pool.cu
+// has the general kernels; bits are the same.
 #pragma once
 
 #include <cfloat>

@@ -9,11 +9,6 @@ namespace snnlib {
 namespace cuda {
 namespace {
 
-// Steps that a thread loads before it needs the first: fewer for more cells, which keep as many loads on their way.
-// float64 is for gradient checks.
-template <class T, int Cells>
-constexpr int kAhead = sizeof(T) == 8 ? 1 : 16 / Cells;
-
 // Whether the options of most nets have a loop of their own.
 template <class S>
 constexpr bool kUsual = sizeof(S) == 4;
@@ -43,9 +38,9 @@ __global__ void scan_pool_forward_kernel(ScanForwardArgs a, WindowPlaces places)
   by_usual<kUsual<S>>(a.flags, coefficients, [&](const LinearFlags& flags, const auto& k) {
     const T* current = static_cast<const T*>(a.current) + place.cell;
     T* value = static_cast<T*>(a.value) + place.window;
-    write_means<T, P, Last, kAhead<T, Shape::kCells>>(
-        places, int(a.view.steps), current, value,
-        [&](int n, int v, S x) { return linear_step<1, false>(state[n], x, k[Shape::channel(v)], flags, S(1)).spike; });
+    write_means<T, P, Last>(places, int(a.view.steps), current, value, [&](int n, int v, S x) {
+      return linear_step<1, false>(state[n], x, k[Shape::channel(v)], flags, S(1)).spike;
+    });
   });
   S* out = static_cast<S*>(a.state_out) + place.neuron;
   SNNLIB_UNROLL
@@ -80,7 +75,7 @@ __global__ void scan_pool_backward_kernel(ScanBackwardArgs a, WindowPlaces place
     by_usual<kUsual<S>>(a.flags, coefficients, [&](const LinearFlags& flags, const auto& k) {
       const T* at = current + first * stride;
       Kept* to = kept;
-      for_each_group<kAhead<T, Shape::kCells>>(count, [&](auto size, int) {
+      for_each_group<kAhead<T>>(count, [&](auto size, int) {
         constexpr int n = decltype(size)::value;
         Pack<T, P> cells[n][Shape::kPacks];
         SNNLIB_UNROLL
@@ -138,7 +133,7 @@ __global__ void scan_pool_backward_kernel(ScanBackwardArgs a, WindowPlaces place
       const T* q = grad_value + (first + count - 1) * (stride / 4);
       T* out = grad_current + (first + count - 1) * stride;
       const Kept* from = kept + count * kPairs * kScratchThreads;
-      for_each_group<kAhead<T, Shape::kCells>>(count, [&](auto size, int) {
+      for_each_group<kAhead<T>>(count, [&](auto size, int) {
         constexpr int n = decltype(size)::value;
         Pack<T, Shape::kWindows> grads[n];
         SNNLIB_UNROLL

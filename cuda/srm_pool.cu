@@ -13,10 +13,6 @@ namespace snnlib {
 namespace cuda {
 namespace {
 
-// Steps that a thread loads before it needs the first. float64 is for gradient checks.
-template <class T, int Cells>
-constexpr int kAhead = sizeof(T) == 8 ? 1 : 16 / Cells;
-
 template <class S, int C, class Args>
 __device__ void load_limits(const Args& a, uint32_t channel, S (&limit)[C]) {
   SNNLIB_UNROLL
@@ -37,9 +33,8 @@ __global__ void srm_pool_forward_kernel(SrmForwardArgs a, SrmDecay<typename Stat
   SrmState<S> state[Shape::kCells] = {};
   const T* current = static_cast<const T*>(a.current) + place.cell;
   T* means = static_cast<T*>(a.spikes) + place.window;
-  write_means<T, P, Last, kAhead<T, Shape::kCells>>(places, int(a.view.steps), current, means, [&](int n, int v, S x) {
-    return srm_step(state[n], x, limit[Shape::channel(v)], k).spike;
-  });
+  write_means<T, P, Last>(places, int(a.view.steps), current, means,
+                          [&](int n, int v, S x) { return srm_step(state[n], x, limit[Shape::channel(v)], k).spike; });
 }
 
 template <class T, int P, bool Last, bool Input>
@@ -71,7 +66,7 @@ __global__ void srm_pool_backward_kernel(SrmBackwardArgs a, SrmDecay<typename St
   // Repeats a chunk for the state behind it.
   const auto skip = [&](int64_t first) {
     const T* at = current + first * stride;
-    for_each_group<kAhead<T, kCells>>(chunks.steps, [&](auto size, int) {
+    for_each_group<kAhead<T>>(chunks.steps, [&](auto size, int) {
       constexpr int n = decltype(size)::value;
       Pack<T, P> cells[n][Shape::kPacks];
       SNNLIB_UNROLL
@@ -98,7 +93,7 @@ __global__ void srm_pool_backward_kernel(SrmBackwardArgs a, SrmDecay<typename St
     const T* at = current + first * stride;
     const T* q = grad_means + first * (stride / 4);
     Kept* to = kept;
-    for_each_group<kAhead<T, kCells>>(count, [&](auto size, int) {
+    for_each_group<kAhead<T>>(count, [&](auto size, int) {
       constexpr int n = decltype(size)::value;
       Pack<T, P> cells[n][Shape::kPacks];
       Pack<T, Shape::kWindows> grads[n];
@@ -155,7 +150,7 @@ __global__ void srm_pool_backward_kernel(SrmBackwardArgs a, SrmDecay<typename St
     T* of_weights = weight_signal + (first + count - 1) * stride;
     T* of_inputs = input_signal + (first + count - 1) * stride;
     const Kept* from = kept + count * kKept * kScratchThreads;
-    for_each_group<kAhead<T, kCells>>(count, [&](auto size, int) {
+    for_each_group<kAhead<T>>(count, [&](auto size, int) {
       constexpr int n = decltype(size)::value;
       SNNLIB_UNROLL
       for (int j = 0; j < n; ++j, of_weights -= stride, of_inputs -= stride) {

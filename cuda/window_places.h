@@ -23,6 +23,11 @@ struct WindowShape {
   SNNLIB_HD static constexpr int channel(int lane) { return Last ? lane : 0; }
 };
 
+// Steps that a thread loads before it needs the first: as many as an H200 is fastest with, forward in channels-last
+// more. float64 is for gradient checks.
+template <class T, bool Last = false>
+constexpr int kAhead = sizeof(T) == 8 ? 1 : (Last ? 8 : 4);
+
 // Calls f with the shape of a thread's cells: in channels-last a channel, in half precision two, so that a load has 4
 // bytes.
 template <class T, class F>
@@ -98,12 +103,12 @@ struct WindowPlaces {
   }
 };
 
-// The means of the windows of a thread at all steps, `Ahead` steps at a time: spike(cell, its lane in a pack, current).
-template <class T, int P, bool Last, int Ahead, class F>
+// The means of the windows of a thread at all steps: spike(cell, its lane in a pack, current).
+template <class T, int P, bool Last, class F>
 __device__ void write_means(const WindowPlaces& places, int steps, const T* current, T* means, const F& spike) {
   using S = typename StateOf<T>::type;
   using Shape = WindowShape<P, Last>;
-  for_each_group<Ahead>(steps, [&](auto size, int) {
+  for_each_group<kAhead<T, Last>>(steps, [&](auto size, int) {
     constexpr int n = decltype(size)::value;
     Pack<T, P> cells[n][Shape::kPacks];
     SNNLIB_UNROLL

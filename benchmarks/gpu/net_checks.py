@@ -10,7 +10,6 @@ import tempfile
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 import torch
@@ -118,9 +117,9 @@ def exact(run: Setting) -> Results:
 def graph(run: Setting) -> Results:
     """A training step captured as a CUDA graph and replayed on new data gives the eager result."""
     net, x = dyadic_net(run)
-    documented = _documented_step()
+    documented = _documented_step(run)
     if not run.on_gpu:
-        return {"CUDA graphs": "none on a CPU"}
+        return documented
     torch.manual_seed(6)
     delayed = snnlib.SpikingConv2d(3, 8, 3, neuron=snnlib.neurons.LIF(), delays=snnlib.Delays(6)).to(
         run.device
@@ -130,32 +129,27 @@ def graph(run: Setting) -> Results:
         _captured_gradients(net, x, "graph and eager")
         | _captured_gradients(delayed, events, "graph and eager, delays per channel")
         | _captured_losses(run)
-        | _run_documented(documented)
+        | documented
     )
 
 
-def _documented_step() -> tuple[CodeType, CodeType]:
-    """The training step of docs/cuda.md, and the same as a graph, as they stand there."""
+def _documented_step(run: Setting) -> Results:
+    """The training step of docs/cuda.md, then the same as a graph, as they stand there."""
     text = (ROOT / "docs" / "cuda.md").read_text(encoding="utf-8")
-    step = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    step = re.search(r"```python\n(.*?lr=1e-3)(\).*?)```", text, re.DOTALL)
     graph = re.search(r"^    def step\(\):.*?^    graph\.replay\(\)$", text, re.DOTALL | re.MULTILINE)
-    assert step and graph, "docs/cuda.md: expected a step and the same as a graph"
-    # As the page asks for.
-    eager = step[1].replace("lr=1e-3)", "lr=1e-3, capturable=True)")
-    assert eager != step[1], "docs/cuda.md: expected an optimizer to make capturable"
-    return compile(eager, "docs/cuda.md", "exec"), compile(textwrap.dedent(graph[0]), "docs/cuda.md", "exec")
-
-
-def _run_documented(documented: tuple[CodeType, CodeType]) -> Results:
+    assert step and graph, "docs/cuda.md: expected a step with Adam, and the same as a graph"
+    if not run.on_gpu:
+        return {"CUDA graphs": "none on a CPU"}
     names: dict[str, Any] = {}
-    step, graph = documented
-    exec(step, names)
+    # As the page asks for.
+    exec(f"{step[1]}, capturable=True{step[2]}", names)
     names |= {"next_x": names["x"].flip(0), "next_y": names["y"].flip(0)}
-    exec(graph, names)
+    exec(textwrap.dedent(graph[0]), names)
     losses = []
     for _ in range(20):
         names["graph"].replay()
-        losses.append(float(names["loss"]))
+        losses.append(names["loss"].item())
     assert losses[-1] < losses[0], losses
     return {"the documented step as a graph: loss, then after 20 steps": [losses[0], losses[-1]]}
 

@@ -37,7 +37,6 @@ STAGES = {
     "step": Stage("times", 25, alone=True),
     "vgg": Stage("times", 60, alone=True),
     "recurrent_speed": Stage("times", 25, alone=True),
-    "convolution_speed": Stage("times", 40, alone=True),
     "errors": Stage("op_checks", 15, alone=True),
     "large": Stage("op_checks", 20, alone=True),
     "ops": Stage("op_checks", 60),

@@ -10,10 +10,8 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from functools import partial
 from itertools import product
 from typing import Any
-from unittest import mock
 
 import torch
 from net_checks import captured
@@ -24,11 +22,8 @@ from torch import Tensor, nn
 import snnlib
 from snnlib import functional as F
 from snnlib import neurons, surrogate
-from snnlib.backends.cudnn_flags import torch_flags
-from snnlib.functional import operators
 
 CONSTANTS = (8.0, 4.0, 4.0, 4.0)
-FLAGS = ("benchmark", "deterministic", "allow_tf32")
 # Rows, columns and channels of a frame.
 CELLS = (40, 100, 64)
 # Clock cycles of a GPU, about 0.3 ms: longer than the host takes to queue one call.
@@ -62,20 +57,22 @@ def median_ms(
 def _rates(run: Setting, dtype: torch.dtype, samples: int) -> Results:
     """Calls by name: GB/s of the tensors that must be read and written once, and their share of a copy's."""
     generator = torch.Generator(run.device).manual_seed(1)
-    rows, columns, channels = CELLS if not run.small else (4, 6, 2)
-    shape = (30, samples, rows, columns, channels)
+    # Channels-last, as layers convolve on a GPU.
+    shape = (30, samples, *CELLS)
     current, q = (
         torch.randn(shape, generator=generator, device=run.device).to(dtype).movedim(4, 2) for _ in range(2)
     )
     limit = torch.ones((), device=run.device)
     neuron = (current, limit, None, *CONSTANTS, 0)
     spikes, _ = op_calls.srm_forward(*neuron, False)
+    frames, window = spikes.flatten(0, 1), ([2, 2], [2, 2], [0, 0], False)
+    means = op_calls.spike_avg_pool(frames, *window, True, None)
+    grad = means.unflatten(0, shape[:2])
     out = torch.empty_like(current)
     neuron_model = snnlib.neurons.LIF()
     dynamics = neuron_model.dynamics(neuron_model.constants())
     assert dynamics is not None
-    options = (dynamics.pack(torch.float32, run.device), None, dynamics.flags, 0)
-    scan = (current, *options)
+    scan = (current, dynamics.pack(torch.float32, run.device), None, dynamics.flags, 0)
     # Name: (tensors of the currents' size that move, call).
     calls: dict[str, tuple[float, Callable[[], object]]] = {
         "copy": (2, lambda: out.copy_(current)),
@@ -84,16 +81,16 @@ def _rates(run: Setting, dtype: torch.dtype, samples: int) -> Results:
         "SRM backward, weights only": (3, lambda: op_calls.srm_backward(q, *neuron, True, False)),
         "LIF forward": (2, lambda: op_calls.scan_forward(*scan)),
         "LIF backward": (3, lambda: op_calls.scan_backward(q, None, *scan, False)),
+        "SRM and pool forward": (1.25, lambda: op_calls.srm_pool_forward(current, limit, *CONSTANTS[:3], 0)),
+        "SRM and pool backward": (
+            3.25,
+            lambda: op_calls.srm_pool_backward(grad, current, limit, *CONSTANTS, 0, True, True),
+        ),
+        "LIF and pool forward": (1.25, lambda: op_calls.scan_pool_forward(*scan)),
+        "LIF and pool backward": (2.25, lambda: op_calls.scan_pool_backward(grad, None, *scan)),
+        "pool forward, 2x2": (1.25, lambda: op_calls.spike_avg_pool(frames, *window, True, None)),
+        "pool backward, 2x2": (2.25, lambda: op_calls.spike_avg_pool_backward(means, frames, *window)),
     }
-    window = ([2, 2], [2, 2], [0, 0], False)
-    for layout in ("channels-last", "planes"):
-        cells, frames = (
-            (x if layout == "channels-last" else x.contiguous()) for x in (current, spikes.flatten(0, 1))
-        )
-        means = op_calls.spike_avg_pool(frames, *window, True, None)
-        grad = means.unflatten(0, cells.shape[:2])
-        pooling = _pooled_calls(cells, frames, means, grad, limit, options, window)
-        calls |= {f"{name}, {layout}": call for name, call in pooling.items()}
     nbytes = current.numel() * current.element_size()
     rates = {name: tensors * nbytes / median_ms(run, call) / 1e6 for name, (tensors, call) in calls.items()}
     kind = str(dtype).removeprefix("torch.")
@@ -104,30 +101,12 @@ def _rates(run: Setting, dtype: torch.dtype, samples: int) -> Results:
     return results
 
 
-def _pooled_calls(
-    cells: Tensor, frames: Tensor, means: Tensor, grad: Tensor, limit: Tensor, options: Any, window: Any
-) -> dict[str, tuple[float, Callable[[], object]]]:
-    """Calls of neurons with their pool, and of pools alone, in the layout of these tensors."""
-    taus = CONSTANTS[:3]
-    return {
-        "SRM and pool forward": (1.25, lambda: op_calls.srm_pool_forward(cells, limit, *taus, 0)),
-        "SRM and pool backward": (
-            3.25,
-            lambda: op_calls.srm_pool_backward(grad, cells, limit, *CONSTANTS, 0, True, True),
-        ),
-        "LIF and pool forward": (1.25, lambda: op_calls.scan_pool_forward(cells, *options)),
-        "LIF and pool backward": (2.25, lambda: op_calls.scan_pool_backward(grad, None, cells, *options)),
-        "pool forward": (1.25, lambda: op_calls.spike_avg_pool(frames, *window, True, None)),
-        "pool backward": (2.25, lambda: op_calls.spike_avg_pool_backward(means, frames, *window)),
-    }
-
-
 def bandwidth(run: Setting) -> Results:
-    """Neurons at T = 30, and pools of 2 x 2 cells: GB/s of the bytes that must move."""
+    """Neurons and pools of 2 x 2 cells at T = 30: GB/s of the bytes that must move."""
     samples = 40 if not run.small else 1
     for dtype in (torch.float32, torch.bfloat16):
         note(_rates(run, dtype, samples))
-    return {"neurons": samples * math.prod(CELLS if not run.small else (4, 6, 2))}
+    return {"neurons": samples * math.prod(CELLS)}
 
 
 def replayed(run: Setting, step: Callable[[], object]) -> Callable[[], object]:
@@ -162,92 +141,26 @@ def step(run: Setting) -> Results:
     return results
 
 
-# Sizes of frames, and of weights, which are padded by 1: of a VGG net, of the N-MNIST net, and grouped.
-CONVOLUTIONS = (
-    ((600, 128, 32, 32), (128, 128, 3, 3), 1),
-    ((1500, 2, 34, 34), (12, 2, 5, 5), 1),
-    ((1500, 12, 16, 16), (64, 12, 5, 5), 1),
-    ((240, 64, 32, 32), (64, 16, 3, 3), 4),
-)
-# Type, layout, flags, and the error to accept, relative to the largest element: the rounding of operands or result; in
-# float32 that of sums of up to 600,000 products, and of Winograd's method.
-VARIANTS: tuple[tuple[torch.dtype, torch.memory_format, dict[str, bool], float], ...] = (
-    (torch.bfloat16, torch.channels_last, {}, 1e-2),
-    (torch.float32, torch.contiguous_format, {}, 1e-4),
-    (torch.float32, torch.contiguous_format, {"allow_tf32": True}, 5e-3),
-    (torch.float32, torch.contiguous_format, {"deterministic": True}, 1e-4),
-    (torch.bfloat16, torch.channels_last, {"benchmark": True}, 1e-2),
-)
-# What a wrong engine or layout would exceed by far.
-MOST_ERROR = 3e-2
-
-
-def convolution_speed(run: Setting) -> Results:
-    """Gradients of convolutions through cuDNN directly and by aten under the same flags: errors and milliseconds."""
-    direct, sides = 0, ("input", "weight")
-    cases = list(product(CONVOLUTIONS, VARIANTS, sides))
-    for (size, kernel, groups), (dtype, layout, flags, limit), side in cases:
-        frames = 2 if run.small else size[0]
-        what = f"{side}, {frames} x {size[1:]}, {kernel}, {dtype}, {', '.join(flags) or 'no flags'}"
-        generator = torch.Generator(run.device).manual_seed(3)
-        shapes = ((frames, *size[1:]), kernel, (frames, kernel[0], *(n + 3 - kernel[2] for n in size[2:])))
-        x, weight, g = (
-            torch.randn(shape, generator=generator, device=run.device).to(dtype, memory_format=layout)
-            for shape in shapes
-        )
-
-        def aten(
-            x: Tensor = x, weight: Tensor = weight, g: Tensor = g, groups: int = groups, side: str = side
-        ) -> Tensor:
-            mask = [side == one for one in sides]
-            options = ([1, 1], [1, 1], [1, 1], False, [0, 0], groups, [*mask, False])
-            return torch.ops.aten.convolution_backward(g, x, weight, None, *options)[mask.index(True)]
-
-        function, of, operand = (
-            (F.conv2d_input_backward, x, weight) if side == "input" else (F.conv2d_weight_backward, weight, x)
-        )
-        ours = partial(function, of.shape, g, operand, padding=1, groups=groups, **flags)
-        path = "native"
-        try:
-            with snnlib.use_path(path):
-                ours()
-            direct += run.on_gpu
-        except RuntimeError as error:
-            path = "reference"
-            note({f"{what}: not by cuDNN directly": str(error)})
-        with snnlib.use_path(path), torch_flags(*(flags.get(name, False) for name in FLAGS)):
-            first, exact = ours(), aten(x.double(), weight.double(), g.double())
-            scale = exact.abs().max()
-            error, theirs_error = (
-                ((out.double() - exact).abs().max() / scale).item() for out in (first, aten())
-            )
-            # CPUs without instructions for bfloat16 add in it. cuDNN's first guess may be less exact than float32 is:
-            # Winograd's method of 5 x 5 kernels, whose error aten's call of it has too.
-            accepted = max(limit * (1 if run.on_gpu else 3), 2 * theirs_error)
-            assert error <= min(accepted, MOST_ERROR), f"{what}: {error:.1e}, aten's {theirs_error:.1e}"
-            assert "deterministic" not in flags or torch.equal(first, ours()), f"{what}: another result"
-            mine, theirs = median_ms(run, ours), median_ms(run, aten)
-        errors = f"error {error:.1e}, aten's {theirs_error:.1e}"
-        note({what: f"{mine:.3f} ms, {mine / theirs:.2f} of aten's, {errors}"})
-    return {"cases through cuDNN directly": f"{direct} of {len(cases)}"}
-
-
 # Layers of `models.cifar10_dvs_vgg`, without its dropout.
 LAYERS = "128C3p1-P2-256C3p1-256C3p1-P2-256C3p1-512C3p1-P2-512C3p1-512C3p1-512C3p1-P2-1024-1024-10"
 SMALL = "8C3p1-P2-8C3p1-P2-10"
 
 
 def vgg(run: Setting) -> dict[str, Any]:
-    """Forward, backward and Adam of the CIFAR10-DVS VGG, T = 20, batch 32, 48 x 48: {TF32, bf16} x {planes,
-    channels-last} x {eager, graph}, layer by layer and fused; of SRM neurons, and of LIF neurons with batch norm.
+    """Forward, backward and Adam of the CIFAR10-DVS VGG, T = 20, batch 32, 48 x 48: {TF32, bf16} x {eager, graph}.
+
+    As it is and fused; of SRM neurons, and of LIF neurons with batch norm, whose convolutions are torch's modules.
     """
     layers, steps, batch, size = (SMALL, 4, 2, 12) if run.small else (LAYERS, 20, 32, 48)
     torch.manual_seed(0)
     x = (torch.rand(steps, batch, 2, size, size, device=run.device) < 0.04).float()
     y = torch.randint(0, 10, (batch,), device=run.device)
+    norm = {"neuron": snnlib.neurons.LIF(2.0), "batch_norm": True}
     options: dict[str, dict[str, Any]] = {
-        "SRM": {}, "LIF with batch norm": {"neuron": snnlib.neurons.LIF(2.0), "batch_norm": True},
-    }  # fmt: skip
+        "SRM": {},
+        "LIF with batch norm": norm,
+        "the same, channels-last": norm,
+    }
     if run.on_gpu:
         # As convolutions have it by default; the fully connected layers too.
         torch.backends.cuda.matmul.allow_tf32 = True
@@ -255,15 +168,14 @@ def vgg(run: Setting) -> dict[str, Any]:
     for kind, chosen in options.items():
         start = snnlib.models.from_notation(layers, (2, size, size), **chosen).to(run.device)
         snnlib.prepare_(start, x)
-        for precision, layout, fused in product(("TF32", "bf16"), ("planes", "channels-last"), (False, True)):
+        if "channels-last" in kind:
+            start = start.to(memory_format=torch.channels_last)
+        for precision, fused in product(("TF32", "bf16"), (False, True)):
             net = copy.deepcopy(start)
             if fused:
                 snnlib.fuse_(net)
-            what = f"{kind}, {precision}, {layout}{', fused' * fused}"
-            # Layers convolve channels-last frames; the kernels between two convolutions take every layout.
-            last = layout == "channels-last"
-            with mock.patch.object(operators, "convolved_channels_last", lambda _, last=last: last):
-                note(eager_and_graph(run, what, _step(net, x, y, precision == "bf16"), repeats=8))
+            what = f"{kind}, {precision}{', fused' * fused}"
+            note(eager_and_graph(run, what, _step(net, x, y, precision == "bf16"), repeats=8))
         with torch.no_grad():
             rates[f"{kind}, spikes of the output per step"] = round(start(x).mean().item(), 4)
     return rates

@@ -19,8 +19,8 @@ from script import ROOT, script
 PROGRAM = ROOT / "benchmarks" / "gpu"
 STAGES = (
     "install", "ops", "scans", "kernels", "pytest", "bandwidth", "step", "vgg", "network", "streams",
-    "determinism", "exact", "graph", "autocast", "errors", "large", "convolution", "convolution_speed", "memcheck",
-    "racecheck", "training", "recurrent", "recurrent_speed",
+    "determinism", "exact", "graph", "autocast", "errors", "large", "convolution", "memcheck", "racecheck",
+    "training", "recurrent", "recurrent_speed",
 )  # fmt: skip
 
 
