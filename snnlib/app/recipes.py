@@ -353,5 +353,43 @@ _PSMNIST = Recipe(
     ),
     settings={**_PIXELS, "encoding": "permuted-pixels"},
 )
-_ALL = (_DIGITS, _NMNIST, _MNIST_EVENTS, _MNIST, _FASHION_MNIST, _SMNIST, _PSMNIST, _ECG, _SPOKEN_DIGITS)
+_YIN_YANG = Recipe(
+    name="yin-yang",
+    source="task and coding of Göltz et al., Nature Machine Intelligence 3, 2021",
+    note="exact spike times, one spike for each neuron; --net 30D15-3D15 --epochs 60 also learns delays",
+    measured=(),
+    settings={
+        **_STILL,
+        "data": "yin-yang",
+        "net": "30-3",
+        "neuron": "cuba-once",
+        "time_steps": 90,
+        "tau_m": 60.0,
+        "tau_s": 30.0,
+        "loss": "first-spike",
+        # A tenth of a synaptic time constant.
+        "logit_scale": 1 / 3,
+        # Nearly a spike in a sequence.
+        "target_rate": 0.01,
+        "output_rate": 0.01,
+        "epochs": 40,
+        "batch_size": 150,
+        "lr": 1e-2,
+        "warmup_epochs": 0.0,
+        "weight_decay": 0.0,
+        "clip_norm": 0.3,
+    },
+)
+_ALL = (
+    _DIGITS,
+    _NMNIST,
+    _MNIST_EVENTS,
+    _MNIST,
+    _FASHION_MNIST,
+    _SMNIST,
+    _PSMNIST,
+    _ECG,
+    _SPOKEN_DIGITS,
+    _YIN_YANG,
+)
 RECIPES: Mapping[str, Recipe] = MappingProxyType({each.name: each for each in _ALL})

@@ -226,7 +226,9 @@ class SpikingLayer(KnownOptions, WeightWithGain):
         if bias is None or not bias.requires_grad:
             return
         with torch.no_grad():
-            change = step.homeostatic_step(channel_rates(spikes.detach()))
+            once = getattr(self.neuron, "refractory", 0) == math.inf
+            steps = spikes.shape[int(self.batch_first)] if once else None
+            change = step.homeostatic_step(channel_rates(spikes.detach()), steps)
         handles: list[Any] = []
 
         def on_gradient(_gradient: Tensor) -> None:

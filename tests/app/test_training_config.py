@@ -14,7 +14,7 @@ from snnlib.app.training import ConfigError, TrainConfig
         ("data", "cifar", "one of digits, nmnist"),
         ("frames", "rgb", "one of binary, count"),
         ("overflow", "keep", "one of clamp, drop"),
-        ("neuron", "hodgkin-huxley", "one of srm, if, lif, plif"),
+        ("neuron", "hodgkin-huxley", "one of srm, cuba-event, cuba-once, if"),
         ("surrogate", "step", "one of triangle, rectangle, atan"),
         ("surrogate_width", 0.0, "a number > 0"),
         ("tau", 0.5, "a number >= 1"),

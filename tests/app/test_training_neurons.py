@@ -46,10 +46,44 @@ def test_every_neuron_and_surrogate_is_built() -> None:
         for name in NEURONS
     ]
     assert kinds[0] is None
-    names = [name.removeprefix("spiking-") for name in list(NEURONS)[1:]]
-    assert [type(neuron).__name__.lower() for neuron in kinds[1:]] == names
+    names = [name.removeprefix("spiking-") for name in list(NEURONS)[3:]]
+    assert [type(neuron).__name__.lower() for neuron in kinds[3:]] == names
     assert [neuron.gives_spikes for neuron in kinds[-2:]] == [False, True]
-    assert kinds[2].tau == 5.0
+    assert kinds[4].tau == 5.0
+
+
+def test_nets_of_exact_times_are_those_of_srm_neurons() -> None:
+    config = TrainConfig(neuron="cuba-event", tau_m=7.0, tau_s=3.5, net="4C3-P2-10", loss="count")
+    facts = DataFacts(classes=tuple(map(str, range(10))), input_shape=(2, 8, 8))
+    net = SpikingClassifier(config, facts).net
+    of_srm = SpikingClassifier(dataclasses.replace(config, neuron="srm"), facts).net
+    own, theirs = (dict(part.named_parameters()) for part in (net, of_srm))
+    assert {name: value.shape for name, value in own.items()} == {n: v.shape for n, v in theirs.items()}
+    assert isinstance(net.pool1, snnlib.SpikeAvgPool2d)
+    neuron = net.conv1.neuron
+    assert (neuron.gradient, float(neuron.tau_m), float(neuron.tau_s), neuron.refractory) == (
+        "event",
+        7,
+        3.5,
+        0,
+    )
+    once = build_neuron(dataclasses.replace(config, neuron="cuba-once"))
+    response = once.free_potential(torch.eye(20)[:, :1, None])[:, 0, 0]
+    # That of continuous time at the ends of steps, which peaks at t = tau ln 4 for tau_m = 2 tau.
+    assert once.refractory == torch.inf and int(response.argmax()) + 1 == round(7.0 * 0.6931)
+    potentials = SpikingClassifier(dataclasses.replace(config, loss="tet"), facts).net
+    assert isinstance(potentials.fc1, snnlib.SRMReadout)
+
+
+def test_a_run_of_exact_times(config: TrainConfig, tmp_path: Path) -> None:
+    config = dataclasses.replace(config, neuron="cuba-event", weight_scheme="standardized", epochs=2)
+    run = RunFolder.create(tmp_path / "run", config)
+    result = training.train_run(config, run, progress=False)
+    assert all(layer.rate > 0 for layer in result.test.layers)
+    weight = result.module.net.conv1.parametrizations.weight
+    assert weight[0].rate is not None and not torch.equal(weight[0].gain, torch.ones(4))
+    again = training.test_run(config, run, progress=False)
+    assert torch.equal(again.confusion, result.test.confusion)
 
 
 def test_the_net_of_batch_norm_is_fused() -> None:

@@ -7,8 +7,9 @@ from snnlib.app.kinds.base import Kind
 from snnlib.app.kinds.events import EVENTS
 from snnlib.app.kinds.folders import EVENT_FOLDER, IMAGE_FOLDER
 from snnlib.app.kinds.images import IMAGES
+from snnlib.app.kinds.points import POINTS
 from snnlib.app.kinds.sequences import SEQUENCES
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
-    {kind.name: kind for kind in (*EVENTS, EVENT_FOLDER, *IMAGES, IMAGE_FOLDER, *SEQUENCES)}
+    {kind.name: kind for kind in (*EVENTS, EVENT_FOLDER, *IMAGES, IMAGE_FOLDER, *SEQUENCES, *POINTS)}
 )

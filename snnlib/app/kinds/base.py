@@ -70,6 +70,7 @@ class Kind(ABC):
         ragged: whether samples have lengths of their own.
         labels_steps: whether every step has a label.
         own_validation: whether it has a validation set; of others a share of the training samples is held out.
+        deadline: share of the steps before which the label's first spike is wanted, of a loss on first spikes.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Kind(ABC):
     ragged: bool = False
     labels_steps: bool = False
     own_validation: bool = True
+    deadline: float = 0.5
 
     @abstractmethod
     def facts(self, config: TrainConfig) -> DataFacts:

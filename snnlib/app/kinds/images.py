@@ -27,7 +27,7 @@ _LIGHT = 128
 class CollateImages:
     """Sequences `[T, N, ...]` and labels of a batch of images; a class, so that processes can be sent it."""
 
-    def __init__(self, transform: ToSequence) -> None:
+    def __init__(self, transform: Callable[[Tensor], Tensor]) -> None:
         self.transform = transform
 
     def __call__(self, batch: Sequence[tuple[Tensor, Any]]) -> tuple[Tensor, Tensor]:
@@ -86,7 +86,7 @@ class ImageKind(Kind):
                 raise ValueError(
                     f"expected images of {width}x{height} pixels, found {found[1]}x{found[0]} in {config.root}"
                 )
-            samples.transform = _one_step
+            samples.transform = one_step
             if isinstance(samples, MNIST) or not fits_into_memory(len(samples) * channels * height * width):
                 return samples
             return FrameCache(samples, preload=True, progress=progress, dtype=torch.uint8)
@@ -112,7 +112,8 @@ class ImageKind(Kind):
         return partial(read_picture, shape=self.image_shape(config), light_on_dark=self.dataset is not None)
 
 
-def _one_step(image: Tensor) -> Tensor:
+def one_step(image: Tensor) -> Tensor:
+    """Returns an image as frames of one step."""
     return image.unsqueeze(0)
 
 

@@ -164,9 +164,12 @@ class NetSettings:
     )
     """The papers' notation, see `snnlib.models.from_notation`. The last layer must have one neuron per class."""
     neuron: str = setting(
-        "srm", "Build layers of these neurons; all but srm learn with a surrogate gradient.", words=NEURONS
+        "srm",
+        "Build layers of these neurons; all but srm and cuba-event learn with a surrogate gradient.",
+        words=NEURONS,
     )
-    """`"srm"` learns from spike times; the others are models of `snnlib.neurons`."""
+    """`"srm"` and `"cuba-event"`, which is `CubaLIF(gradient="event")`, learn from spike times; the others are models
+    of `snnlib.neurons`."""
     tau: float = setting(
         2.0, "Set the membrane time constant of all neurons but srm, in time steps.", number(least=1)
     )

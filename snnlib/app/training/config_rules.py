@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from snnlib.app.errors import ConfigError
 from snnlib.app.read_options import read_options
 from snnlib.app.setting import settings_of, wrong
-from snnlib.app.training.neuron import STATE_SPACE_NEURONS
+from snnlib.app.training.neuron import SPIKE_TIME_NEURONS, STATE_SPACE_NEURONS
 from snnlib.app.training.objective import LOSSES
 from snnlib.data import EventFileError
 
@@ -37,8 +37,10 @@ def wanted_counts(config: TrainConfig) -> None:
 
 def blocks(config: TrainConfig) -> None:
     """Neurons that fit batch norm; state-space blocks with theirs, before a read-out of potentials."""
-    if config.batch_norm and config.neuron == "srm":
-        raise ConfigError("batch_norm", "expected a neuron with a surrogate gradient beside it, got srm")
+    if config.batch_norm and config.neuron in SPIKE_TIME_NEURONS:
+        raise ConfigError(
+            "batch_norm", f"expected a neuron with a surrogate gradient beside it, got {config.neuron}"
+        )
     are_blocks = [word.endswith("S") for word in config.net.split("-")[:-1]]
     if config.neuron not in STATE_SPACE_NEURONS:
         if any(are_blocks):

@@ -9,7 +9,7 @@ from torch import nn
 from snnlib.app.errors import ConfigError
 from snnlib.app.kinds.base import DataFacts
 from snnlib.app.training.config import TrainConfig
-from snnlib.app.training.neuron import build_neuron, build_recurrent_neuron
+from snnlib.app.training.neuron import SPIKE_TIME_NEURONS, build_neuron, build_recurrent_neuron
 from snnlib.app.training.objective import LOSSES
 from snnlib.models import from_notation
 from snnlib.nn import SpikingLinear, SRMLinear, SRMReadout, standardize_weights_
@@ -35,14 +35,16 @@ def build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
         raise ConfigError(
             "net", f"expected layers that fit into memory, got {config.net!r}: {str(error).splitlines()[0]}"
         ) from error
-    outputs = config.net.rpartition("-")[2]
+    outputs = config.net.rpartition("-")[2].partition("D")[0]
     if outputs != str(len(facts.classes)):
         raise ConfigError(
             "net",
             f"expected {len(facts.classes)} output neurons, one per class, as last layer, got {outputs!r}",
         )
-    if config.neuron == "srm":
-        standardize_weights_(net, homeostasis=config.weight_scheme == "standardized")
+    if config.neuron in SPIKE_TIME_NEURONS:
+        standardize_weights_(
+            net, homeostasis=config.weight_scheme == "standardized" or config.neuron == "cuba-once"
+        )
     if LOSSES[config.loss].of_potentials:
         name, last = list(net.named_children())[-1]
         assert isinstance(last, SRMLinear | SpikingLinear)

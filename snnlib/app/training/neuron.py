@@ -20,6 +20,9 @@ _RECURRENT_PEAK = 0.4
 # Of sequential MNIST in Higuchi et al., "Balanced Resonate-and-Fire Neurons", ICML 2024.
 _BRF_OMEGA, _BRF_OFFSET = (15.0, 50.0), (0.1, 1.0)
 
+# Of neurons that fire once, whose potentials reach the threshold slowly, in synaptic time constants.
+_ONE_SPIKE_CLAMP = 20.0
+
 SURROGATES: Mapping[str, Callable[[float], Surrogate]] = {
     "triangle": surrogate.Triangle,
     "rectangle": surrogate.Rectangle,
@@ -27,20 +30,26 @@ SURROGATES: Mapping[str, Callable[[float], Surrogate]] = {
     "sigmoid": lambda _width: surrogate.Sigmoid(),
     "fast-sigmoid": lambda _width: surrogate.FastSigmoid(),
 }
-# Of a time constant and a surrogate.
-NEURONS: Mapping[str, Callable[[float, Surrogate], neurons.Neuron] | None] = {
+# Of the settings and a surrogate.
+NEURONS: Mapping[str, Callable[[NetSettings, Surrogate], neurons.Neuron] | None] = {
     # Layers of their own have them.
     "srm": None,
-    "if": lambda _tau, shape: neurons.IF(surrogate=shape),
-    "lif": lambda tau, shape: neurons.LIF(tau, surrogate=shape),
-    "plif": lambda tau, shape: neurons.PLIF(tau, surrogate=shape),
-    "cubalif": lambda tau, shape: neurons.CubaLIF(tau, surrogate=shape),
-    "alif": lambda tau, shape: neurons.ALIF(tau, surrogate=shape),
-    "adlif": lambda tau, shape: neurons.AdLIF(tau, surrogate=shape),
-    "brf": lambda _tau, _shape: neurons.BRF(),
-    "lru": lambda _tau, _shape: neurons.LRU(),
-    "spiking-lru": lambda _tau, shape: neurons.LRU(threshold=1.0, surrogate=shape),
+    "cuba-event": lambda of, _shape: neurons.CubaLIF(of.tau_m, of.tau_s, gradient="event"),
+    "cuba-once": lambda of, _shape: neurons.CubaLIF.from_continuous(
+        of.tau_m, of.tau_s, 1.0, gradient="event", refractory=torch.inf, grad_clamp=_ONE_SPIKE_CLAMP
+    ),
+    "if": lambda _of, shape: neurons.IF(surrogate=shape),
+    "lif": lambda of, shape: neurons.LIF(of.tau, surrogate=shape),
+    "plif": lambda of, shape: neurons.PLIF(of.tau, surrogate=shape),
+    "cubalif": lambda of, shape: neurons.CubaLIF(of.tau, surrogate=shape),
+    "alif": lambda of, shape: neurons.ALIF(of.tau, surrogate=shape),
+    "adlif": lambda of, shape: neurons.AdLIF(of.tau, surrogate=shape),
+    "brf": lambda _of, _shape: neurons.BRF(),
+    "lru": lambda _of, _shape: neurons.LRU(),
+    "spiking-lru": lambda _of, shape: neurons.LRU(threshold=1.0, surrogate=shape),
 }
+# Neurons that learn from the times of their spikes, with the time constants `tau_m` and `tau_s`.
+SPIKE_TIME_NEURONS = frozenset({"srm", "cuba-event", "cuba-once"})
 # Neurons of state-space blocks, and of no other layer.
 STATE_SPACE_NEURONS = frozenset({"lru", "spiking-lru"})
 
@@ -48,7 +57,7 @@ STATE_SPACE_NEURONS = frozenset({"lru", "spiking-lru"})
 def build_neuron(config: NetSettings) -> neurons.Neuron | None:
     """A neuron of which every layer gets a copy; None for SRM neurons."""
     model = NEURONS[config.neuron]
-    return model(config.tau, SURROGATES[config.surrogate](config.surrogate_width)) if model else None
+    return model(config, SURROGATES[config.surrogate](config.surrogate_width)) if model else None
 
 
 def build_recurrent_neuron(config: NetSettings, size: int) -> neurons.Neuron:

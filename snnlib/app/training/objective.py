@@ -83,7 +83,7 @@ def _of_trains(loss_of: Callable[[TrainConfig], Loss]) -> LossChoice:
 
 def _first_spike(config: TrainConfig) -> Objective:
     def loss(spikes: Tensor, labels: Tensor, _: Tensor | None = None) -> Tensor:
-        times, deadline = first_spike_time(spikes), config.time_steps / 2
+        times, deadline = first_spike_time(spikes), config.kind.deadline * config.time_steps
         return losses.first_spike_loss(times, labels, scale=config.logit_scale, deadline=deadline)
 
     return Objective(loss, lambda spikes, _=None: -first_spike_time(spikes))
