@@ -21,16 +21,19 @@ void fill(Arguments& a, CellPlanes& p) {
   a("window_rows", p.window_rows)("window_columns", p.window_columns);
 }
 
-void fill(Arguments& a, ScanArgs& s) {
+template <class Flags>
+void fill(Arguments& a, ScanArgsOf<Flags>& s) {
   a("view", s.view)("dtype", s.dtype)("states", s.states)("flags", s.flags)("coefficients", s.coefficients);
   a("period", s.period)("current", s.current)("state_in", s.state_in)("executor", s.executor.word);
 }
-void fill(Arguments& a, ScanForwardArgs& s) {
-  fill(a, static_cast<ScanArgs&>(s));
+template <class Flags>
+void fill(Arguments& a, ScanForwardArgsOf<Flags>& s) {
+  fill(a, static_cast<ScanArgsOf<Flags>&>(s));
   a("value", s.value)("state_out", s.state_out);
 }
-void fill(Arguments& a, ScanBackwardArgs& s) {
-  fill(a, static_cast<ScanArgs&>(s));
+template <class Flags>
+void fill(Arguments& a, ScanBackwardArgsOf<Flags>& s) {
+  fill(a, static_cast<ScanArgsOf<Flags>&>(s));
   a("grad_value", s.grad_value)("grad_state_out", s.grad_state_out)("grad_current", s.grad_current);
   a("grad_state_in", s.grad_state_in)("grad_coefficients", s.grad_coefficients);
 }
@@ -41,20 +44,6 @@ void fill(Arguments& a, ScanPoolForwardArgs& s) {
 void fill(Arguments& a, ScanPoolBackwardArgs& s) {
   fill(a, s.scan);
   a("planes", s.planes);
-}
-
-void fill(Arguments& a, ExactArgs& e) {
-  a("view", e.view)("dtype", e.dtype)("flags", e.flags)("coefficients", e.coefficients)("period", e.period);
-  a("current", e.current)("state_in", e.state_in)("executor", e.executor.word);
-}
-void fill(Arguments& a, ExactForwardArgs& e) {
-  fill(a, static_cast<ExactArgs&>(e));
-  a("value", e.value)("state_out", e.state_out);
-}
-void fill(Arguments& a, ExactBackwardArgs& e) {
-  fill(a, static_cast<ExactArgs&>(e));
-  a("grad_value", e.grad_value)("grad_state_out", e.grad_state_out)("grad_current", e.grad_current);
-  a("grad_state_in", e.grad_state_in);
 }
 
 void fill(Arguments& a, SrmArgs& s) {

@@ -15,8 +15,6 @@ namespace {
 // Neurons of a block: fewer where every neuron has coefficients of its own.
 int64_t block_neurons(const ExactArgs& a) { return a.period > 1 ? kBlockNeurons / 8 : kBlockNeurons; }
 
-int64_t state_parts(const ExactArgs& a) { return a.flags.refractory ? 3 : 2; }
-
 // Coefficients and states of a block, one vector after the other.
 template <class T>
 struct Block {
@@ -110,7 +108,7 @@ void forward_block(const ExactForwardArgs& a, int64_t o, int64_t first, int64_t 
   for_each_vector<T>(count, [&](int64_t i, int64_t lanes) {
     const ExactState<StateVector<T>>& state = block.states.data()[i];
     const StateVector<T> parts[] = {state.v, state.i, state.left};
-    for (int64_t s = 0; s < state_parts(a); ++s) store_lanes<T>(out + s * all + i * L, parts[s], lanes);
+    for (int64_t s = 0; s < a.states; ++s) store_lanes<T>(out + s * all + i * L, parts[s], lanes);
   });
 }
 
@@ -149,7 +147,7 @@ void backward_block(const ExactBackwardArgs& a, Kept<StateVector<T>>* kept, int6
   T* to = static_cast<T*>(a.grad_state_in) + at;
   for_each_vector<T>(count, [&](int64_t i, int64_t lanes) {
     const Vec parts[] = {carry[i].v, carry[i].i, zero};
-    for (int64_t s = 0; s < state_parts(a); ++s) store_lanes<T>(to + s * all + i * L, parts[s], lanes);
+    for (int64_t s = 0; s < a.states; ++s) store_lanes<T>(to + s * all + i * L, parts[s], lanes);
   });
 }
 

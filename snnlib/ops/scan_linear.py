@@ -99,7 +99,7 @@ def backward(
         grad_state_out=laid_out_state(grad_state, wide, time_dim),
         grad_current=grad,
         grad_state_in=grad_start,
-        **({} if neuron.is_exact else {"grad_coefficients": by_neuron}),
+        grad_coefficients=by_neuron,
     )
     rows = coefficients.new_empty(0) if by_neuron is None else sum_neurons(by_neuron, coefficients)
     return grad.to(current.dtype), rows, grad_start

@@ -89,5 +89,5 @@ def scan_arguments(current: Tensor, neuron: NeuronArgs, constants: Tensor, time_
         return {**arguments, **threshold, "constants": neuron.srm_constants}
     rows = {"coefficients": constants, "period": constants.shape[1]}
     if neuron.is_exact:
-        return {**arguments, **rows, "flags": neuron.exact_flags._asdict()}
+        return {**arguments, **rows, "states": neuron.states, "flags": neuron.exact_flags._asdict()}
     return {**arguments, **rows, "states": count_states(len(constants)), "flags": neuron.linear_flags}

@@ -10,12 +10,14 @@
 
 namespace snnlib {
 
-// Neurons of the linear family; coefficients and states are float (double for float64 tensors).
-struct ScanArgs {
+// Neurons of the linear family (LinearFlags) or, on CPUs, with exact spike times (ExactFlags); coefficients and states
+// are float (double for float64 tensors).
+template <class Flags>
+struct ScanArgsOf {
   SequenceView view;
-  DType dtype;
-  int states;  // K: 1 to 3
-  LinearFlags flags;
+  DType dtype;  // of exact times: float32 or float64
+  int states;   // K: 1 to 3; v, i and with a refractory time the steps that are left
+  Flags flags;
   // [rows][period]: coefficient `row` of neuron i of one step is [row][i % period].
   const void* coefficients;
   int64_t period;
@@ -25,47 +27,31 @@ struct ScanArgs {
   Executor executor;
 };
 
-struct ScanForwardArgs : ScanArgs {
+template <class Flags>
+struct ScanForwardArgsOf : ScanArgsOf<Flags> {
   void* value;
   void* state_out;
 };
 
-struct ScanBackwardArgs : ScanArgs {
+template <class Flags>
+struct ScanBackwardArgsOf : ScanArgsOf<Flags> {
   const void* grad_value;
   const void* grad_state_out;  // null: zero
   void* grad_current;
   void* grad_state_in;
-  void* grad_coefficients;  // of every neuron, [rows][outer * inner]; null where not wanted
+  void* grad_coefficients;  // of every neuron, [rows][outer * inner]; null where not wanted, as of exact times
 };
+
+using ScanArgs = ScanArgsOf<LinearFlags>;
+using ScanForwardArgs = ScanForwardArgsOf<LinearFlags>;
+using ScanBackwardArgs = ScanBackwardArgsOf<LinearFlags>;
+using ExactArgs = ScanArgsOf<ExactFlags>;
+using ExactForwardArgs = ScanForwardArgsOf<ExactFlags>;
+using ExactBackwardArgs = ScanBackwardArgsOf<ExactFlags>;
 
 struct ScanKernels {
   void (*forward)(const ScanForwardArgs&);
   void (*backward)(const ScanBackwardArgs&);
-};
-
-// Neurons with exact spike times, on CPUs; their state is v, i and with a refractory time the steps that are left.
-struct ExactArgs {
-  SequenceView view;
-  DType dtype;  // float32 or float64
-  ExactFlags flags;
-  // [rows][period]: coefficient `row` of neuron i of one step is [row][i % period].
-  const void* coefficients;
-  int64_t period;
-  const void* current;
-  const void* state_in;  // before the first step. Null: zero
-  Executor executor;
-};
-
-struct ExactForwardArgs : ExactArgs {
-  void* value;
-  void* state_out;
-};
-
-struct ExactBackwardArgs : ExactArgs {
-  const void* grad_value;
-  const void* grad_state_out;  // null: zero
-  void* grad_current;
-  void* grad_state_in;
 };
 
 struct ExactKernels {
