@@ -14,7 +14,8 @@ constants. `recommended` is the only place that knows how a net is trained. A ru
 - is at **chance** if the mean of its last three evaluations is at most that of guessing, and
 - **holds** if that mean is no further below the best mean of three evaluations in succession
 
-than 3 points, or two standard errors of a share of the test set where those are more. It has **warned** if a warning
+than 3 points, or two standard errors of a share of the test set where those are more, and is at least 0.9 of that of
+SRM nets on the task, the mean over their runs at the recommended rate. It has **warned** if a warning
 came while it trained; those of preparation and those that torch itself gives do not count.
 """
 
@@ -86,6 +87,8 @@ NEURONS = ("SRM", "CubaLIF")
 TIMES = {"third": 1 / 3, "once": 1.0, "thrice": 3.0}
 SEEDS = [0, 1, 2]
 EVALUATIONS, POINTS = 9, 0.03
+# Share of the accuracy of SRM nets that a run which holds has.
+OF_SRM = 0.9
 # Test samples at a time.
 PART = 50
 
@@ -202,8 +205,10 @@ def layer_rates(net: nn.Module, task: Task) -> dict[str, dict[str, float]]:
     }
 
 
-def verdict(cell: Cell) -> dict[str, Any]:
-    """Last and best mean of three evaluations, and whether the run is at chance, holds, and has warned."""
+def verdict(cell: Cell, of_srm: float = 0.0) -> dict[str, Any]:
+    """Last mean of three evaluations and the best, its own or that of SRM nets where a run has less than 0.9 of it;
+    whether the run is at chance, holds, and has warned.
+    """
     shares = [share for _, _, share in cell["evaluations"]]
     threes = [statistics.mean(shares[i : i + 3]) for i in range(len(shares) - 2)]
 
@@ -211,11 +216,12 @@ def verdict(cell: Cell) -> dict[str, Any]:
         return max(POINTS, 2 * math.sqrt(share * (1 - share) / cell["tested"]))
 
     guess, last, best = 1 / cell["classes"], threes[-1], max(threes)
+    learned = last >= OF_SRM * of_srm
     return {
         "last": last,
-        "best": best,
+        "best": best if learned else max(best, of_srm),
         "chance": last <= guess + margin(guess),
-        "holds": last >= best - margin(best),
+        "holds": learned and last >= best - margin(best),
         "warned": any(one["update"] > 0 for one in cell["warnings"]),
     }
 
@@ -225,8 +231,8 @@ def keys(tasks: list[str], nets: list[str], times: list[str], seeds: list[int]) 
     return [tuple(map(str, key)) for key in product(tasks, nets, times, seeds)]
 
 
-def _shown(cell: Cell) -> str:
-    found = verdict(cell)
+def _shown(cell: Cell, of_srm: float = 0.0) -> str:
+    found = verdict(cell, of_srm)
     text = f"{100 * found['last']:.1f}"
     if found["chance"]:
         text = f"**{text} chance**"
@@ -237,20 +243,21 @@ def _shown(cell: Cell) -> str:
 
 def tables(folder: Path) -> str:
     """Counts in words and the runs that are there, as Markdown."""
-    cells: list[Cell] = []
+    verdicts: list[dict[str, Any]] = []
     rows = ["", "| task | net | " + " | ".join(TIMES) + " |", "| --- | --- |" + " --- |" * len(TIMES)]
     for task, net in product(SETTINGS, NEURONS):
+        of_srm = [read(folder, key) for key in keys([task], ["SRM"], ["once"], SEEDS)]
+        wanted = statistics.mean([verdict(cell)["last"] for cell in of_srm if cell] or [0.0])
         found = [[read(folder, key) for key in keys([task], [net], [factor], SEEDS)] for factor in TIMES]
         there = [[cell for cell in of_factor if cell] for of_factor in found]
-        cells += chain(*there)
+        verdicts += [verdict(cell, wanted) for cell in chain(*there)]
         if any(there):
-            shown = (", ".join(map(_shown, of_factor)) for of_factor in there)
+            shown = (", ".join(_shown(cell, wanted) for cell in of_factor) for of_factor in there)
             rows.append(f"| {task} | {net} | " + " | ".join(shown) + " |")
-    verdicts = [verdict(cell) for cell in cells]
     fell = [one for one in verdicts if one["chance"] or not one["holds"]]
     return "\n".join(
         [
-            f"Of {len(cells)} runs {len(fell)} are at chance or do not hold, of which "
+            f"Of {len(verdicts)} runs {len(fell)} are at chance or do not hold, of which "
             f"{sum(one['warned'] for one in fell)} warned; "
             f"of the others {sum(one['warned'] for one in verdicts if one not in fell)} warned.",
             *rows,

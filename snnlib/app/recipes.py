@@ -356,8 +356,18 @@ _PSMNIST = Recipe(
 _YIN_YANG = Recipe(
     name="yin-yang",
     source="task and coding of Göltz et al., Nature Machine Intelligence 3, 2021",
-    note="exact spike times, one spike for each neuron; --net 30D15-3D15 --epochs 60 also learns delays",
-    measured=(),
+    note="exact spike times, one spike for each neuron; --net 30D15-3D15 --epochs 60 --lr 1e-2 learns delays, too",
+    measured=(
+        Measurement(
+            data="Yin-Yang, the published 5000 points to train and 1000 to test",
+            runs="2 seeds",
+            epochs=40,
+            last=0.957,
+            error=0.003,
+            best=0.965,
+            command="snnlib train --recipe yin-yang --threads 1 --seed 0, 1",
+        ),
+    ),
     settings={
         **_STILL,
         "data": "yin-yang",
@@ -374,7 +384,7 @@ _YIN_YANG = Recipe(
         "output_rate": 0.01,
         "epochs": 40,
         "batch_size": 150,
-        "lr": 1e-2,
+        "lr": 2e-2,
         "warmup_epochs": 0.0,
         "weight_decay": 0.0,
         "clip_norm": 0.3,
