@@ -117,7 +117,9 @@ def recommended(
 def make_net(of: Setting, neuron: str) -> nn.Sequential:
     """A net of SRM or of event-driven CubaLIF neurons."""
     if neuron == "CubaLIF":
-        event = CubaLIF(of.tau_m, of.tau_s, gradient="event")
+        # Counts are learned by gradients of amplitudes, within the bound of SRM neurons, 4 steps.
+        options = {"gradient": "event", "input_gradient": "dense", "grad_clamp": 4 / of.tau_s}
+        event = CubaLIF(of.tau_m, of.tau_s, **options)
         return snnlib.models.from_notation(of.net, of.shape, neuron=event)
     return snnlib.models.from_notation(of.net, of.shape, tau_m=of.tau_m, tau_s=of.tau_s, **of.options)
 

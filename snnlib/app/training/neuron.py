@@ -20,6 +20,8 @@ _RECURRENT_PEAK = 0.4
 # Of sequential MNIST in Higuchi et al., "Balanced Resonate-and-Fire Neurons", ICML 2024.
 _BRF_OMEGA, _BRF_OFFSET = (15.0, 50.0), (0.1, 1.0)
 
+# Of neurons with many spikes, in time steps per threshold.
+_STEPS_CLAMP = 4.0
 # Of neurons that fire once, whose potentials reach the threshold slowly, in synaptic time constants.
 _ONE_SPIKE_CLAMP = 20.0
 
@@ -34,7 +36,10 @@ SURROGATES: Mapping[str, Callable[[float], Surrogate]] = {
 NEURONS: Mapping[str, Callable[[NetSettings, Surrogate], neurons.Neuron] | None] = {
     # Layers of their own have them.
     "srm": None,
-    "cuba-event": lambda of, _shape: neurons.CubaLIF(of.tau_m, of.tau_s, gradient="event"),
+    # Many spikes learn by gradients of amplitudes, within the bound of SRM neurons; single ones by those of times.
+    "cuba-event": lambda of, _shape: neurons.CubaLIF(
+        of.tau_m, of.tau_s, gradient="event", input_gradient="dense", grad_clamp=_STEPS_CLAMP / of.tau_s
+    ),
     "cuba-once": lambda of, _shape: neurons.CubaLIF.from_continuous(
         of.tau_m, of.tau_s, 1.0, gradient="event", refractory=torch.inf, grad_clamp=_ONE_SPIKE_CLAMP
     ),
