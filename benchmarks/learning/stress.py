@@ -117,9 +117,9 @@ def recommended(
 def make_net(of: Setting, neuron: str) -> nn.Sequential:
     """A net of SRM or of event-driven CubaLIF neurons."""
     if neuron == "CubaLIF":
-        # Counts are learned by gradients of amplitudes, within the bound of SRM neurons, 4 steps.
-        options = {"gradient": "event", "input_gradient": "dense", "grad_clamp": 4 / of.tau_s}
-        event = CubaLIF(of.tau_m, of.tau_s, **options)
+        # Reset and bound of SRM neurons, 4 steps; counts are learned by gradients of amplitudes.
+        options = {"reset_states": "all", "input_gradient": "dense", "grad_clamp": 4 / of.tau_s}
+        event = CubaLIF(of.tau_m, of.tau_s, gradient="event", **options)
         return snnlib.models.from_notation(of.net, of.shape, neuron=event)
     return snnlib.models.from_notation(of.net, of.shape, tau_m=of.tau_m, tau_s=of.tau_s, **of.options)
 

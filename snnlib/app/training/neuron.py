@@ -36,9 +36,15 @@ SURROGATES: Mapping[str, Callable[[float], Surrogate]] = {
 NEURONS: Mapping[str, Callable[[NetSettings, Surrogate], neurons.Neuron] | None] = {
     # Layers of their own have them.
     "srm": None,
-    # Many spikes learn by gradients of amplitudes, within the bound of SRM neurons; single ones by those of times.
+    # Many spikes learn by gradients of amplitudes, with the reset and the bound of SRM neurons; single ones by those of
+    # times.
     "cuba-event": lambda of, _shape: neurons.CubaLIF(
-        of.tau_m, of.tau_s, gradient="event", input_gradient="dense", grad_clamp=_STEPS_CLAMP / of.tau_s
+        of.tau_m,
+        of.tau_s,
+        gradient="event",
+        reset_states="all",
+        input_gradient="dense",
+        grad_clamp=_STEPS_CLAMP / of.tau_s,
     ),
     "cuba-once": lambda of, _shape: neurons.CubaLIF.from_continuous(
         of.tau_m, of.tau_s, 1.0, gradient="event", refractory=torch.inf, grad_clamp=_ONE_SPIKE_CLAMP
