@@ -305,7 +305,15 @@ def test_layouts(
 
 # Rows of whole vectors, of half ones and of whole windows, a column and a row in no window, one window, more channels
 # than a vector.
-PAIRED = ((2, 3, 4, 16), (1, 2, 6, 6), (2, 3, 5, 9), (1, 1, 2, 2), (2, 16, 4, 6), (3, 24, 2, 32), (2, 12, 2, 12))
+PAIRED = (
+    (2, 3, 4, 16),
+    (1, 2, 6, 6),
+    (2, 3, 5, 9),
+    (1, 1, 2, 2),
+    (2, 16, 4, 6),
+    (3, 24, 2, 32),
+    (2, 12, 2, 12),
+)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
