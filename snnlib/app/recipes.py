@@ -356,7 +356,7 @@ _PSMNIST = Recipe(
 _YIN_YANG = Recipe(
     name="yin-yang",
     source="task and coding of Göltz et al., Nature Machine Intelligence 3, 2021",
-    note="exact spike times, one spike for each neuron; --net 30D15-3D15 --epochs 60 --lr 1e-2 learns delays, too",
+    note="exact spike times, one spike for each neuron; --net 30D15-3D15 --epochs 100 --lr 1e-2 learns delays, too",
     measured=(
         Measurement(
             data="Yin-Yang, the published 5000 points to train and 1000 to test",
