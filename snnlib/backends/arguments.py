@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from torch import Tensor
 
@@ -15,6 +15,8 @@ from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 from snnlib.backends.surrogate import KINDS
 
 SRM_STATES = ("u", "s", "g")
+# Of one neuron model: a number or tensor.
+Row = TypeVar("Row")
 
 
 class Flags(NamedTuple):
@@ -52,8 +54,18 @@ class ExactFlags(NamedTuple):
     refractory: int
 
 
-# Rows of their coefficients `[P, C]`, in the order of `ExactRows` there.
-EXACT_ROWS = ("decay_m", "decay_s", "gain_m", "gain_s", "leak", "fall", "reset", "threshold", "bound")
+class ExactRows(NamedTuple, Generic[Row]):
+    """Rows of their coefficients `[P, C]`; `ExactRows` of cpp/include/snnlib/neurons/exact.h."""
+
+    decay_m: Row
+    decay_s: Row
+    gain_m: Row
+    gain_s: Row
+    leak: Row
+    fall: Row
+    reset: Row
+    threshold: Row
+    bound: Row
 
 
 def row_names(states: int) -> tuple[str, ...]:
@@ -91,7 +103,7 @@ class NeuronArgs:
     """Neurons by their constants: of the linear family, with exact spike times, or of the spike response model.
 
     Args:
-        constants: coefficients `[P, C]` (`neurons/dynamics.py`, or `EXACT_ROWS`), or a threshold, `[]` or `[C]`.
+        constants: coefficients `[P, C]` (`neurons/dynamics.py`, or `ExactRows`), or a threshold, `[]` or `[C]`.
         state: before the first step `[K, N, ...]`; None: zero.
         flags: options of the linear family, as `Flags` has them, or of neurons with exact times, as `ExactFlags`, by
             whose number the two are told apart; none for the spike response model.
@@ -184,7 +196,8 @@ class NeuronArgs:
         if self.is_exact and not self.is_srm:
             _ = self.exact_flags
             checks.check_coefficients(self.constants, channels, like)
-            checks.check_shape("coefficients", self.constants, (len(EXACT_ROWS), self.constants.shape[1]))
+            shape = len(ExactRows._fields), self.constants.shape[1]
+            checks.check_shape("coefficients", self.constants, shape)
             return
         if not self.is_srm:
             options = self.options

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, inf
 
-from snnlib.backends.arguments import ExactFlags
+from snnlib.backends.arguments import ExactFlags, ExactRows
 from snnlib.checks import check_number
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_tau
@@ -219,17 +219,17 @@ class CubaLIF(ByEvent, SpikingNeuron):
             return None
         params = {name: value.to(dtype) for name, value in self.constants().items()}
         decay_m, decay_s, gain_m, gain_s = self._coefficients(params)
-        rows: dict[str, Coefficient] = {
-            "decay_m": decay_m,
-            "decay_s": decay_s,
-            "gain_m": gain_m,
-            "gain_s": gain_s,
-            "leak": (1 - decay_m) * self.rest,
-            "fall": (decay_m - 1) * (self.reset_value - self.rest),
-            "reset": self.reset_value,
-            "threshold": params["threshold"],
-            "bound": self._bound(params),
-        }
+        rows = ExactRows[Coefficient](
+            decay_m=decay_m,
+            decay_s=decay_s,
+            gain_m=gain_m,
+            gain_s=gain_s,
+            leak=(1 - decay_m) * self.rest,
+            fall=(decay_m - 1) * (self.reset_value - self.rest),
+            reset=self.reset_value,
+            threshold=params["threshold"],
+            bound=self._bound(params),
+        )
         refractory = -1 if self.refractory == inf else int(self.refractory)
         return ExactDynamics(
             rows, ExactFlags(self.compare == ">", self.reset_states == "all", False, refractory)

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from snnlib.backends.arguments import EXACT_ROWS, ExactFlags, Flags
+from snnlib.backends.arguments import ExactFlags, ExactRows, Flags
 from snnlib.checks import in_transform
 from snnlib.neurons.at_least import at_least
 
@@ -121,9 +121,9 @@ class Dynamics:
 
 @dataclass
 class ExactDynamics:
-    """Coefficients of neurons with exact spike times, by the names of `EXACT_ROWS`, for whose kernels they are."""
+    """Coefficients of neurons with exact spike times, for their kernels."""
 
-    rows: dict[str, Coefficient]
+    rows: ExactRows[Coefficient]
     options: ExactFlags
 
     @property
@@ -134,12 +134,12 @@ class ExactDynamics:
     @property
     def one_field(self) -> bool:
         """Returns whether channels decay alike, so that their adjoint is a field over inputs."""
-        alike = (self.rows[name] for name in ("decay_m", "decay_s", "gain_m", "gain_s"))
+        alike = self.rows.decay_m, self.rows.decay_s, self.rows.gain_m, self.rows.gain_s
         return not any(isinstance(row, Tensor) and row.numel() > 1 for row in alike)
 
     def pack(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Coefficients `[P, C]`, C = 1 where all are shared."""
-        return _packed([self.rows[name] for name in EXACT_ROWS], dtype, device)
+        return _packed(self.rows, dtype, device)
 
 
 def _packed(rows: Sequence[Coefficient], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import reference
-from snnlib.backends.arguments import EXACT_ROWS, NeuronArgs
+from snnlib.backends.arguments import ExactRows, NeuronArgs
 from snnlib.checks import check_untransformed, step_shape, warn_caller
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics, ExactDynamics
@@ -99,9 +99,8 @@ class ByEvent(Neuron):
             yield None if self._steps is None else partial(self._note_record, coefficients)
 
     def _note_record(self, coefficients: Tensor, record: Tensor) -> None:
-        rise = record[0]
-        clamped = torch.isin(rise, coefficients[EXACT_ROWS.index("bound")]).sum()
-        self.note_clamped(torch.stack((torch.full_like(clamped, rise.numel()), clamped)))
+        clamped = torch.isin(record[0], coefficients[ExactRows._fields.index("bound")]).sum()
+        self.note_clamped(torch.stack((torch.full_like(clamped, record.shape[1]), clamped)))
 
     def _count_clamped(self, x: Tensor, state: tuple[Tensor, ...] | None, exact: ExactDynamics) -> None:
         """Takes down how many spikes there are of these currents, which kernels do not count."""

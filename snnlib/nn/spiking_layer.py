@@ -226,9 +226,9 @@ class SpikingLayer(KnownOptions, WeightWithGain):
         if bias is None or not bias.requires_grad:
             return
         with torch.no_grad():
-            once = getattr(self.neuron, "refractory", 0) == math.inf
-            steps = spikes.shape[int(self.batch_first)] if once else None
-            change = step.homeostatic_step(channel_rates(spikes.detach()), steps)
+            fires_once = getattr(self.neuron, "refractory", 0) == math.inf
+            once_in = spikes.shape[int(self.batch_first)] if fires_once else None
+            change = step.homeostatic_step(channel_rates(spikes.detach()), once_in)
         handles: list[Any] = []
 
         def on_gradient(_gradient: Tensor) -> None:

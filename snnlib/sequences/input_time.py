@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from snnlib.backends.reference.exact import by_time
 from snnlib.checks import differentiable_once
 from snnlib.sequences.history import last_steps
 
@@ -42,10 +43,9 @@ class _ByTime(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, before = ctx.saved_tensors
         steps = grad.shape[ctx.time_dim]
-        one = min(steps, 1)
-        first, rest = grad.narrow(ctx.time_dim, 0, one), grad.narrow(ctx.time_dim, one, steps - one)
-        later = torch.cat((rest, torch.zeros_like(first)), ctx.time_dim)
-        grad_x = x * (grad - later) if ctx.needs_input_grad[0] else None
+        first = grad.narrow(ctx.time_dim, 0, min(steps, 1))
+        # Autograd's own gradient is not to be written to.
+        grad_x = by_time(grad.clone(), x, ctx.time_dim) if ctx.needs_input_grad[0] else None
         grad_before = None
         if ctx.needs_input_grad[1]:
             grad_before = -before * first.movedim(ctx.time_dim, 0) if steps else torch.zeros_like(before)

@@ -16,16 +16,16 @@ from op_samples import SEQUENCES, SRM_CONVS, Arguments, Sample
 from opdb_neurons import COMPACT, _convolved, _pooled, layer_sample
 from torch import Tensor
 
-from snnlib.backends.arguments import EXACT_ROWS
+from snnlib.backends.arguments import ExactRows
 
 
 def coefficients(channels: int, generator: torch.Generator, own: bool = False, **rows: float) -> Tensor:
     """`[P, C]`, float64: thresholds and bounds per channel, and decays if they have their `own`."""
-    base = dict.fromkeys(EXACT_ROWS, 0.0) | {"decay_m": 0.5, "decay_s": 0.5, "gain_m": 1.0, "gain_s": 1.0}
-    base |= {"threshold": 1.0, "bound": 1.0} | rows
-    table = torch.tensor([[base[name]] * channels for name in EXACT_ROWS], dtype=torch.float64)
+    base = dict.fromkeys(ExactRows._fields, 0.0) | {"decay_m": 0.5, "decay_s": 0.5, "gain_m": 1.0}
+    base |= {"gain_s": 1.0, "threshold": 1.0, "bound": 1.0} | rows
+    table = torch.tensor([[base[name]] * channels for name in ExactRows._fields], dtype=torch.float64)
     for name in ("threshold", "bound", "decay_m", "decay_s")[: (4 if own else 2) * (channels > 1)]:
-        table[EXACT_ROWS.index(name)] = torch.randint(1, 4, (channels,), generator=generator) / 4
+        table[ExactRows._fields.index(name)] = torch.randint(1, 4, (channels,), generator=generator) / 4
     return table
 
 
@@ -83,7 +83,7 @@ def run(
     """
     x = current.double().movedim(time_dim, 0).numpy()
     shape = (-1, *[1] * (current.dim() - 3)) if current.dim() > 2 else ()
-    k = {name: row.numpy().reshape(shape) for name, row in zip(EXACT_ROWS, table.double(), strict=True)}
+    k = ExactRows(*(row.numpy().reshape(shape) for row in table.double()))._asdict()
     strict, reset_current, _, refractory = flags
     steps, step = len(x), x.shape[1:]
     spikes, (v, i), rests = np.zeros((steps + 3, *x.shape)), np.zeros((2, steps + 3, *step)), np.zeros(step)

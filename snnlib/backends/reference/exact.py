@@ -10,25 +10,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from snnlib.backends.arguments import EXACT_ROWS, LayerArgs, NeuronArgs
+from snnlib.backends.arguments import ExactRows, LayerArgs, NeuronArgs
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference import srm_conv
 from snnlib.checks import step_shape
 
 
-class _Rows:
+def _rows(coefficients: Tensor, axes: int) -> ExactRows[Tensor]:
     """Coefficients by name, each in a shape that broadcasts with one step `[N, C, ...]`."""
-
-    def __init__(self, coefficients: Tensor, axes: int) -> None:
-        channels = coefficients.shape[1]
-        shape = [channels, *[1] * max(axes - 2, 0)] if channels != 1 else []
-        rows: list[Tensor] = [row.reshape(shape) for row in coefficients]
-        named = dict(zip(EXACT_ROWS, rows, strict=True))
-        self.decay_m, self.decay_s, self.gain_m, self.gain_s = (
-            named[name] for name in ("decay_m", "decay_s", "gain_m", "gain_s")
-        )
-        self.leak, self.fall, self.reset = named["leak"], named["fall"], named["reset"]
-        self.threshold, self.bound = named["threshold"], named["bound"]
+    channels = coefficients.shape[1]
+    shape = [channels, *[1] * max(axes - 2, 0)] if channels != 1 else []
+    return ExactRows(*(row.reshape(shape) for row in coefficients))
 
 
 class Trace(NamedTuple):
@@ -46,12 +38,11 @@ class Trace(NamedTuple):
     state: Tensor
 
 
-def _prepared(current: Tensor, neuron: NeuronArgs, time_dim: int) -> tuple[Tensor, _Rows, Tensor]:
-    dtype = state_dtype(current)
-    state = neuron.state
+def _prepared(current: Tensor, neuron: NeuronArgs, time_dim: int) -> tuple[Tensor, ExactRows[Tensor], Tensor]:
+    dtype, state = state_dtype(current), neuron.state
     if state is None:
         state = current.new_zeros([neuron.states, *step_shape(current.shape, time_dim)], dtype=dtype)
-    rows = _Rows(neuron.constants.to(dtype), current.dim() - 1)
+    rows = _rows(neuron.constants.to(dtype), current.dim() - 1)
     return current.to(dtype).movedim(time_dim, 0), rows, state.to(dtype)
 
 
@@ -98,7 +89,7 @@ def adjoint(
     q: Tensor, run: Trace, neuron: NeuronArgs, grad_state: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """dL/dcurrent from dL/ds, both `[T, N, C, ...]`, and dL/dstate before the first step."""
-    k, flags = _Rows(neuron.constants.to(q.dtype), q.dim() - 1), neuron.exact_flags
+    k, flags = _rows(neuron.constants.to(q.dtype), q.dim() - 1), neuron.exact_flags
     zero = q.new_zeros(q.shape[1:])
     g_v, g_i = (zero, zero) if grad_state is None else grad_state[:2].to(q.dtype).unbind(0)
     grad = torch.empty_like(q)
@@ -163,6 +154,5 @@ def layer_backward(
     q, fired, rise, passed = (part.movedim(time_dim, 0) for part in (q, fired, *values))
     run = Trace(fired, rise.to(dtype), passed.to(dtype), fired, torch.ones_like(fired), fired, q)
     grad, _ = adjoint(q, run, neuron)
-    grads = srm_conv.convolution_backward(grad.movedim(0, time_dim), x, weight, call.options)
-    grad_weight, grad_x = grads
+    grad_weight, grad_x = srm_conv.convolution_backward(grad.movedim(0, time_dim), x, weight, call.options)
     return grad_weight, by_time(grad_x, x, time_dim) if neuron.exact_flags.by_time else grad_x

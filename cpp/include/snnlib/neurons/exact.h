@@ -31,7 +31,7 @@ struct ExactFlags {
   int64_t refractory;  // steps; -1 for ever
 };
 
-// Rows of the coefficients, per neuron: `EXACT_ROWS` of snnlib/backends/arguments.py.
+// Rows of the coefficients, per neuron: `ExactRows` of snnlib/backends/arguments.py.
 struct ExactRows {
   static constexpr int decay_m = 0, decay_s = 1, gain_m = 2, gain_s = 3, leak = 4, fall = 5, reset = 6, threshold = 7,
                        bound = 8, count = 9;
