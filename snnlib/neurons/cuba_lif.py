@@ -219,7 +219,8 @@ class CubaLIF(ByEvent, SpikingNeuron):
             return None
         params = {name: value.to(dtype) for name, value in self.constants().items()}
         decay_m, decay_s, gain_m, gain_s = self._coefficients(params)
-        rows = ExactRows[Coefficient](
+        # `torch.compile` traces the class itself, not an alias of it with a type.
+        rows: ExactRows[Coefficient] = ExactRows(
             decay_m=decay_m,
             decay_s=decay_s,
             gain_m=gain_m,
