@@ -143,13 +143,18 @@ def _integers(x: Tensor, scale: Tensor, rounding: str) -> Tensor:
 
 
 def quantize_power_of_two(
-    x: Tensor, exponent: int | Tensor, bits: int, rounding: Rounding = "trunc"
+    x: Tensor,
+    exponent: int | Tensor,
+    bits: int,
+    rounding: Rounding = "trunc",
+    *,
+    symmetric: bool = True,
 ) -> Tensor:
     """Fake quantisation: x rounded to `bits`-bit multiples of `2^-exponent`, in x's own dtype.
 
-    With `qmax = 2^(bits-1) - 1`, symmetric about 0::
+    With `qmax = 2^(bits-1) - 1` and `qmin = -qmax`::
 
-        n = round(x 2^exponent)        y = clamp(n, -qmax, qmax) 2^-exponent        dL/dx = dL/dy [|n| <= qmax]
+        n = round(x 2^exponent)        y = clamp(n, qmin, qmax) 2^-exponent        dL/dx = dL/dy [qmin <= n <= qmax]
 
     The gradient is the clipped straight-through estimator. All products are exact. NaN gives NaN.
 
@@ -159,6 +164,8 @@ def quantize_power_of_two(
         bits: width of the integers with sign: 2 to 24, at most 11 for float16 and 8 for bfloat16.
         rounding: `"trunc"`, toward zero (default, as a cast to integers does), or `"nearest"`, halves to even: a
             quarter of the squared error.
+        symmetric: whether integers are symmetric about 0; without, `qmin = -qmax - 1` as in two's complement. Default
+            True.
 
     Returns:
         Quantised values, shape and dtype of x.
@@ -178,8 +185,9 @@ def quantize_power_of_two(
     """
     scale, largest = _prepare(x, exponent, bits, rounding)
     integers = _integers(x, scale, rounding)
-    value = (integers.clamp(-largest, largest) / scale).to(x.dtype)
-    return _straight_through(x, value, integers.abs() <= largest)
+    lowest = -largest if symmetric else -largest - 1
+    value = (integers.clamp(lowest, largest) / scale).to(x.dtype)
+    return _straight_through(x, value, (integers >= lowest) & (integers <= largest))
 
 
 def quantize_to_int(x: Tensor, exponent: int | Tensor, bits: int, rounding: Rounding = "trunc") -> Tensor:

@@ -186,6 +186,10 @@ class Neuron(KnownOptions, Constants):
         """`run` for currents that a layer made of its input, whose gradient is the layer's affair."""
         return self.run(x, state)
 
+    def layer_weight(self, weight: Tensor) -> Tensor:
+        """The weight with which a layer of these neurons computes, of one that it learned."""
+        return weight
+
     @property
     def learns_when_silent(self) -> bool:
         """Returns whether neurons get a gradient where they do not fire, as with a surrogate gradient."""

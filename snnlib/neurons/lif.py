@@ -17,10 +17,10 @@ from torch import Tensor
 
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_tau
-from snnlib.neurons.dialects import LEAKY_SPIKINGJELLY, NORSE, SINABS, SNNTORCH
-from snnlib.neurons.dynamics import Dynamics, decay_and_leak
+from snnlib.neurons.dialects import LEAKY_SPIKINGJELLY, LOIHI, NORSE, SINABS, SNNTORCH
+from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
-from snnlib.neurons.firing import SpikingNeuron
+from snnlib.neurons.fixed_point import FixedPointNeuron
 
 
 def as_leaky(values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
@@ -32,7 +32,7 @@ def as_leaky(values: dict[str, Any], given: Collection[str], dialect: str | None
         values["reset_time"] = "same"
 
 
-class LIF(SpikingNeuron):
+class LIF(FixedPointNeuron):
     """Leaky integrate-and-fire neurons: currents `[T, N, C, ...]` to spikes of the same shape.
 
     ::
@@ -79,6 +79,7 @@ class LIF(SpikingNeuron):
         "lapicque": SNNTORCH,
         "norse": {**NORSE, "tau": 10.0},
         "sinabs": {**SINABS, "discretisation": "exponential"},
+        "loihi": {**LOIHI, "tau": 4096 / 128},
     }
 
     @classmethod
@@ -98,16 +99,18 @@ class LIF(SpikingNeuron):
         return cls(tau, **{"decay_input": False, **options})
 
     def _decay_and_gain(self, params: Params) -> tuple[Tensor, Tensor | float]:
-        decay, leak = decay_and_leak(params["tau"], self.discretisation)
+        decay, leak = self.decay_and_leak(params["tau"], self.discretisation)
         return decay, leak if self.decay_input else 1.0
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """One time step."""
         decay, gain = self._decay_and_gain(params)
-        h = decay * state[0] + gain * current + (1 - decay) * self.rest
-        return self.fire_and_reset((h,), state, params)
+        h = self.kept(decay, state[0]) + gain * self.arriving(current) + (1 - decay) * self.rest
+        if "bias" in params:
+            h = h + params["bias"]
+        return self.fire_and_reset(self.within_bits(h), state, params)
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """One state; see `Dynamics`."""
         decay, gain = self._decay_and_gain(params)
-        return self.with_reset(params, a=[[decay]], b=[gain], d=[(1 - decay) * self.rest])
+        return self.with_reset(params, a=[[decay]], b=[gain], d=self.steady(params, (1 - decay) * self.rest))

@@ -110,6 +110,11 @@ class SpikingLayer(KnownOptions, WeightWithGain):
     def batch_first(self, batch_first: bool) -> None:
         self.neuron.batch_first = batch_first
 
+    @property
+    def effective_weight(self) -> Tensor:
+        """The weight that acts on the input: `weight * gain`, rounded where the neurons need weights of a few bits."""
+        return self.neuron.layer_weight(super().effective_weight)
+
     def input_channels(self) -> int:
         """Channels of the input, in its dimension 2."""
         return self.weight.shape[1]
@@ -124,7 +129,7 @@ class SpikingLayer(KnownOptions, WeightWithGain):
         weight = self.effective_weight
         if self.delays is not None:
             check_sequence("delays", self.delays, x.shape[int(self.batch_first)] if x.dim() > 1 else 0)
-        value = self._run(x, weight, None, window, return_state=False).value
+        value = self._named_run(x, weight, None, window, return_state=False).value
         self.observe(x, weight, value)
         return value
 
@@ -142,7 +147,15 @@ class SpikingLayer(KnownOptions, WeightWithGain):
 
     def run_pooled(self, x: Tensor, state: tuple[Tensor, ...] | None, window: tuple[int, int]) -> Output:
         """`pooled` from a given state and with the state after the last step."""
-        return self._run(x, self.effective_weight, state, window, return_state=True)
+        return self._named_run(x, self.effective_weight, state, window, return_state=True)
+
+    def _named_run(self, *arguments: Any, **options: Any) -> Output:
+        """`_run`, with the layer's name in the error of states that overflow."""
+        try:
+            return self._run(*arguments, **options)
+        except OverflowError as error:
+            name = self.training_watch.name or " ".join(repr(self).split())
+            raise OverflowError(f"{name}: {error}") from error
 
     def _run(
         self,

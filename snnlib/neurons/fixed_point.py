@@ -1,0 +1,151 @@
+"""Neurons in the fixed-point arithmetic of Intel's Loihi: states and decays are whole multiples of 2^-12.
+
+With Z = 4096 z the integer of a state z, n the integer of a decay and trunc rounding towards zero::
+
+    Z <- trunc(Z (4096 - n) / 4096) + ...          what a state keeps
+
+Source: Davies et al., "Loihi: a neuromorphic manycore processor with on-chip learning", IEEE Micro 2018; numbers of
+bits and their exponents as lava-dl has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from torch import Tensor
+
+from snnlib.backends.fixed_point import STEPS, check_states, kept, on_grid, within_bits
+from snnlib.functional.quantize import power_of_two_exponent, quantize_power_of_two
+from snnlib.neurons.at_least import at_least
+from snnlib.neurons.base import Params, State
+from snnlib.neurons.dynamics import Coefficient, decay_and_leak
+from snnlib.neurons.fields import Constant, constant, option
+from snnlib.neurons.firing import SpikingNeuron
+
+# Thresholds and biases are whole multiples of 1/64: their mantissas count 64 units of a state.
+_MANTISSAS = 64
+_WEIGHT_BITS = 8
+# Of the weights' unit: from one unit of a state to 2^7 times an even weight's at wgtExp 0, and that itself.
+WEIGHT_EXPONENTS = (-12, 2)
+EVEN_WEIGHTS = -5
+# What keeps states on the grid: options by the value that they need.
+_NEEDED: dict[str, Any] = {
+    "decay_input": False,
+    "decay_current": False,
+    "discretisation": "euler",
+    "rest": 0.0,
+    "start_value": None,
+    "gradient": "surrogate",
+    "reset": "zero",
+    "reset_value": 0.0,
+    "reset_time": "same",
+    "floor": None,
+    "max_spikes": 1,
+}
+
+
+def _exponent(name: str, value: Any) -> int:
+    low, high = WEIGHT_EXPONENTS
+    if not isinstance(value, int) or not low <= value <= high:
+        raise ValueError(f"{name}: expected an integer from {low} to {high}, or None, got {value!r}")
+    return value
+
+
+def _rounded(value: Tensor, steps: float) -> Tensor:
+    """The nearest multiple of `1 / steps`, with the gradient of the value itself."""
+    return value + ((value * steps).round() / steps - value).detach()
+
+
+class FixedPointNeuron(SpikingNeuron):
+    """Spiking neurons that may compute as Loihi does.
+
+    Args (beside those of `SpikingNeuron`):
+        bias: what flows into the membrane in every step, a number or one per channel. Default none.
+        fixed_point: whether states are whole multiples of 2^-12 of 23 bits with sign and what they keep is rounded
+            towards zero: their integers, `4096 v`, are those of the chip. Decays are then the nearest multiples of
+            2^-12 (`tau = 4096 / n` for the integer n), thresholds and biases those of 1/64, input currents those of
+            2^-12, and a layer with these neurons computes with weights of 8 bits. Gradients pass all this rounding as
+            if it were none. Default False.
+        weight_exponent: with `fixed_point` the weights of a layer are `k 2^weight_exponent` with k from -128 to 127:
+            -5 for even weights of `wgtExp` 0. None takes the finest grid, from -12 to 2, that the largest weight fits
+            into. Default None.
+    """
+
+    bias: Constant = constant(default=None)
+    fixed_point: bool = option(default=False)
+    weight_exponent: int | None = option(default=None, check=_exponent)
+
+    @classmethod
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """Checks what fixed-point states need."""
+        super().derive(values, given, dialect)
+        if not values["fixed_point"]:
+            if values["weight_exponent"] is not None:
+                got = values["weight_exponent"]
+                raise ValueError(f"weight_exponent: expected None without fixed_point, got {got}")
+            return
+        for name, value in _NEEDED.items():
+            if name in values and values[name] != value:
+                raise ValueError(f"{name}: expected {value!r} beside fixed_point, got {values[name]!r}")
+
+    def constants(self) -> dict[str, Tensor]:
+        """Constants as they act: with `fixed_point` thresholds and biases are multiples of 1/64."""
+        found = super().constants()
+        if self.fixed_point:
+            found |= {
+                name: _rounded(found[name], _MANTISSAS) for name in ("threshold", "bias") if name in found
+            }
+        return found
+
+    def decay_and_leak(self, tau: Tensor, discretisation: str) -> tuple[Tensor, Tensor]:
+        """Returns what a state keeps and loses in a step; with `fixed_point` as whole multiples of 2^-12."""
+        if not self.fixed_point:
+            return decay_and_leak(tau, discretisation)
+        leak = _rounded(1 / at_least(tau, 1.0), STEPS)
+        return 1 - leak, leak
+
+    def kept(self, decay: Tensor, state: Tensor) -> Tensor:
+        """Returns what a state keeps of itself in a step."""
+        plain = decay * state
+        return plain + (kept(decay, state) - plain).detach() if self.fixed_point else plain
+
+    def arriving(self, current: Tensor) -> Tensor:
+        """The input of a step as it is added to a state."""
+        return current + (on_grid(current) - current).detach() if self.fixed_point else current
+
+    def within_bits(self, *states: Tensor) -> tuple[Tensor, ...]:
+        """The states after decay and input; those beyond 23 bits are NaN, which stays and is found at the end."""
+        return tuple(within_bits(state) for state in states) if self.fixed_point else states
+
+    def steady(self, params: Params, leaking: Coefficient) -> list[Coefficient]:
+        """Returns the row d of `Dynamics`, what a membrane gets in every step: of its rest, and the bias."""
+        return [leaking + params["bias"] if "bias" in params else leaking]
+
+    def layer_weight(self, weight: Tensor) -> Tensor:
+        """See `Neuron.layer_weight`."""
+        if not self.fixed_point:
+            return weight
+        exponent = self.weight_exponent
+        low, high = WEIGHT_EXPONENTS
+        fine = (
+            power_of_two_exponent(weight.detach().abs().amax(), _WEIGHT_BITS, (-high, -low))
+            if exponent is None
+            else -exponent
+        )
+        return quantize_power_of_two(weight, fine, _WEIGHT_BITS, "nearest", symmetric=False)
+
+    def _advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """See `SpikingNeuron._advance`; on Loihi the refractory time holds the membrane alone."""
+        spikes, after = super()._advance(state, current, params)
+        if self.fixed_point and self.refractory and len(after) > 2:
+            _, moved = self.step(state[:-1], current, params)
+            after = (after[0], *moved[1:], after[-1])
+        return spikes, after
+
+    def _over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
+        """See `Neuron._over_steps`."""
+        values, final = super()._over_steps(steps, start, params)
+        if self.fixed_point:
+            check_states(final)
+        return values, final
