@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from snnlib.backends.fixed_point import WEIGHT_EXPONENTS
 from snnlib.checks import check_choice, check_device, check_floating
 
 Rounding = Literal["trunc", "nearest"]
@@ -188,6 +189,19 @@ def quantize_power_of_two(
     lowest = -largest if symmetric else -largest - 1
     value = (integers.clamp(lowest, largest) / scale).to(x.dtype)
     return _straight_through(x, value, (integers >= lowest) & (integers <= largest))
+
+
+def fixed_point_weight(weight: Tensor, exponent: int | None) -> Tensor:
+    """Returns the weight in 8 bits, `k 2^exponent` with k from -128 to 127, for neurons in fixed point.
+
+    None is the finest exponent from -12 to 2 that the largest weight fits into. Gradients as in
+    `quantize_power_of_two`.
+    """
+    low, high = WEIGHT_EXPONENTS
+    fine: int | Tensor = -high if exponent is None else -exponent
+    if exponent is None and weight.numel():
+        fine = power_of_two_exponent(weight.detach().abs().amax(), 8, (-high, -low))
+    return quantize_power_of_two(weight, fine, 8, "nearest", symmetric=False)
 
 
 def quantize_to_int(x: Tensor, exponent: int | Tensor, bits: int, rounding: Rounding = "trunc") -> Tensor:

@@ -198,8 +198,8 @@ class CubaLIF(ByEvent, FixedPointNeuron):
         h = self.kept(decay_m, state[0]) + gain_m * i
         if self.rest:
             h = h + (1 - decay_m) * self.rest
-        if "bias" in params:
-            h = h + params["bias"]
+        if "bias_current" in params:
+            h = h + params["bias_current"]
         h, i = self.within_bits(h, i)
         if self.gradient == "surrogate":
             return self.fire_and_reset((h, i), state, params)
@@ -221,7 +221,7 @@ class CubaLIF(ByEvent, FixedPointNeuron):
         """See `ByEvent`: with `gradient="event"`, in the arithmetic of `step`."""
         if self.gradient == "surrogate" or not self.gradient_through_time or self.learnable:
             return None
-        if "bias" in self.constant_names:
+        if "bias_current" in self.constant_names:
             return None
         params = {name: value.to(dtype) for name, value in self.constants().items()}
         decay_m, decay_s, gain_m, gain_s = self._coefficients(params)

@@ -90,8 +90,6 @@ class SpikingNeuron(Model):
     max_spikes: float = option(default=1, check=_whole(1))
     refractory: float = option(default=0, check=_whole(0))
     gradient_through_time: bool = option(default=True)
-    # Of models that have the option, see `FixedPointNeuron`.
-    fixed_point: bool = fixed(False)
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
@@ -202,7 +200,7 @@ class SpikingNeuron(Model):
         # `dynamics`. Layers, recurrence, fusion and exporters ask for the dynamics and know no option by name.
         if not isinstance(self.surrogate, Surrogate) or not self.surrogate.has_shape:
             return None
-        if self.max_spikes != 1 or self.refractory or self.fixed_point:
+        if self.max_spikes != 1 or self.refractory:
             return None
         threshold = params["threshold"]
         height, scale = self.surrogate.coefficients(threshold.detach())
@@ -226,6 +224,7 @@ class SpikingNeuron(Model):
             "strict": self.compare == ">",
             "detach_reset": self.detach_reset,
             "reset_next": self.reset_time == "next",
+            "fixed_point": self.fixed_point,
         }
 
     @classmethod

@@ -15,20 +15,15 @@ from typing import Any
 
 from torch import Tensor
 
-from snnlib.backends.fixed_point import STEPS, check_states, kept, on_grid, within_bits
-from snnlib.functional.quantize import power_of_two_exponent, quantize_power_of_two
+from snnlib.backends.fixed_point import STEPS, WEIGHT_EXPONENTS, check_states, kept, on_grid, within_bits
 from snnlib.neurons.at_least import at_least
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.dynamics import Coefficient, decay_and_leak
-from snnlib.neurons.fields import Constant, constant, option
+from snnlib.neurons.fields import constant, option
 from snnlib.neurons.firing import SpikingNeuron
 
-# Thresholds and biases are whole multiples of 1/64: their mantissas count 64 units of a state.
+# Thresholds and bias currents are whole multiples of 1/64: their mantissas count 64 units of a state.
 _MANTISSAS = 64
-_WEIGHT_BITS = 8
-# Of the weights' unit: from one unit of a state to 2^7 times an even weight's at wgtExp 0, and that itself.
-WEIGHT_EXPONENTS = (-12, 2)
-EVEN_WEIGHTS = -5
 # What keeps states on the grid: options by the value that they need.
 _NEEDED: dict[str, Any] = {
     "decay_input": False,
@@ -47,7 +42,7 @@ _NEEDED: dict[str, Any] = {
 
 def _exponent(name: str, value: Any) -> int:
     low, high = WEIGHT_EXPONENTS
-    if not isinstance(value, int) or not low <= value <= high:
+    if type(value) is not int or not low <= value <= high:
         raise ValueError(f"{name}: expected an integer from {low} to {high}, or None, got {value!r}")
     return value
 
@@ -61,18 +56,18 @@ class FixedPointNeuron(SpikingNeuron):
     """Spiking neurons that may compute as Loihi does.
 
     Args (beside those of `SpikingNeuron`):
-        bias: what flows into the membrane in every step, a number or one per channel. Default none.
+        bias_current: what flows into the membrane in every step, a number or one per channel. Default none.
         fixed_point: whether states are whole multiples of 2^-12 of 23 bits with sign and what they keep is rounded
             towards zero: their integers, `4096 v`, are those of the chip. Decays are then the nearest multiples of
-            2^-12 (`tau = 4096 / n` for the integer n), thresholds and biases those of 1/64, input currents those of
-            2^-12, and a layer with these neurons computes with weights of 8 bits. Gradients pass all this rounding as
-            if it were none. Default False.
+            2^-12 (`tau = 4096 / n` for the integer n), thresholds and bias currents those of 1/64, input currents those
+            of 2^-12, and a layer with these neurons computes with weights of 8 bits. Gradients pass all this rounding
+            as if it were none. Default False.
         weight_exponent: with `fixed_point` the weights of a layer are `k 2^weight_exponent` with k from -128 to 127:
             -5 for even weights of `wgtExp` 0. None takes the finest grid, from -12 to 2, that the largest weight fits
             into. Default None.
     """
 
-    bias: Constant = constant(default=None)
+    bias_current: float | Tensor | None = constant(default=None)
     fixed_point: bool = option(default=False)
     weight_exponent: int | None = option(default=None, check=_exponent)
 
@@ -90,11 +85,13 @@ class FixedPointNeuron(SpikingNeuron):
                 raise ValueError(f"{name}: expected {value!r} beside fixed_point, got {values[name]!r}")
 
     def constants(self) -> dict[str, Tensor]:
-        """Constants as they act: with `fixed_point` thresholds and biases are multiples of 1/64."""
+        """Constants as they act: with `fixed_point` thresholds and bias currents are multiples of 1/64."""
         found = super().constants()
         if self.fixed_point:
             found |= {
-                name: _rounded(found[name], _MANTISSAS) for name in ("threshold", "bias") if name in found
+                name: _rounded(found[name], _MANTISSAS)
+                for name in ("threshold", "bias_current")
+                if name in found
             }
         return found
 
@@ -119,21 +116,8 @@ class FixedPointNeuron(SpikingNeuron):
         return tuple(within_bits(state) for state in states) if self.fixed_point else states
 
     def steady(self, params: Params, leaking: Coefficient) -> list[Coefficient]:
-        """Returns the row d of `Dynamics`, what a membrane gets in every step: of its rest, and the bias."""
-        return [leaking + params["bias"] if "bias" in params else leaking]
-
-    def layer_weight(self, weight: Tensor) -> Tensor:
-        """See `Neuron.layer_weight`."""
-        if not self.fixed_point:
-            return weight
-        exponent = self.weight_exponent
-        low, high = WEIGHT_EXPONENTS
-        fine = (
-            power_of_two_exponent(weight.detach().abs().amax(), _WEIGHT_BITS, (-high, -low))
-            if exponent is None
-            else -exponent
-        )
-        return quantize_power_of_two(weight, fine, _WEIGHT_BITS, "nearest", symmetric=False)
+        """Returns the row d of `Dynamics`, what a membrane gets in every step: of its rest, and the bias current."""
+        return [leaking + params["bias_current"] if "bias_current" in params else leaking]
 
     def _advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """See `SpikingNeuron._advance`; on Loihi the refractory time holds the membrane alone."""

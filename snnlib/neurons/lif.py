@@ -106,8 +106,8 @@ class LIF(FixedPointNeuron):
         """One time step."""
         decay, gain = self._decay_and_gain(params)
         h = self.kept(decay, state[0]) + gain * self.arriving(current) + (1 - decay) * self.rest
-        if "bias" in params:
-            h = h + params["bias"]
+        if "bias_current" in params:
+            h = h + params["bias_current"]
         return self.fire_and_reset(self.within_bits(h), state, params)
 
     def dynamics(self, params: Params) -> Dynamics | None:

@@ -42,10 +42,11 @@ def check(call: LayerArgs, neuron: NeuronArgs) -> None:
 
 def _check_flags(neuron: NeuronArgs) -> None:
     options = neuron.options
-    if options.reset_next or options.membrane or options.rectified or options.quadratic:
+    unusual = options.rectified or options.quadratic or options.fixed_point
+    if options.reset_next or options.membrane or unusual:
         raise ValueError(
-            "flags: expected a reset in the same step, spikes as values, no rectified membrane and no products of "
-            f"states, got {options}"
+            "flags: expected a reset in the same step, spikes as values, no rectified membrane, no products of states "
+            f"and no fixed-point states, got {options}"
         )
 
 
