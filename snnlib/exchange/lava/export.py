@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.checks import as_sizes
-from snnlib.exchange.lava.load import DECAYS, INPUT, UNIT, frames_behind
-from snnlib.exchange.lava.modules import AnalogInput, Later, kept, rounded
+from snnlib.exchange.lava.load import DECAYS, UNIT, frames_behind
+from snnlib.exchange.lava.modules import AnalogInput, Later, kept
 from snnlib.exchange.lava.net_file import Array, Block, Values, text_type, write_net
 from snnlib.neurons import Neuron
 from snnlib.nn import AvgPool2d, PerStep, SpikeAvgPool2d, SpikeDropout, SpikingConv2d, SpikingLinear
+from snnlib.nn.per_step import pooling_window
 from snnlib.nn.recurrent_layer import RecurrentLayer
 from snnlib.structure.stages import modules_of
 from snnlib.structure.unsupported import Unsupported, naming
@@ -26,11 +27,12 @@ __all__ = ["to_lava"]
 
 _LEFT_OUT = (nn.Identity, nn.Dropout, nn.Dropout2d, SpikeDropout)
 _KINDS = {SpikingConv2d: "conv", SpikingLinear: "dense", RecurrentLayer: "dense_rec"}
-# What a file without the data set says, and what files of lava-dl's current version have only where it says more.
+# What a file without the data set says, and which of them lava-dl's current version leaves out where that is so.
 _DEFAULTS = {"bias": 0, "delay": 0, "groups": 1, "neuron/refDelay": 1, "neuron/wgtExp": 0}
 _SELDOM = ("bias", "delay", "neuron/wgtExp")
 # Of a core: neurons, inputs, bits of synapses; cores of a chip.
 _NEURONS, _INPUTS, _SYNAPSES, _CORES = 1024, 4096, 128 * 1024 * 8, 128
+_WEIGHTS, _NAMES = ("weight", "weight_rec"), ("type", "neuron/type")
 # Numbers that the chip takes.
 _BOUNDS = {
     "bias": (-4096, 4095),
@@ -71,15 +73,11 @@ class LoihiReport:
     problems: list[str]
 
     def __str__(self) -> str:
-        width = max(5, *(len(layer.name) for layer in self.layers))
+        rows = [("layer", "neurons", "fan-in", "weight bits", "cores (estimated)"), *self.layers]
+        width = max(len(row[0]) for row in rows)
+        lines = [f"{row[0]:{width}}  {row[1]:>7}  {row[2]:>6}  {row[3]:>11}  {row[4]:>17}" for row in rows]
         cores = sum(layer.cores for layer in self.layers)
-        rows = [
-            f"{name:{width}}  {neurons:7}  {fan_in:6}  {bits:11}  {count:17}"
-            for name, neurons, fan_in, bits, count in self.layers
-        ]
-        total = f"cores in all, estimated: {cores}; a chip has {_CORES}"
-        head = f"{'layer':{width}}  neurons  fan-in  weight bits  cores (estimated)"
-        return "\n".join((head, *rows, total, *self.problems))
+        return "\n".join((*lines, f"cores in all, estimated: {cores}; a chip has {_CORES}", *self.problems))
 
 
 def to_lava(net: nn.Module, path: str | Path, *, x: Tensor | None = None) -> LoihiReport:
@@ -112,54 +110,52 @@ def to_lava(net: nn.Module, path: str | Path, *, x: Tensor | None = None) -> Loi
     0          256     200            8                  1
     cores in all, estimated: 1; a chip has 128
     """
-    ours = {name: value for name, value in kept(net).items() if name.startswith(INPUT)}
-    given = {name.removeprefix(INPUT): value for name, value in ours.items()}
-    begins = {"type": _text("input"), "shape": np.array(x.shape[2:]) if x is not None else given.get("shape")}
-    writer = _Writer(begins["shape"])
+    writer = _Writer(None if x is None else tuple(x.shape[2:]))
     for where, module in modules_of(net):
         with naming(name_of(where, module)):
             writer.take(where or "net", module)
     if not writer.layers:
         raise ValueError("net: expected at least one layer with neurons, got none")
-    blocks = [merged(*block) for block in writer.blocks]
-    # netx takes the size of the frames before a convolution from it.
-    if given or (not any(known for _, known in writer.blocks) and blocks[0]["type"] == b"conv"):
-        blocks.insert(0, merged(begins, given))
-    write_net(path, blocks, {name: value for name, value in kept(net).items() if name not in ours})
+    write_net(path, [merged(*block) for block in writer.blocks], kept(net))
     return LoihiReport(writer.layers, writer.problems)
 
 
 class _Writer:
-    def __init__(self, shape: Array | None) -> None:
+    def __init__(self, shape: tuple[int, ...] | None) -> None:
         # Data sets of each block, and those of the file that it came from.
         self.blocks = list[tuple[Values, Values]]()
         self.layers, self.problems = list[LoihiLayer](), list[str]()
         # Of the frames behind the last block, and the windows that are averaged before the next one.
-        self.shape: tuple[int, ...] | None = None if shape is None else tuple(int(size) for size in shape)
+        self.shape = shape
         self.pool = (1, 1)
-        self.analog: AnalogInput | None = None
 
     def take(self, where: str, module: nn.Module) -> None:
-        if isinstance(module, AnalogInput):
-            self.analog = module
-        elif isinstance(module, Neuron) and self.analog is not None:
-            self.input(where, self.analog, module)
+        if isinstance(module, nn.Identity | AnalogInput) and kept(module):
+            self.shape = self.frames(module)
+            affine = module.mantissas() if isinstance(module, AnalogInput) else {}
+            self.add("input", kept(module), shape=self.shape, **affine)
+        elif isinstance(module, Neuron) and self.blocks and self.blocks[-1][0]["type"] == b"input":
+            # Its bias is the input's.
+            self.blocks[-1] = ({**constants(module), **self.blocks[-1][0]}, self.blocks[-1][1])
+            self.report(where, 1)
         elif isinstance(module, Later):
             # A step from layer to layer is the chip's affair.
             if module.steps.dim():
                 self.delay(module.steps)
         elif isinstance(module, nn.Flatten):
-            self.add(module, "flatten", {"shape": np.array([math.prod(self.frames(module)), 1, 1])})
+            self.add("flatten", kept(module), shape=(math.prod(self.frames(module)), 1, 1))
         elif isinstance(module, PerStep) and isinstance(module[-1], nn.ZeroPad2d):
             channels, height, width = self.frames(module)
-            _, right, _, bottom = module[-1].padding
-            self.shape = (channels, height + bottom, width + right)
+            self.shape = (channels, height + module[-1].padding[3], width + module[-1].padding[1])
         elif isinstance(module, PerStep) and isinstance(module[-1], nn.AvgPool1d):
             (window,) = as_sizes("kernel_size", module[-1].kernel_size, 1, minimum=1)
             self.shape = (math.prod(self.frames(module)) // window,)
-            self.add(module, "average", {"shape": np.array([*self.shape, 1, 1])})
+            self.add("average", kept(module), shape=(*self.shape, 1, 1))
         elif isinstance(module, AvgPool2d | SpikeAvgPool2d):
-            self.average(module)
+            window = pooling_window(module)
+            if window is None or self.pool != (1, 1) or math.log2(math.prod(window)) % 1:
+                raise Unsupported("weights take averages of 2, 4, 8, ... cells side by side, no others")
+            self.pool = window
         elif type(module) in _KINDS:
             self.layer(where, module, _KINDS[type(module)])
         elif not isinstance(module, _LEFT_OUT):
@@ -167,139 +163,116 @@ class _Writer:
 
     def frames(self, module: nn.Module) -> tuple[int, ...]:
         """Returns the size of the frames at a module that does not change it."""
-        said = kept(module).get("shape")
-        if self.shape is None and said is None:
-            raise Unsupported("frames of unknown size; give x, an input of the net")
-        return self.shape or tuple(int(size) for size in said)  # type: ignore[union-attr]
+        if self.shape is not None:
+            return self.shape
+        if "shape" in kept(module):
+            return tuple(kept(module)["shape"].tolist())
+        raise Unsupported("frames of unknown size; give x, an input of the net")
 
-    def add(self, module: nn.Module, kind: str, fresh: Values) -> None:
-        self.blocks.append(({"type": _text(kind), **fresh}, kept(module)))
-
-    def input(self, where: str, affine: AnalogInput, neuron: Neuron) -> None:
-        self.analog, self.shape = None, self.frames(affine)
-        numbers = {
-            name: np.float32(rounded(value.detach()).item() * UNIT)
-            for name, value in (("weight", affine.weight), ("bias", affine.bias))
-        }
-        fresh = {"shape": np.array(self.shape), **constants(neuron), **_arrays(numbers)}
-        self.add(affine, "input", fresh)
-        self.report(where, 1)
-
-    def average(self, module: Any) -> None:
-        kernel = as_sizes("kernel_size", module.kernel_size, 2, minimum=1)
-        stride = kernel if module.stride is None else as_sizes("stride", module.stride, 2, minimum=1)
-        padded = module.ceil_mode or any(as_sizes("padding", module.padding, 2, minimum=0))
-        if stride != kernel or padded or self.pool != (1, 1) or math.log2(math.prod(kernel)) % 1:
-            raise Unsupported("weights take averages of 2, 4, 8, ... cells side by side, no others")
-        self.pool = (kernel[0], kernel[1])
+    def add(self, kind: str, known: Values, **values: Any) -> None:
+        fresh = {name: np.asarray(value) for name, value in values.items()}
+        self.blocks.append(({"type": np.array([kind.encode()], "S10"), **fresh}, known))
 
     def layer(self, where: str, layer: Any, kind: str) -> None:
-        known, fresh, outputs = kept(layer), constants(layer.neuron), len(layer.weight)
+        known, outputs = kept(layer), len(layer.weight)
         if layer.delays is not None:
-            if layer.delays.per != "channel":
-                raise Unsupported('delays other than per="channel" have no place in the file')
             self.delay(torch.floor(layer.delays().detach().cpu() + 0.5).long())
-        if getattr(layer, "recurrent_delays", None) is not None:
-            raise Unsupported("delays of a recurrence have no place in the file")
-        both = {"weight": layer.effective_weight.detach().double().cpu()}
+        neurons, weight = constants(layer.neuron), layer.effective_weight.detach().double().cpu()
         if kind == "conv":
-            both["weight"], sizes = self.conv(layer, both["weight"])
-            fresh |= sizes
+            if not known and not self.blocks:
+                # netx takes the size of the frames before a convolution from a block.
+                self.add("input", {}, shape=self.frames(layer))
+            weight, sizes = self.conv(layer, weight)
         else:
             if self.pool != (1, 1):
-                both["weight"] = self.spread(layer, both["weight"])
-            fresh |= _arrays(
-                {"inFeatures": both["weight"].shape[1], "outFeatures": outputs, "shape": [outputs]}
-            )
+                channels, *frame = self.frames(layer)
+                cells = [size // side for size, side in zip(frame, self.pool, strict=True)]
+                rest = [size % side for size, side in zip(frame, self.pool, strict=True)]
+                spread = self.averaging(weight.view(outputs, channels, *cells))
+                weight = nn.functional.pad(spread, (0, rest[1], 0, rest[0])).flatten(1)
             self.shape = (outputs,)
+            sizes = {"inFeatures": weight.shape[1], "outFeatures": outputs, "shape": self.shape}
+        both = {"weight": weight}
         if kind == "dense_rec":
-            both["weight_rec"] = layer.neuron.layer_weight(layer.recurrent_weight).detach().double().cpu()
+            if layer.recurrent_delays is not None:
+                raise Unsupported("delays of a recurrence have no place in the file")
+            both["weight_rec"] = layer.rounded(layer.recurrent_weight).detach().double().cpu()
         found, exponent = mantissas(both, Block("", known).number("neuron/wgtExp", 0))
         fan_in = sum(value[0].size for value in found.values())
-        if exponent:
-            self.problems.append(f"{where}: wgtExp {exponent}, which lava-dl's netx does not read")
-        if "type" in known and Block("", known).text("type") == "pool":
+        if kind == "conv" and known and Block("", known).text("type") == "pool":
             same = bool((found["weight"] == found["weight"][:1]).all())
             # Weights that have learned apart from each other are a convolution's.
             known, found = (known, {"weight": found["weight"][:1]}) if same else ({}, found)
-        fresh |= {name: value.astype(np.float32) for name, value in found.items()}
-        self.blocks.append(({"type": _text(kind), **fresh, "neuron/wgtExp": np.array(exponent)}, known))
+        own = {name: value.astype(np.float32) for name, value in found.items()}
+        self.add(kind, known, **sizes, **neurons, **own, **{"neuron/wgtExp": exponent})
+        if exponent:
+            self.problems.append(f"{where}: wgtExp {exponent}, which lava-dl's netx does not read")
         self.report(where, fan_in)
 
-    def conv(self, layer: Any, weight: Tensor) -> tuple[Tensor, Values]:
+    def conv(self, layer: Any, weight: Tensor) -> tuple[Tensor, dict[str, Any]]:
         """Returns the weight and sizes of a convolution, with the average before it."""
-        if layer.padding == "same":
-            raise Unsupported('padding="same" has no counterpart')
         stride, padding, dilation = layer.stride, layer.padding, layer.dilation
-        if self.pool != (1, 1):
-            rest = [size % side for size, side in zip(self.frames(layer)[1:], self.pool, strict=True)]
-            if dilation != (1, 1) or (any(rest) and any(padding)):
-                raise Unsupported(
-                    "an average goes into no dilated weights, nor into padded ones at a cut border"
-                )
-            weight = torch.kron(weight, weight.new_full(self.pool, 1 / math.prod(self.pool)))
-            stride, padding = (
-                tuple(own * side for own, side in zip(sizes, self.pool, strict=True))
-                for sizes in (stride, padding)
+        cut = any(size % side for size, side in zip(self.frames(layer)[1:], self.pool, strict=True))
+        if padding == "same" or (self.pool != (1, 1) and (dilation != (1, 1) or (cut and any(padding)))):
+            raise Unsupported(
+                'padding="same", or weights that take no average: dilated, or padded where it is cut'
             )
-            self.pool = (1, 1)
-        kernel = (weight.shape[2], weight.shape[3])
+        stride, padding = (tuple(np.multiply(sizes, self.pool).tolist()) for sizes in (stride, padding))
+        weight = self.averaging(weight)
+        sizes = {
+            "kernel": tuple(weight.shape[2:]),
+            "stride": stride,
+            "padding": padding,
+            "dilation": dilation,
+        }
         if self.shape is not None:
-            self.shape = frames_behind(self.shape, len(weight), kernel, stride, padding, dilation)
+            self.shape = frames_behind(self.shape, len(weight), **sizes)
+        counts = {"inChannels": layer.in_channels, "outChannels": len(weight), "groups": layer.groups}
         self.shape = self.frames(layer)
-        return weight, _arrays(
-            {
-                "shape": self.shape,
-                "inChannels": layer.in_channels,
-                "outChannels": len(weight),
-                "kernelSize": kernel,
-                "stride": stride,
-                "padding": padding,
-                "dilation": dilation,
-                "groups": layer.groups,
-            }
-        )
+        return weight, {"shape": self.shape, "kernelSize": sizes.pop("kernel"), **counts, **sizes}
 
-    def spread(self, layer: nn.Module, weight: Tensor) -> Tensor:
-        """Returns the weight of a fully connected layer with the average before it."""
-        channels, *frame = self.frames(layer)
-        cells = [size // side for size, side in zip(frame, self.pool, strict=True)]
-        rest = [size % side for size, side in zip(frame, self.pool, strict=True)]
+    def averaging(self, weight: Tensor) -> Tensor:
+        """Returns weights `[O, I, kh, kw]` with the average before them."""
         share = weight.new_full(self.pool, 1 / math.prod(self.pool))
-        whole = torch.kron(weight.view(len(weight), channels, *cells), share)
         self.pool = (1, 1)
-        return nn.functional.pad(whole, (0, rest[1], 0, rest[0])).flatten(1)
+        return torch.kron(weight, share)
 
     def delay(self, steps: Tensor) -> None:
         """Puts the delays of a layer's inputs into the block that they come from."""
         places = [fresh for fresh, _ in self.blocks if "neuron/vThMant" in fresh]
-        if not places:
-            raise Unsupported("delays of the net's input have no place in the file")
-        channels = int(places[-1]["shape"][0])
-        each = steps.reshape(channels, -1) if len(steps) % channels == 0 else steps[None]
-        if len(each) != channels or bool((each != each[:, :1]).any()):
-            raise Unsupported("delays that differ within a channel have no place in the file")
+        channels = int(places[-1]["shape"][0]) if places else 0
+        each = (
+            steps.view(channels, -1) if steps.dim() == 1 and channels and len(steps) % channels == 0 else None
+        )
+        if each is None or bool((each != each[:, :1]).any()):
+            raise Unsupported(
+                "delays of connections, of the net's input or within a channel have no place in the file"
+            )
         places[-1]["delay"] = each[:, 0].numpy().astype(np.float32)
-        self.check(self.layers[-1].name, "delay", places[-1]["delay"])
+        self.check(self.layers[-1].name, places[-1])
 
     def report(self, where: str, fan_in: int) -> None:
         """Adds what the last block needs of the chip, and what it has too much of."""
         fresh, _ = self.blocks[-1]
-        values = [fresh[name].reshape(-1) for name in ("weight", "weight_rec") if name in fresh]
-        neurons, bits = math.prod(self.shape or ()), bits_of(np.concatenate(values).astype(np.int64))
+        neurons, values = (
+            math.prod(self.shape or ()),
+            [fresh[name].reshape(-1) for name in _WEIGHTS if name in fresh],
+        )
+        bits = bits_of(np.concatenate(values).astype(np.int64))
         cores = max(neurons / _NEURONS, neurons * fan_in * bits / _SYNAPSES)
         self.layers.append(LoihiLayer(where, neurons, fan_in, bits, math.ceil(cores)))
         if fan_in > _INPUTS:
             self.problems.append(f"{where}: {fan_in} inputs of a neuron, where a core takes {_INPUTS}")
-        for name in _BOUNDS:
-            if name != "delay" and name in fresh:
-                self.check(where, name, fresh[name])
+        self.check(where, fresh)
 
-    def check(self, where: str, name: str, values: Array) -> None:
-        low, high = _BOUNDS[name]
-        if values.size and (values.min() < low or values.max() > high):
-            found = f"{name.rsplit('/', maxsplit=1)[-1]} from {values.min():g} to {values.max():g}"
-            self.problems.append(f"{where}: {found}, where the chip takes {low} to {high}")
+    def check(self, where: str, fresh: Values) -> None:
+        for name, (low, high) in _BOUNDS.items():
+            values = fresh[name]
+            problem = f"{where}: {name.split('/')[-1]} from {values.min():g} to {values.max():g}"
+            if (values.min() < low or values.max() > high) and not any(
+                problem in old for old in self.problems
+            ):
+                self.problems.append(f"{problem}, where the chip takes {low} to {high}")
 
 
 def constants(neuron: Any) -> Values:
@@ -308,28 +281,27 @@ def constants(neuron: Any) -> Values:
     Raises:
         Unsupported: a neuron in another arithmetic.
     """
-    if not getattr(neuron, "fixed_point", False) or getattr(neuron, "reset_states", "membrane") != "membrane":
+    if not getattr(neuron, "fixed_point", False) or neuron.reset_states == "all":
         raise Unsupported(
             f'expected neurons in Loihi\'s arithmetic, CubaLIF(dialect="loihi") or LIF(dialect="loihi"), got {neuron}; '
             "train the net with them, as `snnlib train --dialect loihi` does"
         )
     own = {name: value.detach().double().cpu().numpy() for name, value in neuron.constants().items()}
     taus = own.get("tau_s", np.ones(())), own["tau_m" if "tau_m" in own else "tau"]
-    current, membrane = (np.round(DECAYS / np.maximum(tau, 1.0)).astype(np.int64) for tau in taus)
     thresholds = np.unique(np.round(own["threshold"] * UNIT).astype(np.int64))
     if len(thresholds) > 1:
         raise Unsupported("thresholds that differ between the neurons of a layer have no place in the file")
+    decays = [np.round(DECAYS / np.maximum(tau, 1.0)).astype(np.int64) for tau in taus]
     numbers = {
-        "neuron/iDecay": current,
-        "neuron/vDecay": membrane,
-        "neuron/vThMant": int(thresholds[0]),
+        **dict(zip(("neuron/iDecay", "neuron/vDecay"), decays, strict=True)),
+        "neuron/vThMant": thresholds[0],
         "neuron/refDelay": int(neuron.refractory) + 1,
         "neuron/gradedSpike": False,
-        "neuron/wgtExp": 0,
-        "bias": np.round(own.get("bias", np.zeros(1)) * UNIT).astype(np.float32),
+        "bias": np.round(own.get("bias_current", np.zeros(1)) * UNIT).astype(np.float32),
         "delay": np.zeros(1, np.float32),
     }
-    return {"neuron/type": np.array("CUBA", dtype=text_type()), **_arrays(numbers)}
+    found = {name: np.asarray(value) for name, value in numbers.items()}
+    return {**found, "neuron/type": np.array("CUBA", dtype=text_type())}
 
 
 def mantissas(weights: dict[str, Tensor], wanted: int) -> tuple[dict[str, Array], int]:
@@ -341,54 +313,38 @@ def mantissas(weights: dict[str, Tensor], wanted: int) -> tuple[dict[str, Array]
     for exponent in (wanted, *sorted(range(-7, 8), key=abs)):
         found = {name: (value * UNIT * 2.0**-exponent).numpy() for name, value in weights.items()}
         both = np.concatenate([value.reshape(-1) for value in found.values()])
-        even = not bool((both % 2).any())
-        low, high = (-256, 254) if even else (-128, 127)
-        if not bool((both % 1).any()) and both.min(initial=0) >= low and both.max(initial=0) <= high:
+        low, high = (-128, 127) if (both % 2).any() else (-256, 254)
+        if not (both % 1).any() and both.min() >= low and both.max() <= high:
             return found, exponent
-    raise Unsupported(
-        "weights of 8 bits with one exponent have no place for both the input's and the recurrent"
-    )
+    raise Unsupported("weights that have no exponent in common, as a block needs, or one beyond -7 to 7")
 
 
 def bits_of(weights: Array) -> int:
-    """Returns how many bits the chip keeps of each weight: without the zeros at their end, with a sign where needed."""
-    bits = int(np.bitwise_or.reduce(np.abs(weights))) if weights.size else 0
+    """Returns how many bits the chip keeps of a weight: without zeros that end all of them, with a sign if signs differ."""
+    ends = int(np.bitwise_or.reduce(np.abs(weights), initial=0))
     low, high = (
-        int(value) // (bits & -bits or 1) for value in (weights.min(initial=0), weights.max(initial=0))
+        int(value) // (ends & -ends or 1) for value in (weights.min(initial=0), weights.max(initial=0))
     )
-    mixed = low < 0 < high
-    sizes = ((-low - 1 if mixed else -low), high)
-    return max(1, max(size.bit_length() for size in sizes) + mixed)
+    signed = low < 0 < high
+    return max(1, (-low - signed).bit_length() + signed, high.bit_length() + signed)
 
 
 def merged(fresh: Values, known: Values) -> Values:
-    """Returns the data sets of a block, in the shapes, dtypes and words of the file that it came from."""
+    """Returns the data sets of a block: those of the file that it came from, as they were where they say the same."""
     found = dict(known)
     for name, value in fresh.items():
-        if name in known:
-            if name not in ("type", "neuron/type"):
-                found[name] = _like(value, known[name], name)
-        elif not (known or name in _SELDOM) or (name in _DEFAULTS and bool((value != _DEFAULTS[name]).any())):
+        old = known.get(name, _DEFAULTS.get(name) if known or name in _SELDOM else None)
+        if old is None and known:
+            # Sizes that an older version left to the weights.
+            continue
+        if old is None or not (name in _NAMES or _same(np.asarray(old), value, name)):
             found[name] = value
     return found
 
 
-def _like(value: Array, old: Array, name: str) -> Array:
-    """The value in the shape and dtype of an older one, where they hold it."""
-    if name == "shape" and math.prod(old.tolist()) == math.prod(value.tolist()):
-        return old
-    if value.size > 1 and old.size == 1 and bool((value == value.reshape(-1)[0]).all()):
-        value = value.reshape(-1)[:1]
-    if value.size == 1:
-        value = np.broadcast_to(value.reshape(-1), (old.size,))
-    cast = value.astype(old.dtype)
-    fits = cast if np.array_equal(cast, value) else value
-    return fits.reshape(old.shape) if fits.size == old.size else fits
-
-
-def _arrays(values: dict[str, Any]) -> Values:
-    return {name: np.asarray(value) for name, value in values.items()}
-
-
-def _text(text: str) -> Array:
-    return np.array([text.encode()], dtype="S10")
+def _same(old: Array, value: Array, name: str) -> bool:
+    if name == "shape":
+        return bool(old.prod() == value.prod())
+    return 1 in (old.size, value.size, old.size / value.size) and bool(
+        np.all(old.reshape(-1) == value.reshape(-1))
+    )

@@ -21,15 +21,9 @@ __all__ = ["from_lava"]
 _KINDS = ("input", "dense", "dense_rec", "conv", "pool", "flatten", "average")
 # Of decays, and of the integers of a threshold or weight in this library's unit.
 DECAYS, UNIT = 4096, 64
-# Of the data sets of an input block that no module stands for, which the net keeps.
-INPUT = "input/"
 _FAMILIES = {"SDNN": "sigma-delta", "RF": "resonate-and-fire", "AL": "adaptive", "AD": "adaptive"}
-# What must be 0: spikes that carry a number, and batch norm that scales currents by a power of two.
-_UNKNOWN = {
-    "neuron/gradedSpike": "spikes that are 0 or 1",
-    "neuron/messageBits": "spikes that are 0 or 1",
-    "neuron/weight_exp": "currents that no batch norm scales",
-}
+# What must be 0: spikes that carry a number, and a batch norm that scales currents by a power of two.
+_UNKNOWN = ("neuron/gradedSpike", "neuron/messageBits", "neuron/weight_exp")
 
 
 def from_lava(
@@ -80,18 +74,22 @@ def from_lava(
     blocks, rest = read_net(path)
     loader = _Loader(latency, surrogate)
     for block in blocks:
-        loader.take(block)
+        try:
+            loader.take(block)
+        except ValueError as error:
+            # Of a layer or neuron that refuses its options.
+            raise (error if f"{block.where}/" in str(error) else block.error("", error)) from error
     if loader.delay is not None:
         loader.modules.append(Later(torch.from_numpy(loader.delay)))
     net = nn.Sequential(*loader.modules)
-    keep(net, {**rest, **loader.of_input})
+    keep(net, rest)
     return net
 
 
 class _Loader:
     def __init__(self, latency: bool, surrogate: SurrogateLike | None) -> None:
-        self.latency, self.surrogate = latency, surrogate
-        self.modules, self.of_input = list[nn.Module](), dict[str, Array]()
+        self.latency, self.options = latency, {} if surrogate is None else {"surrogate": surrogate}
+        self.modules = list[nn.Module]()
         # Of the block before: (channels, y, x) or features, and the delay of each channel or feature.
         self.shape: tuple[int, ...] | None = None
         self.delay: Array | None = None
@@ -102,174 +100,158 @@ class _Loader:
         if kind not in _KINDS:
             raise block.error("type", f"expected one of {', '.join(_KINDS)}, got {kind!r}")
         neural = any(name.startswith("neuron/") for name in block.values)
-        if kind in ("flatten", "average"):
-            self.reshape(block, kind)
-        elif kind == "input":
-            self.input(block, neural)
+        if kind == "input":
+            module = self.input(block, neural)
+        elif kind in ("flatten", "average"):
+            module = self.flatten(block) if kind == "flatten" else self.average(block)
         elif not neural:
             raise block.error("neuron", f"expected the group of a {kind} block with neurons, got none")
         else:
             if self.latency and self.spikes:
                 self.modules.append(Later(torch.tensor(1)))
-            module = getattr(self, kind)(block)
-            self.modules.append(module)
-            keep(module.layers[0] if isinstance(module, SpikingRNN) else module, block.values)
-            self.spikes = True
-            self.delay = None
-            if "delay" in block.values:
-                channels = self.shape[0] if self.shape else 0
-                steps = block.numbers("delay", sizes=(1, channels), low=0, high=2**16)
-                self.delay = np.broadcast_to(steps, channels).copy() if steps.any() else None
+            module = self.frames(block, kind) if kind in ("conv", "pool") else self.dense(block, kind)
+            self.read_delay(block)
+        self.modules.append(module)
+        keep(module.layers[0] if isinstance(module, SpikingRNN) else module, block.values)  # type: ignore[arg-type]
+        if kind == "input" and neural:
+            assert self.shape is not None
+            self.modules.append(self.neuron(block, self.shape[0], biased=False))
+        self.spikes = self.spikes or neural
 
-    def input(self, block: Block, neural: bool) -> None:
-        if self.modules or self.shape:
+    def input(self, block: Block, neural: bool) -> nn.Module:
+        if self.modules:
             raise block.error("type", "expected an input block at the beginning alone")
         self.shape = block.shape()
         if not neural:
-            self.of_input = {INPUT + name: value for name, value in block.values.items()}
-            return
-        weight, bias = (block.number(name, default) for name, default in (("weight", 64), ("bias", 0)))
-        for name, value in (("weight", weight), ("bias", bias)):
-            if value % 2 or not -4 * UNIT <= value < 4 * UNIT:
-                raise block.error(name, f"expected an even number from -256 to 254, got {value}")
-        module = AnalogInput(weight / UNIT, bias / UNIT)
-        keep(module, block.values)
-        self.modules += module, self.neuron(block, self.shape[0], biased=False)
-        self.spikes = True
+            return nn.Identity()
+        weight, bias = (block.number(*each, -256, 254) / UNIT for each in (("weight", 64), ("bias", 0)))
+        if weight * 32 % 1 or bias * 32 % 1:
+            raise block.error(
+                "weight", f"expected even numbers for it and the bias, got {weight * UNIT}, {bias * UNIT}"
+            )
+        return AnalogInput(weight, bias)
 
-    def reshape(self, block: Block, kind: str) -> None:
-        self.shape, before = block.shape(), self.shape
-        features = math.prod(before) if before else None
-        if kind == "flatten":
-            module: nn.Module = nn.Flatten(2)
-            if self.delay is not None and before:
-                self.delay = self.delay.repeat(math.prod(before[1:]))
-            if features not in (None, math.prod(self.shape)):
-                raise block.error("shape", f"expected {features} features, got {math.prod(self.shape)}")
+    def flatten(self, block: Block) -> nn.Module:
+        before = self.shape or block.shape()
+        self.shape = block.shape()
+        if self.shape != (math.prod(before),):
+            raise block.error("shape", f"expected {math.prod(before)} features, got {self.shape}")
+        if self.delay is not None:
+            self.delay = self.delay.repeat(math.prod(before[1:]))
+        return nn.Flatten(2)
+
+    def average(self, block: Block) -> nn.Module:
+        features, (groups,) = math.prod(self.shape or ()), block.shape()
+        if self.shape is None or features % groups or self.delay is not None:
+            raise block.error("shape", f"expected groups of {features} features without delays, got {groups}")
+        self.shape = (groups,)
+        return PerStep(nn.Flatten(), nn.AvgPool1d(features // groups))
+
+    def dense(self, block: Block, kind: str) -> nn.Module:
+        weight, said = block.values.get("weight", np.empty(0)), math.prod(self.shape or ())
+        outputs = block.number("outFeatures", math.prod(block.shape()), 1)
+        inputs = block.number("inFeatures", weight.size // outputs, 1)
+        if self.shape and (said != inputs or math.prod(self.shape[1:]) > 1):
+            raise block.error("inFeatures", f"expected features as before it, {self.shape}, got {inputs}")
+        self.shape = (outputs,)
+        if kind == "dense_rec":
+            shapes = {"weight": (outputs, inputs), "weight_rec": (outputs, outputs)}
+            (weight, back), options = self.synapses(block, outputs, shapes)
+            rnn = SpikingRNN(inputs, outputs, **options)
+            layer: Any = rnn.layers[0]
+            layer.recurrent_weight.data.copy_(back)
         else:
-            groups = self.shape[0]
-            if not features or features % groups:
-                raise block.error("shape", f"expected a number that divides {features}, got {groups}")
-            if self.delay is not None:
-                raise block.error("type", "expected no delays before an average, got some")
-            module = PerStep(nn.Flatten(), nn.AvgPool1d(features // groups))
-        keep(module, block.values)
-        self.modules.append(module)
-
-    def dense(self, block: Block) -> SpikingLinear:
-        outputs, inputs = self.sizes(block)
-        (weight,), exponent = weights(block, weight=(outputs, inputs))
-        options = {"neuron": self.neuron(block, outputs, weight_exponent=exponent), "delays": self.delays()}
-        layer = SpikingLinear(inputs, outputs, **options)
+            (weight,), options = self.synapses(block, outputs, {"weight": (outputs, inputs)})
+            rnn = layer = SpikingLinear(inputs, outputs, **options)
         layer.weight.data.copy_(weight)
-        return layer
-
-    def dense_rec(self, block: Block) -> SpikingRNN:
-        outputs, inputs = self.sizes(block)
-        shapes = {"weight": (outputs, inputs), "weight_rec": (outputs, outputs)}
-        (weight, back), exponent = weights(block, **shapes)
-        options = {"neuron": self.neuron(block, outputs, weight_exponent=exponent), "delays": self.delays()}
-        rnn = SpikingRNN(inputs, outputs, **options)
-        layer: Any = rnn.layers[0]
-        layer.weight.data.copy_(weight)
-        layer.recurrent_weight.data.copy_(back)
         return rnn
 
-    def sizes(self, block: Block) -> tuple[int, int]:
-        """Outputs and inputs of a dense block, which follow from the weight where the file does not say."""
-        outputs = block.number("outFeatures", math.prod(block.shape()), low=1)
-        weight = block.values.get("weight")
-        inputs = block.number("inFeatures", 0 if weight is None else weight.size // outputs, low=1)
-        if self.shape and math.prod(self.shape) != inputs:
-            raise block.error("inFeatures", f"expected the {math.prod(self.shape)} before it, got {inputs}")
-        if self.shape and math.prod(self.shape[1:]) > 1:
-            raise block.error("type", "expected a flatten block between frames and a dense block, got none")
-        self.shape = (outputs,)
-        return outputs, inputs
-
-    def conv(self, block: Block) -> SpikingConv2d:
-        weight = block.values.get("weight")
-        axes = (0, 0, 0, 0) if weight is None else (*weight.shape, 0, 0, 0, 0)[:4]
-        groups = block.number("groups", 1, low=1)
-        outputs = block.number("outChannels", axes[0], low=1)
-        inputs = block.number("inChannels", axes[1] * groups, low=1)
-        kernel, sizes = block.pair("kernelSize", axes[2:]), self.axes(block, stride=1, padding=0, dilation=1)
-        if self.shape and self.shape[0] != inputs:
-            raise block.error("inChannels", f"expected the {self.shape[0]} before it, got {inputs}")
-        if inputs % groups or outputs % groups:
-            raise block.error("groups", f"expected a divisor of {inputs} and {outputs}, got {groups}")
-        (values,), exponent = weights(block, weight=(outputs, inputs // groups, *kernel))
-        options = {"neuron": self.neuron(block, outputs, weight_exponent=exponent), "delays": self.delays()}
-        layer = SpikingConv2d(inputs, outputs, kernel, groups=groups, **sizes, **options)
-        layer.weight.data.copy_(values)
-        self.frames(block, outputs, kernel, **sizes)
-        return layer
-
-    def pool(self, block: Block) -> SpikingConv2d:
-        """Sums of windows with neurons behind them: a convolution of each channel, with weights that do not learn."""
-        kernel = block.pair("kernelSize", 1)
-        sizes = self.axes(block, stride=kernel, padding=0, dilation=1)
-        if sizes != {"stride": kernel, "padding": (0, 0), "dilation": (1, 1)}:
+    def frames(self, block: Block, kind: str) -> nn.Module:
+        """A convolution; a pool, which sums windows, is one of each channel with a weight that does not learn."""
+        axes = (*block.values.get("weight", np.empty(0)).shape, 0, 0, 0, 0)[:4]
+        kernel = block.pair("kernelSize", axes[2:])
+        if kind == "conv":
+            groups = block.number("groups", 1, 1)
+            outputs = block.number("outChannels", axes[0], 1)
+            inputs = block.number("inChannels", axes[1] * groups, 1)
+            shape = (outputs, inputs // groups, *kernel)
+        else:
+            groups = outputs = inputs = self.filled_up(block, kernel)
+            shape = (1, 1, *kernel)
+        given = {"stride": 1 if kind == "conv" else kernel, "padding": 0, "dilation": 1}
+        sizes = {name: block.pair(name, usual, name != "padding") for name, usual in given.items()}
+        if kind == "pool" and sizes != {"stride": kernel, "padding": (0, 0), "dilation": (1, 1)}:
             raise block.error("stride", f"expected windows {kernel} side by side, got {sizes}")
-        if not self.shape or len(self.shape) < 3:
-            raise block.error("type", "expected frames of known size before a pool block")
-        channels, *frame = self.shape
-        # As lava-dl fills up windows that are not whole.
-        missing = [size % side for size, side in zip(frame, kernel, strict=True)]
-        if any((size + more) % side for size, more, side in zip(frame, missing, kernel, strict=True)):
-            raise block.error("kernelSize", f"expected windows that frames {frame} are made of, got {kernel}")
-        if any(missing):
-            self.modules.append(PerStep(nn.ZeroPad2d((0, missing[1], 0, missing[0]))))
-            self.shape = (channels, *(size + more for size, more in zip(frame, missing, strict=True)))
-        (values,), exponent = weights(block, weight=(1, 1, *kernel))
-        options = {"neuron": self.neuron(block, channels, weight_exponent=exponent), "delays": self.delays()}
-        layer = SpikingConv2d(channels, channels, kernel, kernel, groups=channels, **options)
-        layer.weight.data.copy_(values.expand_as(layer.weight))
-        layer.weight.requires_grad_(False)
-        self.frames(block, channels, kernel, **sizes)
+        (weight,), options = self.synapses(block, outputs, {"weight": shape})
+        layer = SpikingConv2d(inputs, outputs, kernel, groups=groups, **sizes, **options)
+        layer.weight.data.copy_(weight.expand_as(layer.weight))
+        layer.weight.requires_grad_(kind == "conv")
+        said = tuple(block.numbers("shape", sizes=(3,), low=1).tolist())
+        before = self.shape
+        self.shape = frames_behind(before, outputs, kernel, **sizes) if before else said
+        if self.shape != said or (before and before[0] != inputs):
+            raise block.error("shape", f"expected {self.shape} behind {inputs} of {before}, got {said}")
         return layer
 
-    def axes(self, block: Block, **defaults: Any) -> dict[str, tuple[int, int]]:
-        return {name: block.pair(name, value, low=name != "padding") for name, value in defaults.items()}
+    def filled_up(self, block: Block, kernel: tuple[int, int]) -> int:
+        """Adds zeros as lava-dl does to frames that are not whole windows, and returns their channels."""
+        channels, *frame = self.shape or (0,)
+        rest = [size % side for size, side in zip(frame, kernel, strict=False)]
+        full = [size + more for size, more in zip(frame, rest, strict=False)]
+        if len(frame) != 2 or any(size % side for size, side in zip(full, kernel, strict=True)):
+            raise block.error("kernelSize", f"expected windows that make up frames {frame}, got {kernel}")
+        if any(rest):
+            self.modules.append(PerStep(nn.ZeroPad2d((0, rest[1], 0, rest[0]))))
+        self.shape = (channels, *full)
+        return channels
 
-    def frames(self, block: Block, channels: int, kernel: tuple[int, int], **sizes: tuple[int, int]) -> None:
-        """Checks what the file says of the shape of the frames behind a block."""
-        said = tuple(block.numbers("shape", sizes=(3,), low=1).tolist())
-        found = frames_behind(self.shape, channels, kernel, **sizes) if self.shape else (channels, *said[1:])
-        if said != found:
-            raise block.error("shape", f"expected {found}, which its sizes give, got {said}")
-        self.shape = found
+    def read_delay(self, block: Block) -> None:
+        assert self.shape is not None
+        delay = block.numbers("delay", 0, (1, self.shape[0]), 0, 2**16)
+        self.delay = np.broadcast_to(delay, self.shape[0]).copy() if delay.any() else None
 
-    def delays(self) -> Delays | None:
-        if self.delay is None:
-            return None
-        return Delays(int(self.delay.max()), initial=torch.from_numpy(self.delay).double())
+    def synapses(
+        self, block: Block, outputs: int, shapes: dict[str, tuple[int, ...]]
+    ) -> tuple[list[Tensor], dict[str, Any]]:
+        """Returns weights in this library's unit, and a layer's delays and neurons, which know the weights' grid."""
+        found = [block.numbers(name, None, (math.prod(shape),)) for name, shape in shapes.items()]
+        exponent = block.number("neuron/wgtExp", 0, -7, 7)
+        both = np.concatenate(found)
+        grid, bounds = (6, (-128, 127)) if (both % 2).any() else (5, (-256, 254))
+        block.numbers("weight", None, (), *bounds), block.numbers("weight_rec", 0, (), *bounds)
+        tensors = [
+            torch.from_numpy(values.reshape(shape)) * (2.0**exponent / UNIT)
+            for values, shape in zip(found, shapes.values(), strict=True)
+        ]
+        neuron = self.neuron(block, outputs, weight_exponent=exponent - grid)
+        delays = None
+        if self.delay is not None:
+            delays = Delays(int(self.delay.max()), initial=torch.from_numpy(self.delay).double())
+        return tensors, {"neuron": neuron, "delays": delays}
 
     def neuron(self, block: Block, channels: int, *, biased: bool = True, **options: Any) -> Neuron:
         kind = block.text("neuron/type", "CUBA")
         if kind not in ("LOIHI", "CUBA"):
             family = next((name for start, name in _FAMILIES.items() if kind.startswith(start)), "other")
             raise block.error("neuron/type", f"expected LOIHI or CUBA, got {kind!r}, {family} neurons")
-        for name, wanted in _UNKNOWN.items():
-            if block.numbers(name, 0).any():
-                raise block.error(name, f"expected 0, {wanted}, got {block.values[name]}")
-        tau_s, tau_m = (self.tau(block, f"neuron/{name}", channels) for name in ("iDecay", "vDecay"))
-        options["threshold"] = block.number("neuron/vThMant", low=1) / UNIT
-        options["refractory"] = block.number("neuron/refDelay", 1, low=1) - 1
-        if self.surrogate is not None:
-            options["surrogate"] = self.surrogate
-        if biased and "bias" in block.values:
-            mantissas = np.broadcast_to(block.numbers("bias", sizes=(1, channels)), channels)
-            options |= {"bias": torch.from_numpy(mantissas / UNIT), "learnable": ("bias",)}
-        if isinstance(tau_s, float) and tau_s == 1:
-            return LIF(tau_m, dialect="loihi", **options)
-        return CubaLIF(tau_m, tau_s, dialect="loihi", **options)
-
-    def tau(self, block: Block, name: str, channels: int) -> float | Tensor:
-        decays = block.numbers(name, sizes=(1, channels), low=0, high=DECAYS)
+        for name in _UNKNOWN:
+            block.numbers(name, 0, (), 0, 0)
         with np.errstate(divide="ignore"):
-            taus = DECAYS / decays
-        return float(taus[0]) if len(taus) == 1 else torch.from_numpy(taus)
+            tau_s, tau_m = (
+                torch.from_numpy(DECAYS / block.numbers(f"neuron/{name}", None, (1, channels), 0, DECAYS))
+                for name in ("iDecay", "vDecay")
+            )
+        tau_s, tau_m = (tau if len(tau) > 1 else tau[0] for tau in (tau_s, tau_m))
+        options |= {
+            "threshold": block.number("neuron/vThMant", None, 1) / UNIT,
+            "dialect": "loihi",
+            **self.options,
+        }
+        options["refractory"] = block.number("neuron/refDelay", 1, 1) - 1
+        if biased and "bias" in block.values:
+            bias = np.broadcast_to(block.numbers("bias", None, (1, channels)) / UNIT, channels)
+            options |= {"bias_current": torch.from_numpy(bias.copy()), "learnable": ("bias_current",)}
+        return LIF(tau_m, **options) if bool((tau_s == 1).all()) else CubaLIF(tau_m, tau_s, **options)
 
 
 def frames_behind(
@@ -283,23 +265,3 @@ def frames_behind(
     """Returns channels, height and width behind a convolution."""
     each = zip(shape[1:], kernel, stride, padding, dilation, strict=True)
     return channels, *((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in each)
-
-
-def weights(block: Block, **shapes: tuple[int, ...]) -> tuple[list[Tensor], int]:
-    """Returns weights in this library's unit, and the exponent of the grid on which they lie."""
-    found = [block.numbers(name, sizes=(math.prod(shape),)) for name, shape in shapes.items()]
-    exponent = block.number("neuron/wgtExp", 0, low=-7, high=7)
-    both = np.concatenate(found)
-    even = not (both % 2).any()
-    low, high = (-256, 254) if even else (-128, 127)
-    if both.min(initial=0) < low or both.max(initial=0) > high:
-        kind = "even" if even else "odd"
-        name = next(iter(shapes))
-        raise block.error(
-            name, f"expected {kind} weights from {low} to {high}, got {both.min()} to {both.max()}"
-        )
-    tensors = [
-        torch.from_numpy(values.reshape(shape) * (2.0**exponent / UNIT))
-        for values, shape in zip(found, shapes.values(), strict=True)
-    ]
-    return tensors, exponent - (5 if even else 6)

@@ -25,12 +25,15 @@ class AnalogInput(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The currents."""
-        weight, bias = (rounded(value).to(x.dtype) for value in (self.weight, self.bias))
-        return rounded(x) * weight + bias
+        return _rounded(x) * _rounded(self.weight).to(x.dtype) + _rounded(self.bias).to(x.dtype)
+
+    def mantissas(self) -> dict[str, float]:
+        """Returns weight and bias as a file has them."""
+        return {name: _rounded(value.detach()).item() * 64 for name, value in self.named_parameters()}
 
 
-def rounded(value: Tensor) -> Tensor:
-    """Returns even numbers of 8 bits times 1/64, as lava-dl rounds weights."""
+def _rounded(value: Tensor) -> Tensor:
+    """Even numbers of 8 bits times 1/64, as lava-dl rounds weights."""
     return quantize_power_of_two(value, 5, 8, "nearest", symmetric=False)
 
 
