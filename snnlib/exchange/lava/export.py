@@ -16,7 +16,15 @@ from snnlib.exchange.lava.load import DECAYS, UNIT, frames_behind
 from snnlib.exchange.lava.modules import AnalogInput, Later, kept
 from snnlib.exchange.lava.net_file import Array, Block, Values, text_type, write_net
 from snnlib.neurons import Neuron
-from snnlib.nn import AvgPool2d, PerStep, SpikeAvgPool2d, SpikeDropout, SpikingConv2d, SpikingLinear
+from snnlib.nn import (
+    AvgPool2d,
+    PerStep,
+    SpikeAvgPool2d,
+    SpikeDropout,
+    SpikingConv2d,
+    SpikingLayer,
+    SpikingLinear,
+)
 from snnlib.nn.per_step import pooling_window
 from snnlib.nn.recurrent_layer import RecurrentLayer
 from snnlib.structure.stages import modules_of
@@ -28,7 +36,7 @@ __all__ = ["to_lava"]
 _LEFT_OUT = (nn.Identity, nn.Dropout, nn.Dropout2d, SpikeDropout)
 _KINDS = {SpikingConv2d: "conv", SpikingLinear: "dense", RecurrentLayer: "dense_rec"}
 # What a file without the data set says, and which of them lava-dl's current version leaves out where that is so.
-_DEFAULTS = {"bias": 0, "delay": 0, "groups": 1, "neuron/refDelay": 1, "neuron/wgtExp": 0}
+_DEFAULTS = {"bias": 0, "delay": 0, "neuron/refDelay": 1, "neuron/wgtExp": 0}
 _SELDOM = ("bias", "delay", "neuron/wgtExp")
 # Of a core: neurons, inputs, bits of synapses; cores of a chip.
 _NEURONS, _INPUTS, _SYNAPSES, _CORES = 1024, 4096, 128 * 1024 * 8, 128
@@ -156,8 +164,8 @@ class _Writer:
             if window is None or self.pool != (1, 1) or math.log2(math.prod(window)) % 1:
                 raise Unsupported("weights take averages of 2, 4, 8, ... cells side by side, no others")
             self.pool = window
-        elif type(module) in _KINDS:
-            self.layer(where, module, _KINDS[type(module)])
+        elif isinstance(module, SpikingLayer):
+            self.layer(where, module)
         elif not isinstance(module, _LEFT_OUT):
             raise Unsupported("no block of lava-dl does what it does")
 
@@ -173,29 +181,16 @@ class _Writer:
         fresh = {name: np.asarray(value) for name, value in values.items()}
         self.blocks.append(({"type": np.array([kind.encode()], "S10"), **fresh}, known))
 
-    def layer(self, where: str, layer: Any, kind: str) -> None:
-        known, outputs = kept(layer), len(layer.weight)
+    def layer(self, where: str, layer: Any) -> None:
+        known, neurons, kind = kept(layer), constants(layer.neuron), _KINDS.get(type(layer))
+        if kind is None or getattr(layer, "recurrent_delays", None) is not None:
+            raise Unsupported("no block of lava-dl does what it does, or its recurrence is delayed")
         if layer.delays is not None:
             self.delay(torch.floor(layer.delays().detach().cpu() + 0.5).long())
-        neurons, weight = constants(layer.neuron), layer.effective_weight.detach().double().cpu()
-        if kind == "conv":
-            if not known and not self.blocks:
-                # netx takes the size of the frames before a convolution from a block.
-                self.add("input", {}, shape=self.frames(layer))
-            weight, sizes = self.conv(layer, weight)
-        else:
-            if self.pool != (1, 1):
-                channels, *frame = self.frames(layer)
-                cells = [size // side for size, side in zip(frame, self.pool, strict=True)]
-                rest = [size % side for size, side in zip(frame, self.pool, strict=True)]
-                spread = self.averaging(weight.view(outputs, channels, *cells))
-                weight = nn.functional.pad(spread, (0, rest[1], 0, rest[0])).flatten(1)
-            self.shape = (outputs,)
-            sizes = {"inFeatures": weight.shape[1], "outFeatures": outputs, "shape": self.shape}
+        weight = layer.effective_weight.detach().double().cpu()
+        weight, sizes = self.conv(layer, weight) if kind == "conv" else self.linear(layer, weight)
         both = {"weight": weight}
         if kind == "dense_rec":
-            if layer.recurrent_delays is not None:
-                raise Unsupported("delays of a recurrence have no place in the file")
             both["weight_rec"] = layer.rounded(layer.recurrent_weight).detach().double().cpu()
         found, exponent = mantissas(both, Block("", known).number("neuron/wgtExp", 0))
         fan_in = sum(value[0].size for value in found.values())
@@ -209,8 +204,29 @@ class _Writer:
             self.problems.append(f"{where}: wgtExp {exponent}, which lava-dl's netx does not read")
         self.report(where, fan_in)
 
+    def linear(self, layer: nn.Module, weight: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        """Returns the weight and sizes of a fully connected layer, with the average before it."""
+        if self.pool != (1, 1):
+            channels, *frame = self.frames(layer)
+            cells = [size // side for size, side in zip(frame, self.pool, strict=True)]
+            rest = [size % side for size, side in zip(frame, self.pool, strict=True)]
+            spread = self.averaging(weight.view(len(weight), channels, *cells))
+            weight = nn.functional.pad(spread, (0, rest[1], 0, rest[0])).flatten(1)
+        if (
+            self.blocks
+            and self.shape
+            and math.prod(self.shape[1:]) > 1
+            and self.blocks[-1][0]["type"] != b"flatten"
+        ):
+            self.add("flatten", {}, shape=(math.prod(self.shape), 1, 1))
+        self.shape = (len(weight),)
+        return weight, {"inFeatures": weight.shape[1], "outFeatures": len(weight), "shape": self.shape}
+
     def conv(self, layer: Any, weight: Tensor) -> tuple[Tensor, dict[str, Any]]:
         """Returns the weight and sizes of a convolution, with the average before it."""
+        if not kept(layer) and not self.blocks:
+            # netx takes the size of the frames before a convolution from a block.
+            self.add("input", {}, shape=self.frames(layer))
         stride, padding, dilation = layer.stride, layer.padding, layer.dilation
         cut = any(size % side for size, side in zip(self.frames(layer)[1:], self.pool, strict=True))
         if padding == "same" or (self.pool != (1, 1) and (dilation != (1, 1) or (cut and any(padding)))):
@@ -320,7 +336,7 @@ def mantissas(weights: dict[str, Tensor], wanted: int) -> tuple[dict[str, Array]
 
 
 def bits_of(weights: Array) -> int:
-    """Returns how many bits the chip keeps of a weight: without zeros that end all of them, with a sign if signs differ."""
+    """Returns how many bits the chip keeps of a weight: without zeros that end all, with a sign where signs differ."""
     ends = int(np.bitwise_or.reduce(np.abs(weights), initial=0))
     low, high = (
         int(value) // (ends & -ends or 1) for value in (weights.min(initial=0), weights.max(initial=0))

@@ -15,6 +15,7 @@ from snnlib.exchange.lava.net_file import Array, Block, read_net
 from snnlib.neurons import LIF, CubaLIF, Neuron
 from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import Delays, PerStep, SpikingConv2d, SpikingLinear, SpikingRNN
+from snnlib.nn.recurrent_layer import default_neuron
 
 __all__ = ["from_lava"]
 
@@ -125,10 +126,9 @@ class _Loader:
         if not neural:
             return nn.Identity()
         weight, bias = (block.number(*each, -256, 254) / UNIT for each in (("weight", 64), ("bias", 0)))
-        if weight * 32 % 1 or bias * 32 % 1:
-            raise block.error(
-                "weight", f"expected even numbers for it and the bias, got {weight * UNIT}, {bias * UNIT}"
-            )
+        if (weight * UNIT) % 2 or (bias * UNIT) % 2:
+            got = f"{weight * UNIT:g} and {bias * UNIT:g}"
+            raise block.error("weight", f"expected even numbers here and as bias, got {got}")
         return AnalogInput(weight, bias)
 
     def flatten(self, block: Block) -> nn.Module:
@@ -223,7 +223,8 @@ class _Loader:
             torch.from_numpy(values.reshape(shape)) * (2.0**exponent / UNIT)
             for values, shape in zip(found, shapes.values(), strict=True)
         ]
-        neuron = self.neuron(block, outputs, weight_exponent=exponent - grid)
+        usual = {"surrogate": default_neuron().surrogate} if "weight_rec" in shapes else {}
+        neuron = self.neuron(block, outputs, weight_exponent=exponent - grid, **usual)
         delays = None
         if self.delay is not None:
             delays = Delays(int(self.delay.max()), initial=torch.from_numpy(self.delay).double())

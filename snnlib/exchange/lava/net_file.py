@@ -59,9 +59,8 @@ class Block:
         if given is None:
             raise self.error(name, "expected whole numbers, got no such data set")
         found = np.asarray(given).reshape(-1)
-        right = found.dtype.kind in "iufb" and bool(
-            np.all((found >= low) & (found <= high) & (found % 1 == 0))
-        )
+        right = found.dtype.kind in "iufb" and bool(np.all((found >= low) & (found <= high)))
+        right = right and bool(np.all(found % 1 == 0))
         if not right or (sizes and len(found) not in sizes):
             many = f"{' or '.join(map(str, sorted(set(sizes))))} " if sizes else ""
             bounds = f" from {low} to {high}" if (low, high) != (_LEAST, _MOST) else ""
