@@ -59,15 +59,15 @@ def mnist() -> list[Block]:
 
 
 def convolutions() -> list[Block]:
-    """Groups, sizes that differ between the axes, windows that are not whole, decays per channel."""
+    """Groups, sizes that differ between the axes, decays per channel, a pool."""
     rng = random(2)
     own = CUBA | {"iDecay": np.array([4096, 2000, 700, 1]), "vDecay": np.array([0, 100, 4096, 512])}
     sizes = {"stride": np.array([2, 1]), "padding": np.array([1, 0]), "dilation": np.array([1, 2])}
     bias = rng.integers(-3, 9, 4).astype(np.float32)
     delay = rng.integers(0, 5, 6).astype(np.float32)
     return [
-        frames(2, 9, 11),
-        conv(even(rng, 4, 2, 3, 2, most=100), (4, 5, 9), own, bias=bias, **sizes),
+        frames(2, 11, 12),
+        conv(even(rng, 4, 2, 3, 2, most=100), (4, 6, 10), own, bias=bias, **sizes),
         pool((4, 3, 5), 2),
         conv(even(rng, 6, 2, 2, 2, most=200), (6, 2, 4), LOIHI, groups=2, delay=delay),
         flat(48),
@@ -100,7 +100,7 @@ def averages() -> list[Block]:
 FILES: dict[str, tuple[Callable[[], list[Block]], tuple[int, ...]]] = {
     "oxford": (oxford, (200,)),
     "mnist": (mnist, (784,)),
-    "convolutions": (convolutions, (2, 9, 11)),
+    "convolutions": (convolutions, (2, 11, 12)),
     "grids": (grids, (20,)),
     "recurrent": (recurrent, (20,)),
     "averages": (averages, (20,)),
@@ -299,14 +299,6 @@ OWN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         ),
         (2, 10, 10),
     ),
-    "an average that is cut": (
-        lambda: nn.Sequential(
-            snnlib.SpikingConv2d(2, 4, 2, neuron=_loihi()),
-            snnlib.AvgPool2d(2),
-            snnlib.SpikingLinear(64, 5, neuron=_loihi(weight_exponent=-3)),
-        ),
-        (2, 10, 10),
-    ),
 }
 
 
@@ -438,7 +430,7 @@ REFUSED: dict[str, tuple[list[Block], str]] = {
     ),
     "windows that are cut": (
         [frames(2, 5, 5), pool((2, 2, 2), 3)],
-        "layer/1/kernelSize: expected windows that make up frames [5, 5], got (3, 3)",
+        "layer/1/stride: expected windows (3, 3) side by side that fill (2, 5, 5), got",
     ),
     "an average of others": (
         [*_changed(), {"type": "average", "shape": np.array([3])}],
@@ -517,19 +509,15 @@ UNWRITTEN: dict[str, tuple[Callable[[], nn.Module], str]] = {
             snnlib.SpikingLinear(4, 4, neuron=_loihi()),
             snnlib.SpikingLinear(4, 2, neuron=_loihi(), delays=snnlib.Delays(3, "connection")),
         ),
-        "delays of connections, of the net's input or within a channel have no place",
+        "delays of connections, of the net's input or within a channel are in no file",
     ),
     "delays of the input": (
         lambda: nn.Sequential(snnlib.SpikingLinear(4, 2, neuron=_loihi(), delays=snnlib.Delays(3))),
-        "delays of connections, of the net's input or within a channel have no place",
+        "delays of connections, of the net's input or within a channel are in no file",
     ),
     "frames": (
         lambda: nn.Sequential(snnlib.SpikingConv2d(2, 2, 3, neuron=_loihi())),
         r"0 \(SpikingConv2d\): frames of unknown size; give x",
-    ),
-    "windows of three": (
-        lambda: nn.Sequential(snnlib.SpikingConv2d(2, 2, 3, neuron=_loihi()), snnlib.AvgPool2d(3)),
-        "frames of unknown size|weights take averages of 2, 4, 8",
     ),
     "thresholds": (
         lambda: nn.Sequential(snnlib.SpikingLinear(4, 2, neuron=_loihi(threshold=torch.tensor([1.0, 2.0])))),
@@ -545,3 +533,27 @@ def test_what_is_not_written(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         to_lava(make(), tmp_path / "none.net")
     assert not (tmp_path / "none.net").exists()
+
+
+@pytest.mark.parametrize(
+    ("pool", "size", "message"),
+    [
+        (snnlib.AvgPool2d(2), 5, r"2 \(SpikingLinear\): an average of frames 5 x 5, which its windows cut"),
+        (
+            snnlib.AvgPool2d(3),
+            6,
+            r"1 \(AvgPool2d\): weights take averages of 2, 4, 8, ... cells side by side",
+        ),
+        (
+            snnlib.AvgPool2d(2, 1),
+            5,
+            r"1 \(AvgPool2d\): weights take averages of 2, 4, 8, ... cells side by side",
+        ),
+        (snnlib.MaxPool2d(2), 6, r"1 \(MaxPool2d\): no block of lava-dl does what it does"),
+    ],
+)
+def test_averages_that_no_weights_take(pool: nn.Module, size: int, message: str, tmp_path: Path) -> None:
+    last = snnlib.SpikingLinear(2 * (size // 2) ** 2, 3, neuron=_loihi())
+    net = nn.Sequential(snnlib.SpikingConv2d(2, 2, 3, padding=1, neuron=_loihi()), pool, last)
+    with pytest.raises(ValueError, match=message):
+        to_lava(net, tmp_path / "none.net", x=torch.zeros(4, 1, 2, size, size))

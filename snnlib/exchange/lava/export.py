@@ -40,14 +40,9 @@ _DEFAULTS = {"bias": 0, "delay": 0, "neuron/refDelay": 1, "neuron/wgtExp": 0}
 _SELDOM = ("bias", "delay", "neuron/wgtExp")
 # Of a core: neurons, inputs, bits of synapses; cores of a chip.
 _NEURONS, _INPUTS, _SYNAPSES, _CORES = 1024, 4096, 128 * 1024 * 8, 128
-_WEIGHTS, _NAMES = ("weight", "weight_rec"), ("type", "neuron/type")
 # Numbers that the chip takes.
-_BOUNDS = {
-    "bias": (-4096, 4095),
-    "delay": (0, 62),
-    "neuron/vThMant": (0, 131071),
-    "neuron/refDelay": (1, 64),
-}
+_BOUNDS = {"bias": (-4096, 4095), "delay": (0, 62), "neuron/vThMant": (0, 131071), "neuron/refDelay": (1, 64)}
+Sizes = dict[str, Any]
 
 
 class LoihiLayer(NamedTuple):
@@ -152,9 +147,6 @@ class _Writer:
                 self.delay(module.steps)
         elif isinstance(module, nn.Flatten):
             self.add("flatten", kept(module), shape=(math.prod(self.frames(module)), 1, 1))
-        elif isinstance(module, PerStep) and isinstance(module[-1], nn.ZeroPad2d):
-            channels, height, width = self.frames(module)
-            self.shape = (channels, height + module[-1].padding[3], width + module[-1].padding[1])
         elif isinstance(module, PerStep) and isinstance(module[-1], nn.AvgPool1d):
             (window,) = as_sizes("kernel_size", module[-1].kernel_size, 1, minimum=1)
             self.shape = (math.prod(self.frames(module)) // window,)
@@ -204,91 +196,76 @@ class _Writer:
             self.problems.append(f"{where}: wgtExp {exponent}, which lava-dl's netx does not read")
         self.report(where, fan_in)
 
-    def linear(self, layer: nn.Module, weight: Tensor) -> tuple[Tensor, dict[str, Any]]:
+    def linear(self, layer: nn.Module, weight: Tensor) -> tuple[Tensor, Sizes]:
         """Returns the weight and sizes of a fully connected layer, with the average before it."""
-        if self.pool != (1, 1):
-            channels, *frame = self.frames(layer)
-            cells = [size // side for size, side in zip(frame, self.pool, strict=True)]
-            rest = [size % side for size, side in zip(frame, self.pool, strict=True)]
-            spread = self.averaging(weight.view(len(weight), channels, *cells))
-            weight = nn.functional.pad(spread, (0, rest[1], 0, rest[0])).flatten(1)
-        if (
-            self.blocks
-            and self.shape
-            and math.prod(self.shape[1:]) > 1
-            and self.blocks[-1][0]["type"] != b"flatten"
-        ):
-            self.add("flatten", {}, shape=(math.prod(self.shape), 1, 1))
+        weight = self.averaging(layer, weight).flatten(1)
+        if math.prod((self.shape or (1,))[1:]) > 1 and self.blocks[-1][0]["type"] != b"flatten":
+            self.add("flatten", {}, shape=(weight.shape[1], 1, 1))
         self.shape = (len(weight),)
         return weight, {"inFeatures": weight.shape[1], "outFeatures": len(weight), "shape": self.shape}
 
-    def conv(self, layer: Any, weight: Tensor) -> tuple[Tensor, dict[str, Any]]:
+    def conv(self, layer: Any, weight: Tensor) -> tuple[Tensor, Sizes]:
         """Returns the weight and sizes of a convolution, with the average before it."""
+        if layer.padding == "same" or (self.pool != (1, 1) and layer.dilation != (1, 1)):
+            raise Unsupported('padding="same", or dilated weights behind an average, have no counterpart')
         if not kept(layer) and not self.blocks:
             # netx takes the size of the frames before a convolution from a block.
             self.add("input", {}, shape=self.frames(layer))
-        stride, padding, dilation = layer.stride, layer.padding, layer.dilation
-        cut = any(size % side for size, side in zip(self.frames(layer)[1:], self.pool, strict=True))
-        if padding == "same" or (self.pool != (1, 1) and (dilation != (1, 1) or (cut and any(padding)))):
-            raise Unsupported(
-                'padding="same", or weights that take no average: dilated, or padded where it is cut'
-            )
-        stride, padding = (tuple(np.multiply(sizes, self.pool).tolist()) for sizes in (stride, padding))
-        weight = self.averaging(weight)
-        sizes = {
-            "kernel": tuple(weight.shape[2:]),
-            "stride": stride,
-            "padding": padding,
-            "dilation": dilation,
-        }
+        stride, padding = (
+            tuple(np.multiply(self.pool, own).tolist()) for own in (layer.stride, layer.padding)
+        )
+        weight = self.averaging(layer, weight)
+        axes = {"stride": stride, "padding": padding, "dilation": layer.dilation}
+        kernel = (weight.shape[2], weight.shape[3])
         if self.shape is not None:
-            self.shape = frames_behind(self.shape, len(weight), **sizes)
-        counts = {"inChannels": layer.in_channels, "outChannels": len(weight), "groups": layer.groups}
+            self.shape = frames_behind(self.shape, len(weight), kernel, **axes)
         self.shape = self.frames(layer)
-        return weight, {"shape": self.shape, "kernelSize": sizes.pop("kernel"), **counts, **sizes}
+        sizes = {"shape": self.shape, "kernelSize": kernel, "groups": layer.groups, **axes}
+        return weight, {**sizes, "inChannels": layer.in_channels, "outChannels": len(weight)}
 
-    def averaging(self, weight: Tensor) -> Tensor:
-        """Returns weights `[O, I, kh, kw]` with the average before them."""
+    def averaging(self, layer: nn.Module, weight: Tensor) -> Tensor:
+        """Returns the weight `[O, I]` or `[O, I, kh, kw]` with the average before it, the latter where there is one."""
+        if self.pool == (1, 1):
+            return weight
+        channels, height, width = self.frames(layer)
+        (rows, below), (columns, right) = (
+            divmod(*each) for each in zip((height, width), self.pool, strict=True)
+        )
+        if below or right:
+            raise Unsupported(
+                f"an average of frames {height} x {width}, which its windows cut, has no counterpart"
+            )
+        wide = weight.view(len(weight), channels, rows, columns) if weight.dim() == 2 else weight
         share = weight.new_full(self.pool, 1 / math.prod(self.pool))
         self.pool = (1, 1)
-        return torch.kron(weight, share)
+        return torch.kron(wide, share)
 
     def delay(self, steps: Tensor) -> None:
         """Puts the delays of a layer's inputs into the block that they come from."""
         places = [fresh for fresh, _ in self.blocks if "neuron/vThMant" in fresh]
-        channels = int(places[-1]["shape"][0]) if places else 0
-        each = (
-            steps.view(channels, -1) if steps.dim() == 1 and channels and len(steps) % channels == 0 else None
-        )
+        channels = int(places[-1]["shape"][0]) if places else len(steps) + 1
+        each = steps.view(channels, -1) if steps.dim() == 1 and len(steps) % channels == 0 else None
         if each is None or bool((each != each[:, :1]).any()):
-            raise Unsupported(
-                "delays of connections, of the net's input or within a channel have no place in the file"
-            )
+            raise Unsupported("delays of connections, of the net's input or within a channel are in no file")
         places[-1]["delay"] = each[:, 0].numpy().astype(np.float32)
-        self.check(self.layers[-1].name, places[-1])
+        self.check(self.layers[-1].name, places[-1], "delay")
 
     def report(self, where: str, fan_in: int) -> None:
         """Adds what the last block needs of the chip, and what it has too much of."""
-        fresh, _ = self.blocks[-1]
-        neurons, values = (
-            math.prod(self.shape or ()),
-            [fresh[name].reshape(-1) for name in _WEIGHTS if name in fresh],
-        )
-        bits = bits_of(np.concatenate(values).astype(np.int64))
+        fresh, neurons = self.blocks[-1][0], math.prod(self.shape or ())
+        bits = bits_of([fresh[name] for name in ("weight", "weight_rec") if name in fresh])
         cores = max(neurons / _NEURONS, neurons * fan_in * bits / _SYNAPSES)
         self.layers.append(LoihiLayer(where, neurons, fan_in, bits, math.ceil(cores)))
         if fan_in > _INPUTS:
             self.problems.append(f"{where}: {fan_in} inputs of a neuron, where a core takes {_INPUTS}")
-        self.check(where, fresh)
+        self.check(where, fresh, "bias", "neuron/vThMant", "neuron/refDelay")
 
-    def check(self, where: str, fresh: Values) -> None:
-        for name, (low, high) in _BOUNDS.items():
-            values = fresh[name]
-            problem = f"{where}: {name.split('/')[-1]} from {values.min():g} to {values.max():g}"
-            if (values.min() < low or values.max() > high) and not any(
-                problem in old for old in self.problems
-            ):
-                self.problems.append(f"{problem}, where the chip takes {low} to {high}")
+    def check(self, where: str, fresh: Values, *names: str) -> None:
+        for name in names:
+            (low, high), least, most = _BOUNDS[name], fresh[name].min(), fresh[name].max()
+            if least < low or most > high:
+                found = f"{name.removeprefix('neuron/')} from {least:g} to {most:g}"
+                self.problems.append(f"{where}: {found}, where the chip takes {low} to {high}")
 
 
 def constants(neuron: Any) -> Values:
@@ -335,12 +312,11 @@ def mantissas(weights: dict[str, Tensor], wanted: int) -> tuple[dict[str, Array]
     raise Unsupported("weights that have no exponent in common, as a block needs, or one beyond -7 to 7")
 
 
-def bits_of(weights: Array) -> int:
+def bits_of(weights: list[Array]) -> int:
     """Returns how many bits the chip keeps of a weight: without zeros that end all, with a sign where signs differ."""
-    ends = int(np.bitwise_or.reduce(np.abs(weights), initial=0))
-    low, high = (
-        int(value) // (ends & -ends or 1) for value in (weights.min(initial=0), weights.max(initial=0))
-    )
+    whole = np.concatenate([values.reshape(-1) for values in weights]).astype(np.int64)
+    ends = int(np.bitwise_or.reduce(np.abs(whole)))
+    low, high = (int(value) // max(ends & -ends, 1) for value in (whole.min(), whole.max()))
     signed = low < 0 < high
     return max(1, (-low - signed).bit_length() + signed, high.bit_length() + signed)
 
@@ -353,7 +329,7 @@ def merged(fresh: Values, known: Values) -> Values:
         if old is None and known:
             # Sizes that an older version left to the weights.
             continue
-        if old is None or not (name in _NAMES or _same(np.asarray(old), value, name)):
+        if old is None or not (name in ("type", "neuron/type") or _same(np.asarray(old), value, name)):
             found[name] = value
     return found
 
@@ -361,6 +337,6 @@ def merged(fresh: Values, known: Values) -> Values:
 def _same(old: Array, value: Array, name: str) -> bool:
     if name == "shape":
         return bool(old.prod() == value.prod())
-    return 1 in (old.size, value.size, old.size / value.size) and bool(
-        np.all(old.reshape(-1) == value.reshape(-1))
+    return (old.size == value.size or 1 in (old.size, value.size)) and bool(
+        (old.ravel() == value.ravel()).all()
     )

@@ -169,41 +169,29 @@ class _Loader:
     def frames(self, block: Block, kind: str) -> nn.Module:
         """A convolution; a pool, which sums windows, is one of each channel with a weight that does not learn."""
         axes = (*block.values.get("weight", np.empty(0)).shape, 0, 0, 0, 0)[:4]
-        kernel = block.pair("kernelSize", axes[2:])
-        if kind == "conv":
-            groups = block.number("groups", 1, 1)
-            outputs = block.number("outChannels", axes[0], 1)
-            inputs = block.number("inChannels", axes[1] * groups, 1)
-            shape = (outputs, inputs // groups, *kernel)
-        else:
-            groups = outputs = inputs = self.filled_up(block, kernel)
-            shape = (1, 1, *kernel)
+        kernel, before = block.pair("kernelSize", axes[2:]), self.shape
+        said = tuple(block.numbers("shape", sizes=(3,), low=1).tolist())
         given = {"stride": 1 if kind == "conv" else kernel, "padding": 0, "dilation": 1}
         sizes = {name: block.pair(name, usual, name != "padding") for name, usual in given.items()}
-        if kind == "pool" and sizes != {"stride": kernel, "padding": (0, 0), "dilation": (1, 1)}:
-            raise block.error("stride", f"expected windows {kernel} side by side, got {sizes}")
-        (weight,), options = self.synapses(block, outputs, {"weight": shape})
+        if kind == "conv":
+            groups, outputs = block.number("groups", 1, 1), block.number("outChannels", axes[0], 1)
+            inputs = block.number("inChannels", axes[1] * groups, 1)
+        else:
+            groups = outputs = inputs = said[0]
+            cut = any(size % side for size, side in zip((before or ())[1:], kernel, strict=False))
+            if cut or sizes != {"stride": kernel, "padding": (0, 0), "dilation": (1, 1)}:
+                raise block.error(
+                    "stride", f"expected windows {kernel} side by side that fill {before}, got {sizes}"
+                )
+        shape = (outputs, inputs // groups) if kind == "conv" else (1, 1)
+        (weight,), options = self.synapses(block, outputs, {"weight": (*shape, *kernel)})
         layer = SpikingConv2d(inputs, outputs, kernel, groups=groups, **sizes, **options)
         layer.weight.data.copy_(weight.expand_as(layer.weight))
         layer.weight.requires_grad_(kind == "conv")
-        said = tuple(block.numbers("shape", sizes=(3,), low=1).tolist())
-        before = self.shape
         self.shape = frames_behind(before, outputs, kernel, **sizes) if before else said
         if self.shape != said or (before and before[0] != inputs):
             raise block.error("shape", f"expected {self.shape} behind {inputs} of {before}, got {said}")
         return layer
-
-    def filled_up(self, block: Block, kernel: tuple[int, int]) -> int:
-        """Adds zeros as lava-dl does to frames that are not whole windows, and returns their channels."""
-        channels, *frame = self.shape or (0,)
-        rest = [size % side for size, side in zip(frame, kernel, strict=False)]
-        full = [size + more for size, more in zip(frame, rest, strict=False)]
-        if len(frame) != 2 or any(size % side for size, side in zip(full, kernel, strict=True)):
-            raise block.error("kernelSize", f"expected windows that make up frames {frame}, got {kernel}")
-        if any(rest):
-            self.modules.append(PerStep(nn.ZeroPad2d((0, rest[1], 0, rest[0]))))
-        self.shape = (channels, *full)
-        return channels
 
     def read_delay(self, block: Block) -> None:
         assert self.shape is not None
