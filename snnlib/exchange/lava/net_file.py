@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from snnlib.data.atomic import write_bytes_atomically
-from snnlib.data.formats.hdf5 import DAMAGED, check_size, import_h5py
+from snnlib.data.formats.hdf5 import DAMAGED, check_size, import_h5py, read_element
 
 Array = npt.NDArray[Any]
 # Data sets by their path.
@@ -104,7 +104,11 @@ def read_net(path: str | Path) -> tuple[list[Block], Values]:
                     check_size(data, size)
                     top, number, *below = *name.split("/", 2), "", ""
                     own = blocks.setdefault(number, {}) if top == "layer" and below[0] else rest
-                    own[below[0] if own is not rest else name] = np.array(data[()], dtype=data.dtype)
+                    text = data.dtype.kind == "O" and data.size == 1
+                    value = read_element(data, 0, size).tobytes() if text else data[()]
+                    own[below[0] if own is not rest else name] = np.array(value, data.dtype).reshape(
+                        data.shape
+                    )
     except DAMAGED as error:
         raise ValueError(f"{where}: expected an HDF5 file as lava-dl writes it, got {error!r}") from error
     order = [str(number) for number in range(len(blocks))]
