@@ -13,9 +13,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from snnlib.backends.fixed_point import STEPS, WEIGHT_EXPONENTS, check_states, kept, on_grid, within_bits
+from snnlib.backends.fixed_point import (
+    LIMIT,
+    STEPS,
+    WEIGHT_EXPONENTS,
+    check_states,
+    kept,
+    on_grid,
+    within_bits,
+)
 from snnlib.neurons.at_least import at_least
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.dynamics import Coefficient, decay_and_leak
@@ -122,10 +131,14 @@ class FixedPointNeuron(SpikingNeuron):
     def _advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """See `SpikingNeuron._advance`; on Loihi the refractory time holds the membrane alone."""
         spikes, after = super()._advance(state, current, params)
-        if self.fixed_point and self.refractory and len(after) > 2:
-            _, moved = self.step(state[:-1], current, params)
-            after = (after[0], *moved[1:], after[-1])
-        return spikes, after
+        if not (self.fixed_point and self.refractory and len(after) > 2):
+            return spikes, after
+        # Where no threshold is reached nothing is reset.
+        silent = {**params, "threshold": torch.full_like(params["threshold"], 2 * LIMIT)}
+        _, moved = self.step(state[:-1], current, silent)
+        pairs = zip(moved[1:], after[1:-1], strict=True)
+        others = [torch.where(state[-1] != 0, *pair) for pair in pairs]
+        return spikes, (after[0], *others, after[-1])
 
     def _over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
         """See `Neuron._over_steps`."""
