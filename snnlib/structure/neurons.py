@@ -75,7 +75,8 @@ def neurons_of(neuron: Neuron) -> Neurons:
         gain_s = array(dynamics.b[1])
         cell = replace(cell, decay_s=array(dynamics.a[1][1]), gain_s=gain_s, gain=gain / gain_s)
     if isinstance(neuron, Integrator):
-        return Neurons(cell)
+        found = {"fixed_point": "fixed_point=True"} if neuron.fixed_point else {}
+        return Neurons(cell, found, refractory=0 if neuron.fixed_point else None)
     assert isinstance(neuron, SpikingNeuron)
     return _fires(cell, neuron)
 

@@ -28,7 +28,7 @@ def fixed_point_layer(stage: Stage, divisor: float) -> IntegerLayer:
             neurons in fixed point.
     """
     cell = stage.cell
-    assert cell is not None and cell.threshold is not None and stage.refractory is not None
+    assert cell is not None and stage.refractory is not None
     if stage.bias is not None:
         raise ValueError(f"{stage.name}: expected weights without a bias before neurons in fixed point")
     if not stage.refractory <= _LONGEST_REFRACTORY:
@@ -46,8 +46,8 @@ def fixed_point_layer(stage: Stage, divisor: float) -> IntegerLayer:
         scale=torch.full((channels,), 2.0 ** (fraction - _BITS), dtype=torch.float64),
         bias=None,
         recurrent=recurrent[0] if recurrent else None,
-        threshold=_units(cell.threshold, channels) + int(cell.strict),
-        reset=torch.zeros(channels, dtype=torch.int32),
+        threshold=None if cell.threshold is None else _units(cell.threshold, channels) + int(cell.strict),
+        reset=torch.zeros(channels, dtype=torch.int32) if cell.spikes else None,
         leak_m=leaks[0],
         leak_s=None if cell.decay_s is None else leaks[1],
         fraction=fraction,
