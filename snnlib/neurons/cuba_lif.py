@@ -77,17 +77,20 @@ class CubaLIF(ByEvent, FixedPointNeuron):
         input_gradient: what the input gets with `gradient="event"`: `"time"`, which is `-x[t] (g[t+1] - g[t])` at its
             events with g = dL/dx, or `"dense"`, g itself. Default None: by time in layers, which take events, and dense
             of neurons alone, which take currents. Layers behind a surrogate or a module with weights need `"dense"`.
+        bias_current, fixed_point, weight_exponent: as in `snnlib.neurons.FixedPointNeuron`.
         threshold, reset, reset_value, reset_states, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
             refractory, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
             may name "tau_m", "tau_s" and "threshold". With `gradient="event"` such neurons run by `step`, and so do
             those without a gradient through time; a refractory time keeps them in the kernels.
         dialect: `"spikingjelly"` (CUBALIFNode), `"snntorch"` (Synaptic), `"norse"` (LIFCell, whose state holds
-            `decay_s i`) or `"sinabs"` (LIF with tau_syn): the defaults of that library's neuron for all options that
+            `decay_s i`), `"sinabs"` (LIF with tau_syn) or `"loihi"` (Intel's chip by lava-dl, in fixed point, with
+            `vThMant` 80, `vDecay` 128 and `iDecay` 1024): the defaults of that library's neuron for all options that
             are not given.
 
     Raises:
         ValueError: an option out of its range, an unknown dialect, or an option beside `gradient="event"` that has no
-            event-driven gradient.
+            event-driven gradient, or beside `fixed_point` one that leaves its grid.
+        OverflowError: in a call, states of 24 bits and more beside `fixed_point`.
 
     >>> import torch, snnlib
     >>> neuron = snnlib.neurons.CubaLIF(tau_m=4.0, tau_s=2.0, decay_input=False)

@@ -92,8 +92,7 @@ class Dynamics:
     def runs_in_layer(self) -> bool:
         """Returns whether the kernels of a layer know these neurons: one state that decays freely, and spikes."""
         unfloored = not isinstance(self.floor, Tensor) and self.floor == -math.inf
-        known = not (self.reset_next or self.membrane or self.rectified or self.fixed_point)
-        return self.states == 1 and unfloored and known
+        return self.states == 1 and unfloored and not (self.reset_next or self.membrane or self.rectified)
 
     @property
     def one_field(self) -> bool:

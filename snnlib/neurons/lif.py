@@ -47,14 +47,17 @@ class LIF(FixedPointNeuron):
         rest: potential that it leaks to. Default 0; `reset_value` in SpikingJelly's dialect.
         start_value: membrane before the first step. Default: `rest` in Norse's dialect, else `reset_value`, or 0 where
             the reset does not set the membrane.
+        bias_current, fixed_point, weight_exponent: as in `snnlib.neurons.FixedPointNeuron`.
         threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
             refractory, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
             may name "tau" and "threshold".
-        dialect: `"spikingjelly"`, `"snntorch"`, `"lapicque"` (snnTorch's), `"norse"` or `"sinabs"`: the defaults of
-            that library's neuron for all options that are not given.
+        dialect: `"spikingjelly"`, `"snntorch"`, `"lapicque"` (snnTorch's), `"norse"`, `"sinabs"` or `"loihi"` (Intel's
+            chip with `iDecay` 4096, in fixed point): the defaults of that library's neuron for all options that are
+            not given.
 
     Raises:
         ValueError: an option out of its range, or an unknown dialect.
+        OverflowError: in a call, states of 24 bits and more beside `fixed_point`.
 
     Source: by dialect SpikingJelly (LIFNode), snnTorch (Leaky, Lapicque), Norse (LIFBoxCell) and sinabs (LIF).
 
