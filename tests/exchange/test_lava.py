@@ -302,6 +302,18 @@ OWN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.parametrize("current", [{}, {"tau_s": 4.0}])
+def test_a_readout_is_one_again(current: dict[str, float], tmp_path: Path) -> None:
+    membrane = snnlib.neurons.Integrator(20.0, dialect="loihi", bias_current=0.25, **current)
+    net = nn.Sequential(
+        snnlib.SpikingLinear(20, 8, neuron=_loihi()), snnlib.SpikingLinear(8, 3, neuron=membrane)
+    )
+    to_lava(net, tmp_path / "readout.net")
+    again, x = from_lava(tmp_path / "readout.net"), events(20)
+    assert data_sets(tmp_path / "readout.net")["layer/1/neuron/vThMant"][2] == 131071
+    assert torch.equal(again(x), net(x)) and isinstance(again[1].neuron, snnlib.neurons.Integrator)
+
+
 @pytest.mark.parametrize("name", OWN)
 def test_own_nets_are_written(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.checks import as_sizes
-from snnlib.exchange.lava.load import DECAYS, UNIT, frames_behind
+from snnlib.exchange.lava.load import DECAYS, READOUT, UNIT, frames_behind
 from snnlib.exchange.lava.modules import AnalogInput, Later, kept
 from snnlib.exchange.lava.net_file import Array, Block, Values, text_type, write_net
 from snnlib.neurons import Neuron
@@ -41,7 +41,12 @@ _SELDOM = ("bias", "delay", "neuron/wgtExp")
 # Of a core: neurons, inputs, bits of synapses; cores of a chip.
 _NEURONS, _INPUTS, _SYNAPSES, _CORES = 1024, 4096, 128 * 1024 * 8, 128
 # Numbers that the chip takes.
-_BOUNDS = {"bias": (-4096, 4095), "delay": (0, 62), "neuron/vThMant": (0, 131071), "neuron/refDelay": (1, 64)}
+_BOUNDS = {
+    "bias": (-4096, 4095),
+    "delay": (0, 62),
+    "neuron/vThMant": (0, READOUT),
+    "neuron/refDelay": (1, 64),
+}
 Sizes = dict[str, Any]
 
 
@@ -274,21 +279,21 @@ def constants(neuron: Any) -> Values:
     Raises:
         Unsupported: a neuron in another arithmetic.
     """
-    if not getattr(neuron, "fixed_point", False) or neuron.reset_states == "all":
+    if not getattr(neuron, "fixed_point", False) or getattr(neuron, "reset_states", "") == "all":
         raise Unsupported(
             f'expected neurons in Loihi\'s arithmetic, CubaLIF(dialect="loihi") or LIF(dialect="loihi"), got {neuron}; '
             "train the net with them, as `snnlib train --dialect loihi` does"
         )
     own = {name: value.detach().double().cpu().numpy() for name, value in neuron.constants().items()}
     taus = own.get("tau_s", np.ones(())), own["tau_m" if "tau_m" in own else "tau"]
-    thresholds = np.unique(np.round(own["threshold"] * UNIT).astype(np.int64))
+    thresholds = np.unique(np.round(own.get("threshold", np.array(READOUT / UNIT)) * UNIT).astype(np.int64))
     if len(thresholds) > 1:
         raise Unsupported("thresholds that differ between the neurons of a layer have no place in the file")
     decays = [np.round(DECAYS / np.maximum(tau, 1.0)).astype(np.int64) for tau in taus]
     numbers = {
         **dict(zip(("neuron/iDecay", "neuron/vDecay"), decays, strict=True)),
         "neuron/vThMant": thresholds[0],
-        "neuron/refDelay": int(neuron.refractory) + 1,
+        "neuron/refDelay": int(getattr(neuron, "refractory", 0)) + 1,
         "neuron/gradedSpike": False,
         "bias": np.round(own.get("bias_current", np.zeros(1)) * UNIT).astype(np.float32),
         "delay": np.zeros(1, np.float32),

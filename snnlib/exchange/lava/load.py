@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from snnlib.exchange.lava.modules import AnalogInput, Later, keep
 from snnlib.exchange.lava.net_file import Array, Block, read_net
-from snnlib.neurons import LIF, CubaLIF, Neuron
+from snnlib.neurons import LIF, CubaLIF, Integrator, Neuron
 from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import Delays, PerStep, SpikingConv2d, SpikingLinear, SpikingRNN
 from snnlib.nn.recurrent_layer import default_neuron
@@ -22,6 +22,8 @@ __all__ = ["from_lava"]
 _KINDS = ("input", "dense", "dense_rec", "conv", "pool", "flatten", "average")
 # Of decays, and of the integers of a threshold or weight in this library's unit.
 DECAYS, UNIT = 4096, 64
+# The largest threshold, which no membrane of 23 bits passes: of neurons whose potential is read out.
+READOUT = 131071
 _FAMILIES = {"SDNN": "sigma-delta", "RF": "resonate-and-fire", "AL": "adaptive", "AD": "adaptive"}
 # What must be 0: spikes that carry a number, and a batch norm that scales currents by a power of two.
 _UNKNOWN = ("neuron/gradedSpike", "neuron/messageBits", "neuron/weight_exp")
@@ -40,7 +42,8 @@ def from_lava(
 
     so that a state v of a neuron is `4096 v` on the chip. Weights, biases and delays are parameters, of which the net
     takes the nearest integers of the file's grid: even numbers of 8 bits, or all of -128 to 127 where the file has odd
-    ones. `docs/loihi.md` says what is exact.
+    ones. A last block with the largest threshold, 131071, is read out by its potential: an `Integrator`. What is exact
+    says `docs/loihi.md`.
 
     On the chip spikes reach the next layer one step later. Without recurrence across layers that moves the time of a
     layer as a whole, and is left out by default: step t of a layer here is step `t + number of layers before` there.
@@ -76,7 +79,7 @@ def from_lava(
     loader = _Loader(latency, surrogate)
     for block in blocks:
         try:
-            loader.take(block)
+            loader.take(block, last=block is blocks[-1])
         except ValueError as error:
             # Of a layer or neuron that refuses its options.
             raise (error if f"{block.where}/" in str(error) else block.error("", error)) from error
@@ -94,10 +97,10 @@ class _Loader:
         # Of the block before: (channels, y, x) or features, and the delay of each channel or feature.
         self.shape: tuple[int, ...] | None = None
         self.delay: Array | None = None
-        self.spikes = False
+        self.spikes = self.last = False
 
-    def take(self, block: Block) -> None:
-        kind = block.text("type")
+    def take(self, block: Block, last: bool) -> None:
+        kind, self.last = block.text("type"), last
         if kind not in _KINDS:
             raise block.error("type", f"expected one of {', '.join(_KINDS)}, got {kind!r}")
         neural = any(name.startswith("neuron/") for name in block.values)
@@ -231,16 +234,20 @@ class _Loader:
                 for name in ("iDecay", "vDecay")
             )
         tau_s, tau_m = (tau if len(tau) > 1 else tau[0] for tau in (tau_s, tau_m))
-        options |= {
-            "threshold": block.number("neuron/vThMant", None, 1) / UNIT,
-            "dialect": "loihi",
-            **self.options,
-        }
-        options["refractory"] = block.number("neuron/refDelay", 1, 1) - 1
+        threshold, refractory = (
+            block.number("neuron/vThMant", None, 1),
+            block.number("neuron/refDelay", 1, 1) - 1,
+        )
+        options["dialect"] = "loihi"
         if biased and "bias" in block.values:
             bias = np.broadcast_to(block.numbers("bias", None, (1, channels)) / UNIT, channels)
             options |= {"bias_current": torch.from_numpy(bias.copy()), "learnable": ("bias_current",)}
-        return LIF(tau_m, **options) if bool((tau_s == 1).all()) else CubaLIF(tau_m, tau_s, **options)
+        without = bool((tau_s == 1).all())
+        if self.last and threshold == READOUT:
+            options.pop("surrogate", None)
+            return Integrator(tau_m, tau_s=None if without else tau_s, **options)
+        options |= {"threshold": threshold / UNIT, "refractory": refractory, **self.options}
+        return LIF(tau_m, **options) if without else CubaLIF(tau_m, tau_s, **options)
 
 
 def frames_behind(
