@@ -21,7 +21,7 @@ COMMANDS = {
     "doctor": "Print versions, the machine, and which backend every op takes and why.",
     "data": "Look at event files, change their format, make pictures of them.",
     "nir": "Look at NIR graphs, and at what importers of other libraries make of them.",
-    "export": "Write the net of a run as a C program, a NIR graph or an ONNX graph.",
+    "export": "Write the net of a run as a C program, a NIR graph, an ONNX graph or a file for Loihi.",
 }
 
 

@@ -1,4 +1,4 @@
-"""`snnlib export`: the net of a run as a C program, a NIR graph or an ONNX graph."""
+"""`snnlib export`: the net of a run as a C program, a NIR graph, an ONNX graph or a file for Loihi."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import typer
 
 from snnlib.app.cli_tools import CheckpointOption, RootOption, RunArgument
 from snnlib.app.errors import naming
-from snnlib.exchange import compare_integers, export_c, export_onnx, to_integers, to_nir
+from snnlib.exchange import compare_integers, export_c, export_onnx, to_integers, to_lava, to_nir
 
 app = typer.Typer(
-    help="Write the net of a run as a C program, a NIR graph or an ONNX graph.", no_args_is_help=True
+    help="Write the net of a run as a C program, a NIR graph, an ONNX graph or a file for Loihi.",
+    no_args_is_help=True,
 )
 
 
@@ -121,3 +122,25 @@ def onnx(
         module, data = opened(run_folder, checkpoint, root)
         export_onnx(module.net, out, batch_of(data, data.test_set, 1)[0])
     print(f"graph: {out}")
+
+
+@app.command()
+def lava(
+    run_folder: RunArgument,
+    out: Annotated[Path, typer.Argument(help="File for the net, .net.")],
+    checkpoint: CheckpointOption = "last",
+    root: RootOption = None,
+) -> None:
+    """Write a net that was trained with `--dialect loihi` as lava-dl does, HDF5, and say how far it fits the chip.
+
+    Prints neurons, inputs of a neuron, bits of weights and estimated cores by layer, and what is beyond the chip.
+
+    Example: snnlib export lava runs/first network.net
+    """
+    from snnlib.app.training.exporting import batch_of, opened  # noqa: PLC0415
+
+    with naming("RUN_FOLDER", (ImportError, ValueError)):
+        module, data = opened(run_folder, checkpoint, root)
+        report = to_lava(module.net, out, x=batch_of(data, data.test_set, 1)[0])
+    print(report)
+    print(f"net: {out}")

@@ -4,6 +4,7 @@
 from snnlib import guesses
 from snnlib.exchange.conversion import *
 from snnlib.exchange.integers import *
+from snnlib.exchange.lava import *
 from snnlib.exchange.nir import *
 from snnlib.exchange.onnx_graph import *
 

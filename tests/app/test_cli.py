@@ -255,6 +255,25 @@ def test_export_writes_a_program_that_says_what_it_is_fed(
     assert "0 0, 1 1, 2 2" in header and "x = (column - 0) / 1, y = (row - 0) / 1" in header
 
 
+def test_export_for_loihi(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("h5py", reason="writes HDF5; the package h5py is not installed")
+    err = refused(capsys, "export", "lava", folder, tmp_path / "float.net")
+    assert "expected neurons in Loihi's arithmetic" in err and "snnlib train --dialect loihi" in err
+    from snnlib.app.training import exporting  # noqa: PLC0415
+
+    module, data = exporting.opened(folder, "last", None)
+    shape = exporting.batch_of(data, data.test_set, 1)[0].shape[2:]
+    neuron = snnlib.neurons.CubaLIF(dialect="loihi")
+    module.net = torch.nn.Sequential(
+        torch.nn.Flatten(2), snnlib.SpikingLinear(shape.numel(), 3, neuron=neuron)
+    )
+    monkeypatch.setattr(exporting, "opened", lambda *_: (module, data))
+    out = done(capsys, "export", "lava", folder, tmp_path / "chip.net")
+    assert "cores in all, estimated: 1; a chip has 128" in out and (tmp_path / "chip.net").exists()
+
+
 @pytest.mark.parametrize("precision", ["64-true", "bf16-true"])
 def test_export_of_other_precisions(
     precision: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

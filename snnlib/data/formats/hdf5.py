@@ -53,7 +53,7 @@ def check_size(dataset: Any, size: int) -> None:
 
 
 def read_element(dataset: Any, index: int, size: int) -> Array:
-    """An element of variable length `[n]`, read without the HDF5 library where it is stored plainly.
+    """An element of variable length `[n]`, or the bytes of a text, read without the HDF5 library where it lies plainly.
 
     In damaged files the library takes memory for any length that is claimed, and may walk through a heap without end.
 
@@ -62,9 +62,10 @@ def read_element(dataset: Any, index: int, size: int) -> Array:
 
     Source: HDF Group, "HDF5 File Format Specification Version 3.0", sections III.E (global heap) and IV.A.2.d.
     """
-    base = import_h5py().check_vlen_dtype(dataset.dtype)
+    of_text = import_h5py().check_string_dtype(dataset.dtype) is not None
+    base = np.dtype("S1") if of_text else import_h5py().check_vlen_dtype(dataset.dtype)
     if (reference := _reference(dataset, index, base)) is None:
-        return np.asarray(dataset[index])
+        return np.asarray(dataset[index if dataset.shape else ()])
     count, heap, number = struct.unpack("<IQI", reference)
     if count == 0:
         return np.empty(0, base)
@@ -90,7 +91,8 @@ def _reference(dataset: Any, index: int, base: Any) -> bytes | None:
     place, width = dataset.id, 16
     stored = place.get_type()
     plain = import_h5py().h5t.py_create(base, logical=True)
-    if stored.get_size() != width or not stored.get_super().equal(plain):
+    # A text's type has the size of a pointer in memory.
+    if base.kind != "S" and (stored.get_size() != width or not stored.get_super().equal(plain)):
         return None
     if dataset.chunks is None:
         offset = place.get_offset()

@@ -1,0 +1,263 @@
+"""`exchange.from_lava`: a file of lava-dl as a net of this library in Loihi's arithmetic."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from snnlib.exchange.lava.modules import AnalogInput, Later, keep
+from snnlib.exchange.lava.net_file import Array, Block, read_net
+from snnlib.neurons import LIF, CubaLIF, Integrator, Neuron
+from snnlib.neurons.surrogate import SurrogateLike
+from snnlib.nn import Delays, PerStep, SpikingConv2d, SpikingLinear, SpikingRNN
+from snnlib.nn.recurrent_layer import default_neuron
+
+__all__ = ["from_lava"]
+
+_KINDS = ("input", "dense", "dense_rec", "conv", "pool", "flatten", "average")
+# Of decays, and of the integers of a threshold or weight in this library's unit.
+DECAYS, UNIT = 4096, 64
+# The largest threshold, which no membrane of 23 bits passes: of neurons whose potential is read out.
+READOUT = 131071
+_FAMILIES = {"SDNN": "sigma-delta", "RF": "resonate-and-fire", "AL": "adaptive", "AD": "adaptive"}
+# What must be 0: spikes that carry a number, and a batch norm that scales currents by a power of two.
+_UNKNOWN = ("neuron/gradedSpike", "neuron/messageBits", "neuron/weight_exp")
+
+
+def from_lava(
+    path: str | Path, *, latency: bool = False, surrogate: SurrogateLike | None = None
+) -> nn.Sequential:
+    """A net in a file of lava-dl (`network.net`, HDF5) as a net over sequences `[T, N, ...]`, bit for bit.
+
+    Blocks `input`, `dense`, `dense_rec`, `conv`, `pool`, `flatten` and `average` of `LOIHI` or `CUBA` neurons become
+    layers of this library with neurons in Loihi's arithmetic: `CubaLIF(dialect="loihi")`, or `LIF` where `iDecay` is
+    4096. With W, B and vThMant of the file::
+
+        weight = W 2^wgtExp / 64      bias = B / 64      threshold = vThMant / 64      tau = 4096 / decay
+
+    so that a state v of a neuron is `4096 v` on the chip. Weights, biases and delays are parameters, of which the net
+    takes the nearest integers of the file's grid: even numbers of 8 bits, or all of -128 to 127 where the file has odd
+    ones. A last block with the largest threshold, 131071, is read out by its potential: an `Integrator`. What is exact
+    says `docs/loihi.md`.
+
+    On the chip spikes reach the next layer one step later. Without recurrence across layers that moves the time of a
+    layer as a whole, and is left out by default: step t of a layer here is step `t + number of layers before` there.
+
+    Args:
+        path: the file.
+        latency: whether spikes take the step from layer to layer that they take on the chip. Default False.
+        surrogate: surrogate gradient of all neurons. Default: that of the dialect.
+
+    Returns:
+        A sequence of layers; `to_lava` writes it, and data sets that say nothing of the net as they were.
+
+    Raises:
+        ImportError: the package h5py is missing: `pip install 'snnlib[formats]'`.
+        OSError: no such file.
+        ValueError: a damaged file, an unknown block or neuron (sigma-delta, resonate-and-fire), or numbers that no
+            chip takes; the message names file and data set.
+
+    Source: the block and netx packages of lava-dl, https://github.com/lava-nc/lava-dl.
+
+    >>> import snnlib, tempfile, torch
+    >>> from snnlib.exchange import from_lava, to_lava
+    >>> neuron = snnlib.neurons.CubaLIF(dialect="loihi", weight_exponent=-5)
+    >>> net = torch.nn.Sequential(snnlib.SpikingLinear(20, 8, neuron=neuron))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report = to_lava(net, f"{folder}/network.net")
+    ...     again = from_lava(f"{folder}/network.net")
+    >>> x = (torch.rand(30, 2, 20) < 0.3).float()
+    >>> torch.equal(again(x), net(x))
+    True
+    """
+    blocks, rest = read_net(path)
+    loader = _Loader(latency, surrogate)
+    for block in blocks:
+        try:
+            loader.take(block, last=block is blocks[-1])
+        except ValueError as error:
+            # Of a layer or neuron that refuses its options.
+            raise (error if f"{block.where}/" in str(error) else block.error("", error)) from error
+    if loader.delay is not None:
+        loader.modules.append(Later(torch.from_numpy(loader.delay)))
+    net = nn.Sequential(*loader.modules)
+    keep(net, rest)
+    return net
+
+
+class _Loader:
+    def __init__(self, latency: bool, surrogate: SurrogateLike | None) -> None:
+        self.latency, self.options = latency, {} if surrogate is None else {"surrogate": surrogate}
+        self.modules = list[nn.Module]()
+        # Of the block before: (channels, y, x) or features, and the delay of each channel or feature.
+        self.shape: tuple[int, ...] | None = None
+        self.delay: Array | None = None
+        self.spikes = self.last = False
+
+    def take(self, block: Block, last: bool) -> None:
+        kind, self.last = block.text("type"), last
+        if kind not in _KINDS:
+            raise block.error("type", f"expected one of {', '.join(_KINDS)}, got {kind!r}")
+        neural = any(name.startswith("neuron/") for name in block.values)
+        if kind == "input":
+            module = self.input(block, neural)
+        elif kind in ("flatten", "average"):
+            module = self.flatten(block) if kind == "flatten" else self.average(block)
+        elif not neural:
+            raise block.error("neuron", f"expected the group of a {kind} block with neurons, got none")
+        else:
+            if self.latency and self.spikes:
+                self.modules.append(Later(torch.tensor(1)))
+            module = self.frames(block, kind) if kind in ("conv", "pool") else self.dense(block, kind)
+            self.read_delay(block)
+        self.modules.append(module)
+        keep(module.layers[0] if isinstance(module, SpikingRNN) else module, block.values)  # type: ignore[arg-type]
+        if kind == "input" and neural:
+            assert self.shape is not None
+            self.modules.append(self.neuron(block, self.shape[0], biased=False))
+        self.spikes = self.spikes or neural
+
+    def input(self, block: Block, neural: bool) -> nn.Module:
+        if self.modules:
+            raise block.error("type", "expected an input block at the beginning alone")
+        self.shape = block.shape()
+        if not neural:
+            return nn.Identity()
+        weight, bias = (block.number(*each, -256, 254) / UNIT for each in (("weight", 64), ("bias", 0)))
+        if (weight * UNIT) % 2 or (bias * UNIT) % 2:
+            got = f"{weight * UNIT:g} and {bias * UNIT:g}"
+            raise block.error("weight", f"expected even numbers here and as bias, got {got}")
+        return AnalogInput(weight, bias)
+
+    def flatten(self, block: Block) -> nn.Module:
+        before = self.shape or block.shape()
+        self.shape = block.shape()
+        if self.shape != (math.prod(before),):
+            raise block.error("shape", f"expected {math.prod(before)} features, got {self.shape}")
+        if self.delay is not None:
+            self.delay = self.delay.repeat(math.prod(before[1:]))
+        return nn.Flatten(2)
+
+    def average(self, block: Block) -> nn.Module:
+        features, (groups,) = math.prod(self.shape or ()), block.shape()
+        if self.shape is None or features % groups or self.delay is not None:
+            raise block.error("shape", f"expected groups of {features} features without delays, got {groups}")
+        self.shape = (groups,)
+        return PerStep(nn.Flatten(), nn.AvgPool1d(features // groups))
+
+    def dense(self, block: Block, kind: str) -> nn.Module:
+        weight, said = block.values.get("weight", np.empty(0)), math.prod(self.shape or ())
+        outputs = block.number("outFeatures", math.prod(block.shape()), 1)
+        inputs = block.number("inFeatures", weight.size // outputs, 1)
+        if self.shape and (said != inputs or math.prod(self.shape[1:]) > 1):
+            raise block.error("inFeatures", f"expected features as before it, {self.shape}, got {inputs}")
+        self.shape = (outputs,)
+        if kind == "dense_rec":
+            shapes = {"weight": (outputs, inputs), "weight_rec": (outputs, outputs)}
+            (weight, back), options = self.synapses(block, outputs, shapes)
+            rnn = SpikingRNN(inputs, outputs, **options)
+            layer: Any = rnn.layers[0]
+            layer.recurrent_weight.data.copy_(back)
+        else:
+            (weight,), options = self.synapses(block, outputs, {"weight": (outputs, inputs)})
+            rnn = layer = SpikingLinear(inputs, outputs, **options)
+        layer.weight.data.copy_(weight)
+        return rnn
+
+    def frames(self, block: Block, kind: str) -> nn.Module:
+        """A convolution; a pool, which sums windows, is one of each channel with a weight that does not learn."""
+        axes = (*block.values.get("weight", np.empty(0)).shape, 0, 0, 0, 0)[:4]
+        kernel, before = block.pair("kernelSize", axes[2:]), self.shape
+        said = tuple(block.numbers("shape", sizes=(3,), low=1).tolist())
+        given = {"stride": 1 if kind == "conv" else kernel, "padding": 0, "dilation": 1}
+        sizes = {name: block.pair(name, usual, name != "padding") for name, usual in given.items()}
+        if kind == "conv":
+            groups, outputs = block.number("groups", 1, 1), block.number("outChannels", axes[0], 1)
+            inputs = block.number("inChannels", axes[1] * groups, 1)
+        else:
+            groups = outputs = inputs = said[0]
+            cut = any(size % side for size, side in zip((before or ())[1:], kernel, strict=False))
+            if cut or sizes != {"stride": kernel, "padding": (0, 0), "dilation": (1, 1)}:
+                raise block.error(
+                    "stride", f"expected windows {kernel} side by side that fill {before}, got {sizes}"
+                )
+        shape = (outputs, inputs // groups) if kind == "conv" else (1, 1)
+        (weight,), options = self.synapses(block, outputs, {"weight": (*shape, *kernel)})
+        layer = SpikingConv2d(inputs, outputs, kernel, groups=groups, **sizes, **options)
+        layer.weight.data.copy_(weight.expand_as(layer.weight))
+        layer.weight.requires_grad_(kind == "conv")
+        self.shape = frames_behind(before, outputs, kernel, **sizes) if before else said
+        if self.shape != said or (before and before[0] != inputs):
+            raise block.error("shape", f"expected {self.shape} behind {inputs} of {before}, got {said}")
+        return layer
+
+    def read_delay(self, block: Block) -> None:
+        assert self.shape is not None
+        delay = block.numbers("delay", 0, (1, self.shape[0]), 0, 2**16)
+        self.delay = np.broadcast_to(delay, self.shape[0]).copy() if delay.any() else None
+
+    def synapses(
+        self, block: Block, outputs: int, shapes: dict[str, tuple[int, ...]]
+    ) -> tuple[list[Tensor], dict[str, Any]]:
+        """Returns weights in this library's unit, and a layer's delays and neurons, which know the weights' grid."""
+        found = [block.numbers(name, None, (math.prod(shape),)) for name, shape in shapes.items()]
+        exponent = block.number("neuron/wgtExp", 0, -7, 7)
+        both = np.concatenate(found)
+        grid, bounds = (6, (-128, 127)) if (both % 2).any() else (5, (-256, 254))
+        block.numbers("weight", None, (), *bounds), block.numbers("weight_rec", 0, (), *bounds)
+        tensors = [
+            torch.from_numpy(values.reshape(shape)) * (2.0**exponent / UNIT)
+            for values, shape in zip(found, shapes.values(), strict=True)
+        ]
+        usual = {"surrogate": default_neuron().surrogate} if "weight_rec" in shapes else {}
+        neuron = self.neuron(block, outputs, weight_exponent=exponent - grid, **usual)
+        delays = None
+        if self.delay is not None:
+            delays = Delays(int(self.delay.max()), initial=torch.from_numpy(self.delay).double())
+        return tensors, {"neuron": neuron, "delays": delays}
+
+    def neuron(self, block: Block, channels: int, *, biased: bool = True, **options: Any) -> Neuron:
+        kind = block.text("neuron/type", "CUBA")
+        if kind not in ("LOIHI", "CUBA"):
+            family = next((name for start, name in _FAMILIES.items() if kind.startswith(start)), "other")
+            raise block.error("neuron/type", f"expected LOIHI or CUBA, got {kind!r}, {family} neurons")
+        for name in _UNKNOWN:
+            block.numbers(name, 0, (), 0, 0)
+        with np.errstate(divide="ignore"):
+            tau_s, tau_m = (
+                torch.from_numpy(DECAYS / block.numbers(f"neuron/{name}", None, (1, channels), 0, DECAYS))
+                for name in ("iDecay", "vDecay")
+            )
+        tau_s, tau_m = (tau if len(tau) > 1 else tau[0] for tau in (tau_s, tau_m))
+        threshold, refractory = (
+            block.number("neuron/vThMant", None, 1),
+            block.number("neuron/refDelay", 1, 1) - 1,
+        )
+        options["dialect"] = "loihi"
+        if biased and "bias" in block.values:
+            bias = np.broadcast_to(block.numbers("bias", None, (1, channels)) / UNIT, channels)
+            options |= {"bias_current": torch.from_numpy(bias.copy()), "learnable": ("bias_current",)}
+        without = bool((tau_s == 1).all())
+        if self.last and threshold == READOUT:
+            options.pop("surrogate", None)
+            return Integrator(tau_m, tau_s=None if without else tau_s, **options)
+        options |= {"threshold": threshold / UNIT, "refractory": refractory, **self.options}
+        return LIF(tau_m, **options) if without else CubaLIF(tau_m, tau_s, **options)
+
+
+def frames_behind(
+    shape: tuple[int, ...],
+    channels: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+) -> tuple[int, ...]:
+    """Returns channels, height and width behind a convolution."""
+    each = zip(shape[1:], kernel, stride, padding, dilation, strict=True)
+    return channels, *((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in each)

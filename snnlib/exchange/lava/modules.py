@@ -1,0 +1,79 @@
+"""Modules over sequences `[T, N, ...]` that nets read from lava-dl's files need beside the library's own."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.exchange.lava.net_file import Values
+from snnlib.functional.quantize import quantize_power_of_two
+from snnlib.neurons import Output
+
+
+class AnalogInput(nn.Module):
+    """What lava-dl's input block makes of analogue frames: currents `q(x) q(weight) + q(bias)` of the neurons behind.
+
+    q rounds to multiples of 1/32 from -4 to 4 - 1/32, with the gradient of the identity within them.
+
+    Args:
+        weight, bias: one number each, in thresholds' units: 1/64 of those in the file.
+    """
+
+    def __init__(self, weight: float, bias: float) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.tensor(weight)), nn.Parameter(torch.tensor(bias))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The currents."""
+        return _rounded(x) * _rounded(self.weight).to(x.dtype) + _rounded(self.bias).to(x.dtype)
+
+    def mantissas(self) -> dict[str, float]:
+        """Returns weight and bias as a file has them."""
+        return {name: _rounded(value.detach()).item() * 64 for name, value in self.named_parameters()}
+
+
+def _rounded(value: Tensor) -> Tensor:
+    """Even numbers of 8 bits times 1/64, as lava-dl rounds weights."""
+    return quantize_power_of_two(value, 5, 8, "nearest", symmetric=False)
+
+
+class Later(nn.Module):
+    """Whole steps that spikes take: `y[t] = x[t - steps]`, 0 before; it streams.
+
+    Args:
+        steps: one number for all, or one per channel.
+    """
+
+    steps: Tensor
+
+    def __init__(self, steps: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("steps", steps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The delayed sequence."""
+        return self.run(x).value
+
+    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+        """`forward` from the steps before, and with those of the end."""
+        longest = int(self.steps.max())
+        before = x.new_zeros(longest, *x.shape[1:]) if state is None else state[0]
+        past = torch.cat((before, x))
+        at = torch.arange(longest, longest + len(x), device=x.device)[:, None] - self.steps.reshape(1, -1)
+        at = at.reshape(len(x), 1, -1, *[1] * (x.dim() - 3)).expand(x.shape)
+        return Output(past.gather(0, at), (past[len(x) :],))
+
+    def extra_repr(self) -> str:
+        """The steps."""
+        return f"{int(self.steps)}" if not self.steps.dim() else f"up to {int(self.steps.max())} steps"
+
+
+def keep(module: nn.Module, values: Values) -> None:
+    """Hold what a file said of a module, so that it can be written as it was read."""
+    vars(module)["lava_values"] = values
+
+
+def kept(module: nn.Module) -> Values:
+    """Returns what `keep` holds; nothing of a module that came from no file."""
+    found: Values = vars(module).get("lava_values", {})
+    return found

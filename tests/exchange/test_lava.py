@@ -1,0 +1,580 @@
+"""Files of lava-dl: the nets in them beside the chip's equations in integers, both ways, and what is refused."""
+
+import copy
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lava_files import CUBA, LOIHI, Block, conv, data_sets, dense, even, spikes_of, write
+from torch import Tensor, nn
+
+import snnlib
+from snnlib.exchange import from_lava, to_lava
+
+SLOW = CUBA | {"iDecay": 410, "vDecay": 410, "vThMant": 64}
+
+
+def random(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def flat(features: int) -> Block:
+    return {"type": "flatten", "shape": np.array([features, 1, 1])}
+
+
+def frames(channels: int, height: int, width: int) -> Block:
+    return {"type": "input", "shape": np.array([channels, height, width])}
+
+
+def pool(shape: tuple[int, ...], side: int, weight: float = 100.0) -> Block:
+    return {
+        "type": "pool",
+        "shape": np.array(shape),
+        "kernelSize": np.array([side, side]),
+        "stride": np.array([side, side]),
+        "padding": np.array([0, 0]),
+        "dilation": np.array([1, 1]),
+        "weight": np.full((1, 1, side, side), weight, np.float32),
+        "neuron": SLOW,
+    }
+
+
+def oxford() -> list[Block]:
+    """As the Oxford net: two dense blocks, no input block."""
+    rng = random()
+    first, second = even(rng, 256, 200, most=20), even(rng, 200, 256, most=20)
+    delays = rng.integers(0, 40, 256).astype(np.float32), rng.integers(0, 40, 200).astype(np.float32)
+    return [dense(first, delay=delays[0]), dense(second, delay=delays[1])]
+
+
+def mnist() -> list[Block]:
+    rng = random(1)
+    sizes = (784, 128, 64, 10)
+    return [dense(even(rng, b, a, most=30), SLOW) for a, b in pairwise(sizes)]
+
+
+def convolutions() -> list[Block]:
+    """Groups, sizes that differ between the axes, decays per channel, a pool."""
+    rng = random(2)
+    own = CUBA | {"iDecay": np.array([4096, 2000, 700, 1]), "vDecay": np.array([0, 100, 4096, 512])}
+    sizes = {"stride": np.array([2, 1]), "padding": np.array([1, 0]), "dilation": np.array([1, 2])}
+    bias = rng.integers(-3, 9, 4).astype(np.float32)
+    delay = rng.integers(0, 5, 6).astype(np.float32)
+    return [
+        frames(2, 11, 12),
+        conv(even(rng, 4, 2, 3, 2, most=100), (4, 6, 10), own, bias=bias, **sizes),
+        pool((4, 3, 5), 2),
+        conv(even(rng, 6, 2, 2, 2, most=200), (6, 2, 4), LOIHI, groups=2, delay=delay),
+        flat(48),
+        dense(even(rng, 5, 48, most=60), LOIHI, bias=rng.integers(-3, 6, 5).astype(np.float32)),
+    ]
+
+
+def grids() -> list[Block]:
+    """Exponents of weights, odd weights, a block of one neuron, refractory steps."""
+    rng = random(3)
+    odd = rng.integers(-128, 128, (12, 20)).astype(np.float32)
+    return [
+        dense(odd, CUBA | {"wgtExp": -1}),
+        dense(even(rng, 8, 12, most=250), CUBA | {"wgtExp": 1, "refDelay": 3}),
+        dense(rng.integers(-31, 42, (1, 8)).astype(np.float32)),
+    ]
+
+
+def recurrent() -> list[Block]:
+    rng = random(4)
+    back = {"type": "dense_rec", "weight_rec": even(rng, 16, 16, most=30)}
+    return [dense(even(rng, 16, 20, most=60), **back), dense(even(rng, 6, 16, most=60))]
+
+
+def averages() -> list[Block]:
+    rng = random(5)
+    return [dense(even(rng, 12, 20)), {"type": "average", "shape": np.array([3, 1, 1])}]
+
+
+FILES: dict[str, tuple[Callable[[], list[Block]], tuple[int, ...]]] = {
+    "oxford": (oxford, (200,)),
+    "mnist": (mnist, (784,)),
+    "convolutions": (convolutions, (2, 11, 12)),
+    "grids": (grids, (20,)),
+    "recurrent": (recurrent, (20,)),
+    "averages": (averages, (20,)),
+}
+
+
+def events(*shape: int, steps: int = 60, batch: int = 2, rate: float = 0.2) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return (torch.rand(steps, batch, *shape, generator=generator) < rate).float()
+
+
+@pytest.fixture(params=FILES)
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[Block], Tensor]:
+    blocks, shape = FILES[request.param]
+    return write(tmp_path / "network.net", *blocks()), blocks(), events(*shape)
+
+
+def test_spikes_are_the_integers(file: tuple[Path, list[Block], Tensor]) -> None:
+    path, blocks, x = file
+    expected = spikes_of(blocks, x.numpy())
+    for mode in (True, False):
+        net = from_lava(path).train(mode)
+        found = net(x).detach().numpy()
+        assert np.array_equal(found, expected.reshape(found.shape))
+        assert 0 < (found != 0).mean() < 0.9
+
+
+def test_a_file_goes_round(file: tuple[Path, list[Block], Tensor], tmp_path: Path) -> None:
+    path, _, x = file
+    net = from_lava(path)
+    to_lava(copy.deepcopy(net), tmp_path / "again.net")
+    assert data_sets(tmp_path / "again.net") == data_sets(path)
+    again = from_lava(tmp_path / "again.net")
+    assert {name: value.tolist() for name, value in again.state_dict().items()} == {
+        name: value.tolist() for name, value in net.state_dict().items()
+    }
+    assert str(again) == str(net) and torch.equal(again(x), net(x))
+
+
+def test_latency_moves_a_net_in_time(file: tuple[Path, list[Block], Tensor]) -> None:
+    path, blocks, x = file
+    # A bias fires before the first spike of the layer before has arrived.
+    for number, block in enumerate(blocks):
+        blocks[number] = {name: value for name, value in block.items() if name != "bias"}
+    write(path, *blocks)
+    late = sum("neuron" in block for block in blocks) - 1
+    net, slow = from_lava(path), from_lava(path, latency=True)
+    assert torch.equal(slow(x)[late:], net(x)[: len(x) - late])
+    assert not slow(x)[:late].any()
+
+
+def test_streams_and_counts(file: tuple[Path, list[Block], Tensor]) -> None:
+    path, _, x = file
+    for latency in (False, True):
+        net = from_lava(path, latency=latency).eval()
+        stream = snnlib.Stream(net)
+        chunks = [stream(chunk) for chunk in x.split([3, 1, 50, 6])]
+        assert torch.equal(torch.cat(chunks), net(x))
+        assert "total" in str(snnlib.profile(net, x))
+
+
+@pytest.mark.parametrize("name", ["oxford", "mnist", "grids", "recurrent"])
+def test_integers_have_the_same_bits(name: str, tmp_path: Path) -> None:
+    blocks, shape = FILES[name]
+    net, x = from_lava(write(tmp_path / "network.net", *blocks())).eval(), events(*shape)
+    # Delays of the output have no place in integers.
+    kept = net[:-1] if name == "oxford" else net
+    assert np.array_equal(snnlib.to_integers(kept, x)(x).numpy(), kept(x).detach().numpy())
+
+
+def test_trains_and_is_written_as_it_computes(file: tuple[Path, list[Block], Tensor], tmp_path: Path) -> None:
+    path, _, x = file
+    torch.manual_seed(0)
+    net = from_lava(path)
+    optimiser = torch.optim.SGD(
+        [{"params": [p for n, p in net.named_parameters() if "steps" not in n], "lr": 0.1}], lr=0.1
+    )
+    before = net(x)
+    loss = ((before.mean(0) - torch.rand(before.shape[1:])) ** 2).sum()
+    loss.backward()
+    for name, parameter in net.named_parameters():
+        assert not parameter.requires_grad or parameter.grad is not None, name
+        assert parameter.grad is None or bool(parameter.grad.isfinite().all())
+    first = next(net.parameters())
+    assert first.grad is not None and bool(first.grad.any())
+    optimiser.step()
+    to_lava(net, tmp_path / "trained.net")
+    again = from_lava(tmp_path / "trained.net").eval()
+    assert not torch.equal(net.eval()(x), before)
+    assert torch.equal(again(x), net(x))
+
+
+# What older versions, or other writers, do with the same net.
+OLDER: dict[str, Callable[[Block], Any]] = {
+    "weights of one axis": lambda block: block.update(weight=block["weight"].reshape(-1)),
+    "weights of more axes": lambda block: block.update(weight=block["weight"][..., None]),
+    "whole weights": lambda block: block.update(weight=block["weight"].astype(np.int64)),
+    "sizes of three axes": lambda block: block.update(shape=np.array([*block["shape"], 1, 1])),
+    "sizes with the features last": lambda block: block.update(shape=np.array([1, 1, *block["shape"]])),
+    "no counts": lambda block: block.update(inFeatures=None, outFeatures=None),
+    "a bias for all": lambda block: block.update(bias=np.zeros(1)),
+    "types of any length": lambda block: block.update(type=b"dense"),
+    "types as text": lambda block: block.update(type=np.array("dense", dtype=object)),
+    "neurons without a name": lambda block: block.update(neuron=_without(block["neuron"], "type")),
+    "no refractory step": lambda block: block.update(
+        neuron=_without(block["neuron"], "refDelay", "gradedSpike")
+    ),
+    "arrays of one": lambda block: block.update(
+        neuron={
+            name: np.array([value]) if name != "type" else value for name, value in block["neuron"].items()
+        }
+    ),
+    "neurons of the chip": lambda block: block.update(neuron=LOIHI | _without(CUBA, "type", "gradedSpike")),
+    "delays of none": lambda block: block.update(delay=np.zeros(len(block["weight"]))),
+}
+
+
+def _without(values: Block, *names: str) -> Block:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_other_versions_say_the_same(name: str, tmp_path: Path) -> None:
+    x = events(20)
+    blocks = [dense(even(random(), 12, 20)), dense(even(random(), 4, 12))]
+    expected = from_lava(write(tmp_path / "new.net", *blocks))(x)
+    for block in blocks:
+        OLDER[name](block)
+    path = write(tmp_path / "old.net", *blocks, **{"simulation/Ts": 1, "simulation/tSample": 16})
+    net = from_lava(path)
+    assert torch.equal(net(x), expected)
+    to_lava(net, tmp_path / "again.net")
+    assert data_sets(tmp_path / "again.net") == data_sets(path)
+    with torch.no_grad():
+        net[0].weight[0, 0] += 2 / 64
+    to_lava(net, tmp_path / "changed.net")
+    assert torch.equal(from_lava(tmp_path / "changed.net")(x), net(x))
+
+
+def test_sizes_of_a_convolution_may_be_left_out(tmp_path: Path) -> None:
+    x, weight = events(2, 6, 6), even(random(), 3, 2, 3, 3, most=120)
+    block = conv(weight, (3, 4, 4))
+    expected = from_lava(write(tmp_path / "new.net", frames(2, 6, 6), block))(x)
+    left_out = dict.fromkeys(("inChannels", "outChannels", "kernelSize", "dilation", "groups"))
+    whole = {"stride": 1, "padding": 0, "weight": weight[..., None]}
+    path = write(tmp_path / "old.net", block | left_out | whole)
+    net = from_lava(path)
+    assert torch.equal(net(x), expected) and expected.any()
+    to_lava(net, tmp_path / "again.net")
+    assert data_sets(tmp_path / "again.net") == data_sets(path)
+
+
+def test_analogue_input(tmp_path: Path) -> None:
+    """Frames, weight and bias on lava-dl's grid of 1/32, as currents of the input's neurons."""
+    given = {"neuron": LOIHI | {"iDecay": 1024}, "weight": np.float32(40), "bias": np.array([36], np.float32)}
+    path = write(tmp_path / "input.net", frames(1, 4, 4) | given, flat(16), dense(even(random(), 4, 16)))
+    net = from_lava(path)
+    x = torch.rand(20, 2, 1, 4, 4) * 12 - 5
+    on_grid = np.clip(np.round(x.numpy().astype(np.float64) * 32), -128, 127) * 2
+    current = (on_grid * 40 + 36 * 64).astype(np.int64)
+    u = v = np.zeros(current.shape[1:], np.int64)
+    expected = []
+    for now in current:
+        u = np.trunc(u * 3072 / 4096).astype(np.int64) + now
+        v = np.trunc(v * 3072 / 4096).astype(np.int64) + u
+        expected.append(v > 25 * 64)
+        v = np.where(expected[-1], 0, v)
+    assert np.array_equal(net[:2](x).detach().numpy(), np.stack(expected)) and 0 < np.mean(expected) < 1
+    to_lava(net, tmp_path / "again.net")
+    assert data_sets(tmp_path / "again.net") == data_sets(path)
+    net(x).sum().backward()
+    assert net[0].weight.grad is not None and net[0].weight.grad != 0
+
+
+def _loihi(**options: Any) -> snnlib.neurons.CubaLIF:
+    return snnlib.neurons.CubaLIF(dialect="loihi", **options)
+
+
+OWN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "linear": (lambda: nn.Sequential(snnlib.SpikingLinear(20, 8, neuron=_loihi())), (20,)),
+    "delays": (
+        lambda: nn.Sequential(
+            snnlib.SpikingLinear(20, 8, neuron=_loihi(bias_current=0.25)),
+            snnlib.SpikingLinear(8, 4, neuron=_loihi(bias_current=0.25), delays=snnlib.Delays(9)),
+        ),
+        (20,),
+    ),
+    "recurrent": (
+        lambda: nn.Sequential(
+            snnlib.SpikingRNN(
+                20, 8, 2, _loihi(weight_exponent=-5, surrogate=snnlib.surrogate.Triangle(0.5, 0.4))
+            )
+        ),
+        (20,),
+    ),
+    "averages": (
+        lambda: nn.Sequential(
+            snnlib.SpikingConv2d(2, 4, 3, neuron=_loihi()),
+            snnlib.AvgPool2d(2),
+            snnlib.SpikingConv2d(4, 6, 3, neuron=_loihi(), padding=1, groups=2),
+            snnlib.SpikeDropout(0.2),
+            snnlib.SpikeAvgPool2d(2),
+            nn.Flatten(2),
+            snnlib.SpikingLinear(24, 5, neuron=snnlib.neurons.LIF(dialect="loihi", bias_current=0.25)),
+        ),
+        (2, 10, 10),
+    ),
+}
+
+
+@pytest.mark.parametrize("current", [{}, {"tau_s": 4.0}])
+def test_a_readout_is_one_again(current: dict[str, float], tmp_path: Path) -> None:
+    membrane = snnlib.neurons.Integrator(20.0, dialect="loihi", bias_current=0.25, **current)
+    net = nn.Sequential(
+        snnlib.SpikingLinear(20, 8, neuron=_loihi()), snnlib.SpikingLinear(8, 3, neuron=membrane)
+    )
+    to_lava(net, tmp_path / "readout.net")
+    again, x = from_lava(tmp_path / "readout.net"), events(20)
+    assert data_sets(tmp_path / "readout.net")["layer/1/neuron/vThMant"][2] == 131071
+    assert torch.equal(again(x), net(x)) and isinstance(again[1].neuron, snnlib.neurons.Integrator)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_own_nets_are_written(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    make, shape = OWN[name]
+    net, x = make().eval(), events(*shape)
+    report = to_lava(net, tmp_path / "own.net", x=x)
+    expected = net(x)
+    assert torch.equal(from_lava(tmp_path / "own.net").eval()(x).view_as(expected), expected)
+    assert expected.any() and len(report.layers) >= 1
+
+
+def test_the_report(tmp_path: Path) -> None:
+    rng = random()
+    wide = CUBA | {"vThMant": 200_000, "refDelay": 65, "wgtExp": 1}
+    path = write(
+        tmp_path / "wide.net",
+        dense(even(rng, 1100, 5000, most=100), wide, bias=np.full(1100, 5000.0), delay=np.full(1100, 70.0)),
+        dense(np.ones((2, 1100), np.float32)),
+    )
+    report = to_lava(from_lava(path), tmp_path / "again.net")
+    assert [tuple(layer) for layer in report.layers] == [("0", 1100, 5000, 7, 37), ("1", 2, 1100, 1, 1)]
+    assert report.problems == [
+        "0: wgtExp 1, which lava-dl's netx does not read",
+        "0: 5000 inputs of a neuron, where a core takes 4096",
+        "0: bias from 5000 to 5000, where the chip takes -4096 to 4095",
+        "0: vThMant from 200000 to 200000, where the chip takes 0 to 131071",
+        "0: refDelay from 65 to 65, where the chip takes 1 to 64",
+        "0: delay from 70 to 70, where the chip takes 0 to 62",
+    ]
+    assert "cores in all, estimated: 38; a chip has 128" in str(report)
+
+
+def _changed(**values: Any) -> list[Block]:
+    return [dense(even(random(), 4, 6), delay=np.zeros(4)) | values]
+
+
+def _neuron(**values: Any) -> list[Block]:
+    return _changed(neuron=CUBA | values)
+
+
+REFUSED: dict[str, tuple[list[Block], str]] = {
+    "sigma-delta": (
+        _neuron(type="SDNN"),
+        "layer/0/neuron/type: expected LOIHI or CUBA, got 'SDNN', sigma-delta neurons",
+    ),
+    "resonators": (_neuron(type="RF_PHASE"), "got 'RF_PHASE', resonate-and-fire neurons"),
+    "adaptive": (_neuron(type="ALIF"), "got 'ALIF', adaptive neurons"),
+    "an unknown block": (
+        _changed(type="convT"),
+        "layer/0/type: expected one of input, dense, dense_rec, conv, pool, flatten, average, got 'convT'",
+    ),
+    "a type that is a numbe": (_changed(type=np.array(3)), "layer/0/type: expected a text, got 3"),
+    "no type": (_changed(type=None), "layer/0/type: expected a text, got None"),
+    "no neuron": (
+        _changed(neuron={}),
+        "layer/0/neuron: expected the group of a dense block with neurons, got none",
+    ),
+    "no weight": (_changed(weight=None), "layer/0/weight: expected whole numbers, got no such data set"),
+    "no decay": (
+        _neuron(iDecay=np.array([], int)),
+        "layer/0/neuron/iDecay: expected 1 or 4 whole numbers from 0 to 4096, got ",
+    ),
+    "fractions": (
+        _changed(weight=np.full((4, 6), 0.5)),
+        "layer/0/weight: expected 24 whole numbers, got 0.5, 0.5, 0.5, ..., 24 in all",
+    ),
+    "no numbers": (
+        _changed(weight=np.full((4, 6), np.nan)),
+        "layer/0/weight: expected 24 whole numbers, got nan",
+    ),
+    "infinite": (_changed(bias=np.full(4, np.inf)), "layer/0/bias: expected 1 or 4 whole numbers, got inf"),
+    "too large a weight": (
+        _changed(weight=np.full((4, 6), 256)),
+        "layer/0/weight: expected whole numbers from -256 to 254, got 256",
+    ),
+    "odd and large": (
+        _changed(weight=np.full((4, 6), 129)),
+        "layer/0/weight: expected whole numbers from -128 to 127, got 129",
+    ),
+    "other counts": (_changed(inFeatures=7), "layer/0/weight: expected 28 whole numbers, got"),
+    "a bias too many": (
+        _changed(bias=np.zeros(5)),
+        "layer/0/bias: expected 1 or 4 whole numbers, got 0.0, 0.0, 0.0, ..., 5 in all",
+    ),
+    "a decay beyond": (
+        _neuron(vDecay=4097),
+        "layer/0/neuron/vDecay: expected 1 or 4 whole numbers from 0 to 4096, got 4097",
+    ),
+    "a threshold of 0": (_neuron(vThMant=0), "layer/0/neuron/vThMant: expected 1 whole numbers from 1"),
+    "graded spikes": (
+        _neuron(gradedSpike=True),
+        "layer/0/neuron/gradedSpike: expected whole numbers from 0 to 0, got True",
+    ),
+    "a scaled norm": (
+        _neuron(weight_exp=2.0),
+        "layer/0/neuron/weight_exp: expected whole numbers from 0 to 0, got 2.0",
+    ),
+    "an exponent": (_neuron(wgtExp=9), "layer/0/neuron/wgtExp: expected 1 whole numbers from -7 to 7, got 9"),
+    "a negative delay": (
+        _changed(delay=np.full(4, -1.0)),
+        "layer/0/delay: expected 1 or 4 whole numbers from 0",
+    ),
+    "a size of 0": (
+        _changed(shape=np.array([0])),
+        "layer/0/shape: expected 1 or 2 or 3 whole numbers from 1",
+    ),
+    "features that do not fit": (
+        [*_changed(), dense(even(random(), 2, 5))],
+        "layer/1/inFeatures: expected features as before it, (4,), got 5",
+    ),
+    "an input within": (
+        [*_changed(), frames(4, 1, 1)],
+        "layer/1/type: expected an input block at the beginning alone",
+    ),
+    "no flatten": (
+        [frames(2, 2, 3), dense(even(random(), 2, 12))],
+        "layer/1/inFeatures: expected features as before it, (2, 2, 3), got 12",
+    ),
+    "frames that do not fit": (
+        [frames(2, 5, 5), conv(even(random(), 3, 2, 3, 3), (3, 4, 3))],
+        "layer/1/shape: expected (3, 3, 3) behind 2 of (2, 5, 5), got (3, 4, 3)",
+    ),
+    "windows that overlap": (
+        [frames(2, 6, 6), pool((2, 3, 3), 2) | {"stride": np.array([1, 1])}],
+        "layer/1/stride: expected windows (2, 2) side by side",
+    ),
+    "windows that are cut": (
+        [frames(2, 5, 5), pool((2, 2, 2), 3)],
+        "layer/1/stride: expected windows (3, 3) side by side that fill (2, 5, 5), got",
+    ),
+    "an average of others": (
+        [*_changed(), {"type": "average", "shape": np.array([3])}],
+        "layer/1/shape: expected groups of 4 features without delays, got 3",
+    ),
+    "another flatten": ([frames(2, 3, 3), flat(17)], "layer/1/shape: expected 18 features, got (17,)"),
+    "an odd input": (
+        [frames(1, 2, 2) | {"weight": 41, "neuron": CUBA}],
+        "layer/0/weight: expected even numbers here and as bias, got 41 and 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name: str, tmp_path: Path) -> None:
+    blocks, message = REFUSED[name]
+    path = write(tmp_path / "bad.net", *blocks)
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        from_lava(path)
+    assert str(caught.value).startswith(f"{path}: layer/")
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"no\.net"):
+        from_lava(tmp_path / "no.net")
+    (tmp_path / "text.net").write_text("no HDF5")
+    with pytest.raises(
+        ValueError, match=r"text.net: expected an HDF5 file as lava-dl writes it, got OSError"
+    ):
+        from_lava(tmp_path / "text.net")
+    with pytest.raises(ValueError, match=r"layer: expected blocks with numbers from 0 on, got none"):
+        from_lava(write(tmp_path / "empty.net", Ts=1))
+    blocks = [dense(even(random(), 4, 6)), dense(even(random(), 4, 4))]
+    whole = write(tmp_path / "whole.net", *blocks).read_bytes()
+    (tmp_path / "half.net").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"half.net: "):
+        from_lava(tmp_path / "half.net")
+
+
+def test_blocks_are_counted(tmp_path: Path) -> None:
+    import h5py  # noqa: PLC0415
+
+    path = write(tmp_path / "gap.net", *(dense(even(random(), 4, 4)) for _ in range(3)))
+    with h5py.File(path, "a") as file:
+        del file["layer/1"]
+    with pytest.raises(
+        ValueError, match=r"gap\.net: layer: expected blocks with numbers from 0 on, got 0, 2"
+    ):
+        from_lava(path)
+
+
+def test_a_data_set_without_its_data_is_named(tmp_path: Path) -> None:
+    import h5py  # noqa: PLC0415
+
+    path = write(tmp_path / "huge.net", dense(even(random(), 4, 6)) | {"weight": None})
+    with h5py.File(path, "a") as file:
+        file.create_dataset("layer/0/weight", (2**20, 2**20), np.float32)
+    with pytest.raises(
+        ValueError, match=r"huge\.net: layer/0/weight: expected an HDF5 file as lava-dl writes it"
+    ):
+        from_lava(path)
+
+
+UNWRITTEN: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "a float net": (
+        lambda: nn.Sequential(snnlib.SpikingLinear(4, 2)),
+        r'0 \(SpikingLinear\): expected neurons in Loihi\'s arithmetic, CubaLIF\(dialect="loihi"\).*train',
+    ),
+    "SRM": (lambda: nn.Sequential(snnlib.SRMLinear(4, 2)), "expected neurons in Loihi's arithmetic"),
+    "a readout": (
+        lambda: nn.Sequential(snnlib.SpikingLinear(4, 4, neuron=_loihi()), snnlib.SRMReadout(4, 2)),
+        r"1 \(SRMReadout\): no block of lava-dl does what it does",
+    ),
+    "delays of connections": (
+        lambda: nn.Sequential(
+            snnlib.SpikingLinear(4, 4, neuron=_loihi()),
+            snnlib.SpikingLinear(4, 2, neuron=_loihi(), delays=snnlib.Delays(3, "connection")),
+        ),
+        "delays of connections, of the net's input or within a channel are in no file",
+    ),
+    "delays of the input": (
+        lambda: nn.Sequential(snnlib.SpikingLinear(4, 2, neuron=_loihi(), delays=snnlib.Delays(3))),
+        "delays of connections, of the net's input or within a channel are in no file",
+    ),
+    "frames": (
+        lambda: nn.Sequential(snnlib.SpikingConv2d(2, 2, 3, neuron=_loihi())),
+        r"0 \(SpikingConv2d\): frames of unknown size; give x",
+    ),
+    "thresholds": (
+        lambda: nn.Sequential(snnlib.SpikingLinear(4, 2, neuron=_loihi(threshold=torch.tensor([1.0, 2.0])))),
+        "thresholds that differ between the neurons of a layer have no place in the file",
+    ),
+    "nothing": (lambda: nn.Sequential(nn.Flatten(2)), "frames of unknown size"),
+}
+
+
+@pytest.mark.parametrize("name", UNWRITTEN)
+def test_what_is_not_written(name: str, tmp_path: Path) -> None:
+    make, message = UNWRITTEN[name]
+    with pytest.raises(ValueError, match=message):
+        to_lava(make(), tmp_path / "none.net")
+    assert not (tmp_path / "none.net").exists()
+
+
+@pytest.mark.parametrize(
+    ("pool", "size", "message"),
+    [
+        (snnlib.AvgPool2d(2), 5, r"2 \(SpikingLinear\): an average of frames 5 x 5, which its windows cut"),
+        (
+            snnlib.AvgPool2d(3),
+            6,
+            r"1 \(AvgPool2d\): weights take averages of 2, 4, 8, ... cells side by side",
+        ),
+        (
+            snnlib.AvgPool2d(2, 1),
+            5,
+            r"1 \(AvgPool2d\): weights take averages of 2, 4, 8, ... cells side by side",
+        ),
+        (snnlib.MaxPool2d(2), 6, r"1 \(MaxPool2d\): no block of lava-dl does what it does"),
+    ],
+)
+def test_averages_that_no_weights_take(pool: nn.Module, size: int, message: str, tmp_path: Path) -> None:
+    last = snnlib.SpikingLinear(2 * (size // 2) ** 2, 3, neuron=_loihi())
+    net = nn.Sequential(snnlib.SpikingConv2d(2, 2, 3, padding=1, neuron=_loihi()), pool, last)
+    with pytest.raises(ValueError, match=message):
+        to_lava(net, tmp_path / "none.net", x=torch.zeros(4, 1, 2, size, size))
