@@ -15,6 +15,7 @@ from snnlib.data.formats.event_sink import *
 from snnlib.data.formats.nmnist_bin import *
 from snnlib.data.frame_cache import *
 from snnlib.data.frames import *
+from snnlib.data.log_mel import *
 from snnlib.data.ragged import *
 from snnlib.data.reading import *
 from snnlib.data.statistics import *
