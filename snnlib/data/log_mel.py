@@ -1,4 +1,4 @@
-"""Sound to whole numbers of 0 to 255 per frequency channel, in integers throughout, so that a chip has the same bits."""
+"""Sound to whole numbers of 0 to 255 per frequency channel, in integers, so that a chip gets the same bits."""
 
 from __future__ import annotations
 
@@ -85,6 +85,7 @@ class LogMel:
     Source: mel scale of O'Shaughnessy, "Speech Communication", 1987; Wang et al., "Trainable Frontend For Robust and
     Far-Field Keyword Spotting", ICASSP 2017.
 
+    >>> import torch, snnlib
     >>> t = torch.arange(16000) / 16000
     >>> frames = snnlib.data.LogMel()(0.5 * torch.sin(2 * torch.pi * 1000 * t))
     >>> frames.shape, frames.dtype

@@ -136,7 +136,7 @@ class _SpokenDigits(SequenceKind):
         return config.channels
 
     def transform(self, config: TrainConfig, dtype: torch.dtype) -> SoundToSpikes:
-        return SoundToSpikes(Cochlea(config.channels), self.bins(config, dtype))
+        return SoundToSpikes(Cochlea(config.channels, compression="log"), self.bins(config, dtype))
 
     def reader(self, config: TrainConfig) -> Reader:
         rate = Cochlea(config.channels).sample_rate

@@ -55,6 +55,8 @@ class MITBIH(Samples):
         before, after: samples of a beat before its R peak, and from it on. Default 90 and 150: a quarter of a second,
             and 0.42 s, which the T wave ends within.
         labels: classes that have labels; beats of others are left out, and have -1 in whole records. Default all five.
+        mark_peaks: whether signals have a third channel, 1 at each annotated R peak and 0 elsewhere, as a detector of
+            beats sends them: intervals between beats. Default False.
         folds: number of folds. Default 5.
         fold: the fold that tests. Default None: DS2 tests.
         val_fold: the fold that validates. Default None: no fold.
@@ -63,7 +65,7 @@ class MITBIH(Samples):
         classes: names of the labels: of N (normal), S (supraventricular), V (ventricular), F (fusion), Q (unknown).
         targets: labels, int64 `[S]`; of whole records the list of their `[T]`.
         records: record of each sample.
-        peaks: sample of the R peak of each beat; of whole records the arrays of all beats of `classes`.
+        peaks: sample of the R peak of each beat; of whole records the arrays of those of all beats.
         sample_rate: 360.
         nbytes: bytes of the records that have been read and are kept in memory, 2.6 MB each.
 
@@ -91,6 +93,7 @@ class MITBIH(Samples):
         before: int = 90,
         after: int = 150,
         labels: Sequence[str] = CLASSES,
+        mark_peaks: bool = False,
         folds: int = 5,
         fold: int | None = None,
         val_fold: int | None = None,
@@ -116,16 +119,20 @@ class MITBIH(Samples):
         self._headers = {name: read_header(self._path(name, ".hea")) for name in chosen}
         for header in self._headers.values():
             header.expect(self.channels, self.sample_rate)
+        self.mark_peaks = bool(mark_peaks)
         self._signals: dict[str, np.ndarray[Any, Any]] = {}
-        beats = {name: self._beats(name) for name in chosen}
+        self._beats = {name: self._read_beats(name) for name in chosen}
         if self.unit == "record":
             self.records = chosen
-            self.peaks: Any = [beats[name][0] for name in chosen]
-            self.targets = [self._over_time(name, *beats[name]) for name in chosen]
+            self.peaks: Any = [self._beats[name][0] for name in chosen]
+            self.targets = [self._over_time(name) for name in chosen]
         else:
-            self.records = [name for name in chosen for _ in beats[name][0]]
-            self.peaks = np.concatenate([beats[name][0] for name in chosen])
-            self.targets = torch.from_numpy(np.concatenate([beats[name][1] for name in chosen]))
+            kept = {name: labels != NO_LABEL for name, (_, labels) in self._beats.items()}
+            self.records = [name for name in chosen for _ in range(kept[name].sum())]
+            peaks, targets = (
+                np.concatenate([self._beats[name][part][kept[name]] for name in chosen]) for part in (0, 1)
+            )
+            self.peaks, self.targets = peaks, torch.from_numpy(targets)
 
     @property
     def nbytes(self) -> int:
@@ -142,11 +149,15 @@ class MITBIH(Samples):
         """The signal in millivolts."""
         record = self.records[number]
         stored, header = self.signals(record), self._headers[record]
+        window = np.arange(len(stored) if self.unit == "record" else self.before + self.after)
         if self.unit == "beat":
-            window = np.arange(-self.before, self.after) + self.peaks[number]
-            stored = stored[window.clip(0, len(stored) - 1)]
+            window += self.peaks[number] - self.before
         gains, zeros = (np.array(values, np.float32) for values in (header.gains, header.zeros))
-        return torch.from_numpy((stored - zeros) / gains)
+        signal = (stored[window.clip(0, len(stored) - 1)] - zeros) / gains
+        if self.mark_peaks:
+            marks = np.isin(window, self._beats[record][0], kind="table")
+            signal = np.concatenate([signal, marks.astype(np.float32)[:, None]], 1)
+        return torch.from_numpy(signal)
 
     def label(self, number: int) -> Any:
         """The class, or one for every sample of the record."""
@@ -158,18 +169,18 @@ class MITBIH(Samples):
             raise FileNotFoundError(f"{path}: expected a file of the record, found none; {_FETCH}")
         return path
 
-    def _beats(self, record: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """R peaks and labels of the beats of a record that have labels, int64."""
+    def _read_beats(self, record: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """R peaks of all beats of a record and their labels, -1 for classes that have none, int64."""
         times, codes = read_annotations(self._path(record, ".atr"), self._headers[record].samples)
-        labels = np.full(64, NO_LABEL)
-        for number, name in enumerate(self.classes):
-            labels[list(_CODES[name])] = number
-        kept = labels[codes] != NO_LABEL
-        return times[kept], labels[codes[kept]]
+        # -2 is no beat.
+        labels = np.full(64, NO_LABEL - 1)
+        for name, numbers in _CODES.items():
+            labels[list(numbers)] = self.classes.index(name) if name in self.classes else NO_LABEL
+        beats = labels[codes] >= NO_LABEL
+        return times[beats], labels[codes[beats]]
 
-    def _over_time(
-        self, record: str, peaks: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]
-    ) -> torch.Tensor:
+    def _over_time(self, record: str) -> torch.Tensor:
+        peaks, labels = self._beats[record]
         over_time = np.full(self._headers[record].samples, NO_LABEL)
         ends = peaks + self.after - 1
         over_time[ends[ends < len(over_time)]] = labels[ends < len(over_time)]

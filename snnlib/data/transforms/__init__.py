@@ -9,6 +9,7 @@ from snnlib.data.transforms.filters import *
 from snnlib.data.transforms.frames import *
 from snnlib.data.transforms.images import *
 from snnlib.data.transforms.reduce import *
+from snnlib.data.transforms.sound import *
 from snnlib.data.transforms.transformed import *
 
 guesses.publish(__name__)
