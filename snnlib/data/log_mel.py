@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,8 +17,8 @@ Array = np.ndarray[Any, Any]
 
 # Fraction bits of the sound in the transform: its rounding is then far below that of 16-bit samples.
 _FRACTION = 3
-# Fraction bits of window and twiddle factors, which 16 bits hold.
-_FACTOR = 15
+# Fraction bits of window and twiddle factors, which 16 bits hold, 1 among them.
+_FACTOR = 14
 # A bin's weight in the channel above and in the one below add up to this.
 _WEIGHT = 255
 # Bits of energies that are dropped: what is left of the rounding of 16-bit samples is about 2^8.
@@ -50,10 +49,10 @@ class LogMel:
 
         E[t, c] = sum_k w_c[k] |FFT(h x)[k]|^2                         w_c: triangles at even distances in mel
         M[t, c] = M[t-1, c] + (E[t, c] - M[t-1, c]) / 2^smoothing      the running mean
-        D[t, c] = L(E) - strength L(M) - offset_c                      in octaves
+        D[t, c] = L(E) - strength L(M)                                 in octaves; by "log" above silence
         y[t, c] = f(D),  rounded and cut off to 0..255
 
-    `compression="pcen"` (per-channel energy normalisation): `f(D) = gain ((2^D + delta)^root - delta^root)`, with
+    `compression="pcen"` (per-channel energy normalisation): `f(D) = gain ((2^D + 2)^0.5 - 2^0.5)`, with
     `strength` near 1, so that what stays as loud as it has been vanishes: distance, microphone, steady noise.
     `"log"`: `f(D) = gain D`, with `strength` 0. f is a table of 256 entries.
 
@@ -70,12 +69,10 @@ class LogMel:
         gain: units of the output per unit of f. Default 32 for `"pcen"`, 8 an octave for `"log"`.
         strength: share of the running mean that is divided out. Default 0.98 for `"pcen"`, 0 for `"log"`.
         smoothing: the mean's time constant is `2^smoothing` steps. Default 5.
-        delta, root: constants of `"pcen"`. Default 2 and 0.5.
         floor: energy that is added to energy and mean, in units of 2^8, the rounding noise of 16-bit samples. Default
             16: sound below it is silence.
 
     Attributes:
-        offsets: int64 `[C]`, in 256ths of an octave: 0 for `"pcen"`, silence or what `fit_` finds for `"log"`.
         table: uint8 `[256]`, the compression.
 
     Raises:
@@ -105,19 +102,14 @@ class LogMel:
         gain: float | None = None,
         strength: float | None = None,
         smoothing: int = 5,
-        delta: float = 2.0,
-        root: float = 0.5,
         floor: int = 16,
     ) -> None:
-        self.channels, self.sample_rate = (
-            check_int("channels", channels, 1),
-            check_int("sample_rate", sample_rate, 1),
-        )
+        self.channels, self.sample_rate = check_int("channels", channels, 1), sample_rate
         self.compression = check_choice("compression", compression, ("pcen", "log"))
         pcen = compression == "pcen"
-        self.hop = check_int("step_us", step_us, 1) * sample_rate // 1_000_000
+        self.step_us, self.window_us = check_int("step_us", step_us, 1), window_us
+        self.hop = step_us * check_int("sample_rate", sample_rate, 1) // 1_000_000
         self.window = check_int("window_us", window_us, step_us) * sample_rate // 1_000_000
-        self.step_us, self.window_us = step_us, window_us
         self.low_hz, self.high_hz = float(low_hz), 0.475 * sample_rate if high_hz is None else float(high_hz)
         self.gain = (32.0 if pcen else 8.0) if gain is None else float(gain)
         self.strength = (0.98 if pcen else 0.0) if strength is None else float(strength)
@@ -125,38 +117,31 @@ class LogMel:
             check_int("smoothing", smoothing, 1, 10),
             check_int("floor", floor, 1, 2**20),
         )
-        self.delta, self.root = float(delta), float(root)
         if self.hop < 1 or self.hop * 1_000_000 != step_us * sample_rate:
-            raise ValueError(
-                f"step_us: expected a whole number of samples at {sample_rate} a second, got {step_us}"
-            )
+            raise ValueError(f"step_us: expected whole samples at {sample_rate} a second, got {step_us}")
         if not 0 <= low_hz < self.high_hz <= sample_rate / 2:
             raise ValueError(
                 f"low_hz, high_hz: expected 0 <= low_hz < high_hz <= {sample_rate / 2:g}, half the sample rate, got "
                 f"{low_hz:g} and {self.high_hz:g}"
             )
-        for name, value, high in (
-            ("gain", self.gain, 1e6),
-            ("delta", self.delta, 1e6),
-            ("root", self.root, 1),
-        ):
-            if not 0 < value <= high:
-                raise ValueError(f"{name}: expected a number above 0 and at most {high:g}, got {value:g}")
-        if not 0 <= self.strength <= 1:
-            raise ValueError(f"strength: expected a share in 0..1, got {self.strength:g}")
+        if not 0 < self.gain < math.inf or not 0 <= self.strength <= 1:
+            raise ValueError(
+                f"gain, strength: expected a finite number > 0 and a share, got {gain} and {strength}"
+            )
         # Of the real transform; the complex one of its even and odd samples has half the length.
         self._size = max(1 << (self.window - 1).bit_length(), 8)
         self._constants()
-        # Of "log", silence gives 0.
-        silence = 0 if pcen else int(self._log(np.array(self.floor * _SILENCE)))
-        self.offsets = np.full(channels, silence, np.int64)
-        self.table = self._table()
+        # The output of each level of D.
+        below, shift = _LEVEL_RANGE[compression]
+        level = np.arange(_LEVELS) * 2.0**shift / _OCTAVE - below
+        curve = np.sqrt(2.0**level + 2) - np.sqrt(2) if pcen else level
+        self.table = (self.gain * curve).round().clip(0, 255).astype(np.uint8)
 
     def _constants(self) -> None:
         """Window, twiddle factors, weights of the bins, logarithms; float64 is exact enough to round to integers."""
         one, half = 1 << _FACTOR, self._size // 2
         n = np.arange(self.window) + 0.5
-        self._hann = (one * np.sin(np.pi * n / self.window) ** 2).round().clip(max=one - 1)
+        self._hann = (one * np.sin(np.pi * n / self.window) ** 2).round()
         angle = 2 * np.pi * np.arange(half) / self._size
         # As float64, whose products of whole numbers below 2^53 are exact and twice as fast as those of int64.
         self._cos, self._sin = (one * np.cos(angle)).round(), (one * np.sin(angle)).round()
@@ -179,14 +164,6 @@ class LogMel:
         steps = np.arange(1 << _LOG_BITS) + 0.5
         self._logs = (_OCTAVE * np.log2(1 + steps / (1 << _LOG_BITS))).round().astype(np.int64)
 
-    def _table(self) -> Array:
-        """The output of each level of D, uint8."""
-        below, shift = _LEVEL_RANGE[self.compression]
-        curve = np.arange(_LEVELS) * 2.0**shift / _OCTAVE - below
-        if self.compression == "pcen":
-            curve = (2.0**curve + self.delta) ** self.root - self.delta**self.root
-        return (self.gain * curve).round().clip(0, 255).astype(np.uint8)
-
     def start(self) -> _State:
         """The state before a sound: silence."""
         silence = np.full(self.channels, (self.floor * _SILENCE) << self.smoothing, np.int64)
@@ -208,32 +185,6 @@ class LogMel:
     def __call__(self, waveform: Tensor) -> Tensor:
         """Frames of a whole sound `[samples]`, uint8 `[T, channels]` with T the whole steps in it."""
         return self.run(waveform)[0]
-
-    def fit_(self, waveforms: Iterable[Tensor]) -> LogMel:
-        """Sets the offsets and the gain of `"log"` by a training set, and returns itself.
-
-        The mean of a channel's level then gives 128, and the standard deviation of all channels' levels about their
-        means is 64.
-
-        Args:
-            waveforms: sounds of the training set, `[samples]` each.
-        """
-        if self.compression != "log":
-            raise ValueError('fit_: expected compression="log"; "pcen" follows each sound by itself')
-        silence = np.zeros(self.window - self.hop, np.int64)
-        levels = np.concatenate(
-            [
-                self._log(
-                    self.energies(np.concatenate([silence, self.samples(sound)])) + self.floor * _SILENCE
-                )
-                for sound in waveforms
-            ]
-        )
-        deviation = float((levels - levels.mean(0)).std())
-        self.gain = 64 * _OCTAVE / deviation
-        self.offsets = (levels.mean(0) - 2 * deviation).round().astype(np.int64)
-        self.table = self._table()
-        return self
 
     def samples(self, waveform: Tensor) -> Array:
         """The samples of a waveform in 16 bits, int64."""
@@ -292,9 +243,9 @@ class LogMel:
             mean += energy - (mean >> self.smoothing)
             means[step] = mean >> self.smoothing
         strength = round(_OCTAVE * self.strength)
-        octaves = (
-            self._log(energies + silence) - ((strength * self._log(means + silence)) >> 8) - self.offsets
-        )
+        octaves = self._log(energies + silence) - (strength * self._log(means + silence) >> 8)
+        if self.compression == "log":
+            octaves -= self._log(np.array(silence))
         below, shift = _LEVEL_RANGE[self.compression]
         levels = (octaves + below * _OCTAVE) >> shift
         return self.table[levels.clip(0, _LEVELS - 1)], mean
@@ -313,7 +264,7 @@ class LogMel:
 
 
 def _turned(real: Array, imag: Array, cos: Array, sin: Array) -> tuple[Array, Array]:
-    """`(real + i imag) (cos - i sin)`, rounded to whole numbers: `(... + 2^14) >> 15`."""
+    """`(real + i imag) (cos - i sin)`, rounded to whole numbers: `(... + 2^13) >> 14`."""
     half, scale = 1 << (_FACTOR - 1), 1.0 / (1 << _FACTOR)
     return (
         np.floor((real * cos + imag * sin + half) * scale),

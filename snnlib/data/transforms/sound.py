@@ -79,12 +79,14 @@ class AugmentSound:
 class AugmentChannels:
     """Change frames `[T, C]` of channels in the order of their frequency, or a batch `[T, N, C]`, at random.
 
-    Moved are all steps of a sample alike; a mask covers up to so many steps, or channels, anywhere in the sample, and
+    Moved and stretched are all steps of a sample alike, each value to the nearest place; a mask covers up to so many steps, or channels, anywhere in the sample, and
     may be empty. What is covered, and what comes from outside, becomes `fill`. Each sample is drawn for itself.
 
     Args:
         shift: most steps by which a sample is moved either way. Default 0.
         shift_channels: most channels, likewise: another voice. Default 0.
+        stretch: largest share by which a sample becomes slower or faster about its middle. Default 0.
+        stretch_channels: likewise its frequencies. Default 0.
         masks: masks of steps. Default 0.
         mask: longest mask of steps. Default 10.
         channel_masks: masks of channels. Default 0.
@@ -106,6 +108,8 @@ class AugmentChannels:
 
     shift: int = 0
     shift_channels: int = 0
+    stretch: float = 0.0
+    stretch_channels: float = 0.0
     masks: int = 0
     mask: int = 10
     channel_masks: int = 0
@@ -116,6 +120,8 @@ class AugmentChannels:
     def __post_init__(self) -> None:
         for name in ("shift", "shift_channels", "masks", "mask", "channel_masks", "channel_mask"):
             check_int(name, getattr(self, name), 0)
+        for name in ("stretch", "stretch_channels"):
+            check_number(name, getattr(self, name), "a share in 0..0.9", 0.9)
 
     def __call__(self, frames: Tensor) -> Tensor:
         if not isinstance(frames, Tensor) or frames.dim() not in (2, 3):
@@ -125,8 +131,11 @@ class AugmentChannels:
         time, channel = (
             self._sources(batch.shape[1], size, *options)
             for size, options in (
-                (len(batch), (self.shift, self.masks, self.mask)),
-                (batch.shape[2], (self.shift_channels, self.channel_masks, self.channel_mask)),
+                (len(batch), (self.shift, self.stretch, self.masks, self.mask)),
+                (
+                    batch.shape[2],
+                    (self.shift_channels, self.stretch_channels, self.channel_masks, self.channel_mask),
+                ),
             )
         )
         # [T, N, 1] and [1, N, C], -1 for what is not there.
@@ -135,11 +144,17 @@ class AugmentChannels:
         moved = batch[time, samples, channel].masked_fill_((time < 0) | (channel < 0), self.fill)
         return moved.view(frames.shape)
 
-    def _sources(self, samples: int, size: int, shift: int, masks: int, longest: int) -> Tensor:
+    def _sources(
+        self, samples: int, size: int, shift: int, stretch: float, masks: int, longest: int
+    ) -> Tensor:
         """For each sample and place `[N, size]` the place that it takes its value from, or -1."""
         places = torch.arange(size)
         shifts = torch.randint(-shift, shift + 1, (samples, 1), generator=self.generator)
         sources = places - shifts
+        if stretch:
+            scale = 1 + stretch * (2 * torch.rand((samples, 1), generator=self.generator) - 1)
+            middle = (size - 1) / 2
+            sources = ((sources - middle) / scale + middle).round().long()
         sources[sources >= size] = -1
         for _ in range(masks):
             length = torch.randint(min(longest, size) + 1, (samples, 1), generator=self.generator)
