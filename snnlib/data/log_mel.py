@@ -229,7 +229,8 @@ class LogMel:
         even_real, even_imag = real[here] + real[there], imag[here] - imag[there]
         odd_real, odd_imag = imag[here] + imag[there], real[there] - real[here]
         turned_real, turned_imag = _turned(odd_real, odd_imag, self._cos[here, None], self._sin[here, None])
-        power = ((even_real + turned_real) ** 2 + (even_imag + turned_imag) ** 2).astype(np.int64)
+        # Squares pass 2^53.
+        power = sum(part.astype(np.int64) ** 2 for part in (even_real + turned_real, even_imag + turned_imag))
         rising = np.add.reduceat(power * self._weights[:, None], self._starts)
         both = np.add.reduceat(power, self._starts)
         return ((rising[:-1] + _WEIGHT * both[1:] - rising[1:]) >> _ENERGY).T
