@@ -12,6 +12,7 @@ from torch import nn
 
 from snnlib.neurons import Neuron
 from snnlib.nn.bidirectional import Bidirectional
+from snnlib.nn.delay_line import DelayLine
 from snnlib.nn.delays import Delays
 from snnlib.nn.per_step import AvgPool2d, PerStep
 from snnlib.nn.pool import SpikeAvgPool2d
@@ -25,6 +26,7 @@ _CONV = re.compile(
 )
 _CONV_DEFAULTS = (("kernel", 0), ("stride", 1), ("padding", 0))
 _POOL = re.compile(r"P(?P<size>[1-9]\d*)")
+_DELAY_LINE = re.compile(r"A(?P<delay>[1-9]\d*)")
 _OVER_TIME = re.compile(r"(?P<features>[1-9]\d*)(?P<kind>RB?|S)")
 _LINEAR = re.compile(r"(?P<features>[1-9]\d*)(?:D(?P<delay>[1-9]\d*))?")
 
@@ -43,7 +45,9 @@ def from_notation(
     `12C5` is a 5x5 convolution to 12 channels, `12C5p1` with padding 1, `12C5s2p1` with stride 2 as well; `P2` is a
     2x2 average pooling; `100` a fully connected layer of 100 neurons, `100D25` one whose connections learn delays of up
     to 25 steps (`Delays`), `100R` a recurrent one (`SpikingRNN`) and `100RB` one of 100 neurons in each direction of
-    time (`Bidirectional`); `64S` a `StateSpaceBlock` of width 64, behind a linear map from another width. Layers are
+    time (`Bidirectional`); `64S` a `StateSpaceBlock` of width 64, behind a linear map from another width; `A2` delays the
+    channels by 0 to 2 steps in turn (`DelayLine`). Frames of width 1 are channels in the order of their frequency:
+    kernel, stride and padding of a convolution are along the height alone. Layers are
     `SRMConv2d`, `SpikeAvgPool2d` and `SRMLinear`, or with a `neuron` `SpikingConv2d`, `SpikingLinear` and the pooling
     of its kind of gradient.
 
@@ -93,21 +97,29 @@ def from_notation(
     for number, word in enumerate(words):
         normalized = batch_norm and number < len(words) - 1
         if match := _CONV.fullmatch(word):
-            size, stride, padding = (int(match[key] or default) for key, default in _CONV_DEFAULTS)
-            shape = channels, int(match["channels"]), size, stride, padding
+            window = _window(match, only_height=width == 1 < height)
+            shape = channels, int(match["channels"]), *window
             layer: nn.Module = (
                 PerStep(nn.Conv2d(*shape, bias=False, **factory), nn.BatchNorm2d(shape[1], **factory))
                 if normalized
                 else _with_neurons((SRMConv2d, SpikingConv2d), shape, neuron, options)
             )
             channels = int(match["channels"])
-            height, width = ((side + 2 * padding - size) // stride + 1 for side in (height, width))
+            height, width = (
+                (side + 2 * padding - size) // stride + 1
+                for side, size, stride, padding in zip((height, width), *window, strict=True)
+            )
             kind = "conv"
         elif match := _POOL.fullmatch(word):
             by_event = neuron is None or neuron.gradient == "event"
             layer = (SpikeAvgPool2d if by_event else AvgPool2d)(int(match["size"]))
             height, width = (side // int(match["size"]) for side in (height, width))
             kind = "pool"
+        elif match := _DELAY_LINE.fullmatch(word):
+            first = options.get("batch_first", False)
+            line = DelayLine(features or channels, int(match["delay"]), batch_first=first)
+            layers[name_for("delay")] = line.to(options.get("device"))
+            continue
         elif match := _OVER_TIME.fullmatch(word):
             if not features:
                 layers["flatten"] = nn.Flatten(2)
@@ -129,7 +141,7 @@ def from_notation(
             kind = "fc"
         else:
             raise ValueError(
-                f"notation: expected words like 12C5p1, P2, 100, 100R, 64S or 100D25, got {word!r} in {notation!r}"
+                f"notation: expected words like 12C5p1, P2, A2, 100, 100R, 64S or 100D25, got {word!r} in {notation!r}"
             )
         if kind != "fc":
             _check_window(word, notation, features, (height, width))
@@ -140,6 +152,13 @@ def from_notation(
             own.batch_first = options.get("batch_first", False)
             layers[name_for("neuron")] = own.to(options.get("device"))
     return nn.Sequential(layers)
+
+
+def _window(word: re.Match[str], only_height: bool) -> tuple[tuple[int, int], ...]:
+    """Kernel size, stride and padding of a convolution, each along height and width."""
+    sizes = [int(word[key] or default) for key, default in _CONV_DEFAULTS]
+    beside = (1, 1, 0) if only_height else sizes
+    return tuple(zip(sizes, beside, strict=True))
 
 
 def _check_window(word: str, notation: str, features: int, after: tuple[int, int]) -> None:
@@ -153,7 +172,7 @@ def _check_window(word: str, notation: str, features: int, after: tuple[int, int
 
 def _with_neurons(
     kinds: tuple[type[nn.Module], type[nn.Module]],
-    sizes: tuple[int, ...],
+    sizes: tuple[Any, ...],
     neuron: Neuron | None,
     options: SRMOptions,
 ) -> nn.Module:
