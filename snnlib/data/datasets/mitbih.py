@@ -116,9 +116,9 @@ class MITBIH(Samples):
                 f"root {str(root)!r}: expected records ({{record}}.hea, .dat and .atr) for split {split!r}, found "
                 f"{', '.join(found[:5]) or 'none'}; {_FETCH}"
             )
-        self._headers = {name: read_header(self._path(name, ".hea")) for name in chosen}
-        for header in self._headers.values():
-            header.expect(self.channels, self.sample_rate)
+        self._headers = {
+            name: read_header(self._path(name, ".hea"), self.channels, self.sample_rate) for name in chosen
+        }
         self.mark_peaks = bool(mark_peaks)
         self._signals: dict[str, np.ndarray[Any, Any]] = {}
         self._beats = {name: self._read_beats(name) for name in chosen}
