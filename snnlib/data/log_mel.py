@@ -131,9 +131,9 @@ class LogMel:
         # Of the real transform; the complex one of its even and odd samples has half the length.
         self._size = max(1 << (self.window - 1).bit_length(), 8)
         self._constants()
-        # The output of each level of D.
+        # The output of each level of D, in the middle of what an entry stands for.
         below, shift = _LEVEL_RANGE[compression]
-        level = np.arange(_LEVELS) * 2.0**shift / _OCTAVE - below
+        level = (np.arange(_LEVELS) + 0.5) * 2.0**shift / _OCTAVE - below
         curve = np.sqrt(2.0**level + 2) - np.sqrt(2) if pcen else level
         self.table = (self.gain * curve).round().clip(0, 255).astype(np.uint8)
 
