@@ -131,10 +131,8 @@ def test_sound_that_is_not_as_published(commands: Path, tmp_path: Path) -> None:
     with pytest.raises(EventFileError, match=r"000000af_nohash_0.wav: expected 1 channel, found 2"):
         SpeechCommands(commands, "test")[1]
     path.unlink()
-    with pytest.raises(
-        EventFileError, match=r"expected the files of its lists, lacks bird/000000af_nohash_0\.wav"
-    ):
-        SpeechCommands(commands)
+    # A copy may lack files of its lists.
+    assert len(SpeechCommands(commands, "test")) == 23
     (commands / "bird" / "notes.wav").write_bytes(b"")
     with pytest.raises(
         EventFileError, match=r"names like \{speaker\}_nohash_\{number\}\.wav, found bird/notes\.wav"
@@ -228,7 +226,7 @@ def test_beats(tmp_path: Path) -> None:
     assert label == 1 and torch.equal(beat, millivolts[396:406])
     assert torch.equal(train[0][0], torch.cat([millivolts[:1], millivolts[:1], millivolts[:8]]))
     assert torch.equal(train[4][0], torch.cat([millivolts[1795:], *[millivolts[-1:]] * 4]))
-    assert train.nbytes == 1801 * 4 and pickle.loads(pickle.dumps(train)).nbytes == 0
+    assert len(train._signals) == 1 and not pickle.loads(pickle.dumps(train))._signals
     assert len(MITBIH(tmp_path, "val", labels="SVN", val_fold=0)) == 3
     assert MITBIH(tmp_path, labels="SVN").targets.tolist() == [2, 0, 1]
     assert MITBIH(tmp_path, None).records[0] == "100"

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from snnlib.data.checks import check_int
 from snnlib.data.datasets.folds import Folds
-from snnlib.data.datasets.splits import Split, some_names
+from snnlib.data.datasets.splits import Split
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.samples import Samples, Transform
 from snnlib.data.sources import open_source
@@ -33,6 +33,7 @@ _SPOKEN = re.compile(r"(?:[a-z]+_)?([0-9a-f]+)_nohash_\d+\.wav(?:\.wav)?")
 _SILENT = re.compile(r"(\d+)\.wav")
 # Commands for each unknown word and each piece of silence, as in the published task of twelve classes.
 _EACH = 10
+_LISTS: dict[Split, str] = {"test": "testing_list.txt", "val": "validation_list.txt"}
 # Where the published sets lie in each recording of background noise, as shares of its length.
 _NOISE_PARTS: dict[Split, tuple[float, float]] = {"train": (0.0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1.0)}
 
@@ -88,7 +89,7 @@ class SpeechCommands(Samples):
     Raises:
         FileNotFoundError: no recordings; says what to fetch.
         ValueError: an option out of its range, or a set without samples.
-        EventFileError: a damaged file, one of another sample rate or in stereo, a file of a list that is not there.
+        EventFileError: a damaged file, one of another sample rate or in stereo, a list that is missing.
 
     Source: P. Warden, "Speech Commands: A Dataset for Limited-Vocabulary Speech Recognition", 2018, CC BY 4.0.
 
@@ -129,11 +130,11 @@ class SpeechCommands(Samples):
             wanted = "12 for the archive of test files" if archive else "12 or 35"
             raise ValueError(f"num_classes: expected {wanted}, got {num_classes}")
         found = self._recordings(str(root), names, paths, archive)
-        if self.num_classes == 12:
-            self.classes = (SILENCE, UNKNOWN, *_COMMANDS)
-            found = found if archive else self._twelve(found, names)
-        else:
+        self.classes: tuple[str, ...] = (SILENCE, UNKNOWN, *_COMMANDS)
+        if self.num_classes == 35:
             self.classes = tuple(sorted({recording.label for recording in found}))
+        elif not archive:
+            found = self._twelve(found, names)
         chosen = [one for one in found if split in (None, self._folds.part(one.group))]
         if not chosen:
             only = "; the archive of test files is a test set: fold=0 makes folds of it" if archive else ""
@@ -149,10 +150,6 @@ class SpeechCommands(Samples):
     ) -> list[_Recording]:
         """All files of words, and of silence in the archive, with their sets or folds."""
         lists = {} if archive or self._folds.test is not None else self._lists(root, names)
-        if missing := lists.keys() - {"/".join(path) for path in paths.values()}:
-            raise EventFileError(
-                f"{root}: expected the files of its lists, lacks {some_names(sorted(missing))}"
-            )
         recordings = []
         for name, (folder, file) in paths.items():
             match = (_SILENT if folder == SILENCE else _SPOKEN).fullmatch(file)
@@ -172,15 +169,13 @@ class SpeechCommands(Samples):
         """The published set of each file that one of the two lists names."""
         assert self._source is not None
         sets: dict[str, Split] = {}
-        files: tuple[tuple[Split, str], ...] = (("test", "testing_list.txt"), ("val", "validation_list.txt"))
-        for part, file in files:
+        for part, file in _LISTS.items():
             found = [name for name in names if name.split("/")[-1] == file]
             if len(found) != 1:
                 raise EventFileError(
                     f"{root}: expected one file {file}, found {len(found)}; without it fold=0 makes folds by speaker"
                 )
-            text = self._source.read(found[0]).decode(errors="replace")
-            sets.update(dict.fromkeys(text.split(), part))
+            sets |= dict.fromkeys(self._source.read(found[0]).decode(errors="replace").split(), part)
         return sets
 
     def _twelve(self, found: list[_Recording], names: list[str]) -> list[_Recording]:

@@ -99,12 +99,14 @@ def read_signals(path: Path, header: Header) -> np.ndarray[Any, Any]:
         data = np.zeros(3 * (-(-total // 2)), np.uint8)
         data[:size] = np.frombuffer(file.read(size), np.uint8)
         low, middle, high = data.reshape(-1, 3).astype(np.int16).T
-        stored = np.stack((low + ((middle & 15) << 8), high + ((middle >> 4) << 8)), 1).reshape(-1)[:total]
+        stored: np.ndarray[Any, Any] = np.stack(
+            (low + ((middle & 15) << 8), high + ((middle >> 4) << 8)), 1
+        ).reshape(-1)[:total]
         stored = (stored - ((stored > 2047) << 12)).astype(np.int16).reshape(-1, signals)
-        for number, total in enumerate(header.sums):
-            if (int(stored[:, number].sum(dtype=np.int64)) - total) % 2**16:
+        for number, expected in enumerate(header.sums):
+            if (int(stored[:, number].sum(dtype=np.int64)) - expected) % 2**16:
                 raise file.error(
-                    f"expected the sum {total} of signal {number} as its header says, found another", 0
+                    f"expected the sum {expected} of signal {number} as its header says, found another", 0
                 )
     return stored
 
@@ -117,7 +119,9 @@ def read_annotations(path: Path, samples: int) -> tuple[np.ndarray[Any, Any], np
     Raises:
         EventFileError: a code that is none, a time outside the record, or no end; names the byte.
     """
-    times, codes, time = [], [], 0
+    times: list[int] = []
+    codes: list[int] = []
+    time = 0
     with EventFile(path) as file:
         data = file.read(file.size)
         words = np.frombuffer(data, "<u2", len(data) // 2).tolist()
