@@ -131,9 +131,9 @@ class LogMel:
         # Of the real transform; the complex one of its even and odd samples has half the length.
         self._size = max(1 << (self.window - 1).bit_length(), 8)
         self._constants()
-        # The output of each level of D.
+        # The output of each level of D, in the middle of what an entry stands for.
         below, shift = _LEVEL_RANGE[compression]
-        level = np.arange(_LEVELS) * 2.0**shift / _OCTAVE - below
+        level = (np.arange(_LEVELS) + 0.5) * 2.0**shift / _OCTAVE - below
         curve = np.sqrt(2.0**level + 2) - np.sqrt(2) if pcen else level
         self.table = (self.gain * curve).round().clip(0, 255).astype(np.uint8)
 
@@ -233,7 +233,8 @@ class LogMel:
         power = sum(part.astype(np.int64) ** 2 for part in (even_real + turned_real, even_imag + turned_imag))
         rising = np.add.reduceat(power * self._weights[:, None], self._starts)
         both = np.add.reduceat(power, self._starts)
-        return ((rising[:-1] + _WEIGHT * both[1:] - rising[1:]) >> _ENERGY).T
+        energies: Array = (rising[:-1] + _WEIGHT * both[1:] - rising[1:]) >> _ENERGY
+        return energies.T
 
     def compress(self, energies: Array, mean: Array) -> tuple[Array, Array]:
         """Frames uint8 of energies `[T, channels]`, and the running mean times `2^smoothing` after them."""
@@ -255,7 +256,8 @@ class LogMel:
         """Logarithms to base 2 in 256ths of whole numbers from 2^7 up to 2^53."""
         bits = np.frexp(numbers.astype(np.float64))[1] - 1
         entry = (numbers >> (bits - _LOG_BITS)) - (1 << _LOG_BITS)
-        return bits * _OCTAVE + self._logs[entry]
+        logarithms: Array = bits * _OCTAVE + self._logs[entry]
+        return logarithms
 
     def __repr__(self) -> str:
         return (

@@ -66,9 +66,9 @@ def test_twelve_classes_have_a_tenth_of_unknown_words_and_of_silence(commands: P
     test = SpeechCommands(commands, "test", num_classes=12, samples=100)
     assert test.classes == ("_silence_", "_unknown_", *COMMANDS)
     assert test.targets.bincount().tolist() == [2] * 12
-    # The last tenth of the noise, and its middle.
+    # From the beginning of the last tenth of the noise, and halfway from there to the last place with room.
     silence = [sound for sound, label in test if label == 0]
-    assert [round(float(sound[0]) * 32768) for sound in silence] == [27_000, 28_500]
+    assert [round(float(sound[0]) * 32768) for sound in silence] == [27_000, 28_450]
     # No piece of one fold lies in another one's fifth.
     whole = SpeechCommands(commands, None, num_classes=12, fold=0, samples=50)
     folds = [SpeechCommands(commands, "test", num_classes=12, fold=k, samples=50) for k in range(5)]
@@ -131,10 +131,8 @@ def test_sound_that_is_not_as_published(commands: Path, tmp_path: Path) -> None:
     with pytest.raises(EventFileError, match=r"000000af_nohash_0.wav: expected 1 channel, found 2"):
         SpeechCommands(commands, "test")[1]
     path.unlink()
-    with pytest.raises(
-        EventFileError, match=r"expected the files of its lists, lacks bird/000000af_nohash_0\.wav"
-    ):
-        SpeechCommands(commands)
+    # A copy may lack files of its lists.
+    assert len(SpeechCommands(commands, "test")) == 23
     (commands / "bird" / "notes.wav").write_bytes(b"")
     with pytest.raises(
         EventFileError, match=r"names like \{speaker\}_nohash_\{number\}\.wav, found bird/notes\.wav"
@@ -228,7 +226,7 @@ def test_beats(tmp_path: Path) -> None:
     assert label == 1 and torch.equal(beat, millivolts[396:406])
     assert torch.equal(train[0][0], torch.cat([millivolts[:1], millivolts[:1], millivolts[:8]]))
     assert torch.equal(train[4][0], torch.cat([millivolts[1795:], *[millivolts[-1:]] * 4]))
-    assert train.nbytes == 1801 * 4 and pickle.loads(pickle.dumps(train)).nbytes == 0
+    assert len(train._signals) == 1 and not pickle.loads(pickle.dumps(train))._signals
     assert len(MITBIH(tmp_path, "val", labels="SVN", val_fold=0)) == 3
     assert MITBIH(tmp_path, labels="SVN").targets.tolist() == [2, 0, 1]
     assert MITBIH(tmp_path, None).records[0] == "100"
@@ -264,39 +262,29 @@ def test_folds_are_patients(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("suffix", "old", "new", "message"),
     [
+        (".hea", b"101.dat 212", b"101.dat 16", "byte offset 14: expected a signal of 101.dat in format 212"),
         (
             ".hea",
             b"101.dat 212",
-            b"101.dat 16",
-            r"byte offset 14: expected a signal of 101.dat in format 212",
+            b"102.dat 212",
+            "byte offset 14: expected a signal of 101.dat in format 212",
         ),
         (
             ".hea",
             b"2 360 900",
             b"2 360",
-            r"byte offset 0: expected a record, its signals, rate and number of samples",
+            "byte offset 0: expected a record of 2 signals at 360 and its number of",
         ),
-        (
-            ".hea",
-            b"2 360 900",
-            b"3 360 900",
-            "byte offset 0: expected 3 lines of signals, at least one, found 2",
-        ),
-        (
-            ".hea",
-            b"2 360 900",
-            b"2 250 900",
-            "byte offset 0: expected 2 signals of 360 samples a second, found 2 of",
-        ),
-        (".hea", b" 200 ", b" 0 ", "byte offset 14: expected a gain above 0, found 0"),
+        (".hea", b"2 360 900", b"3 360 900", "byte offset 0: expected a record of 2 signals at 360"),
+        (".hea", b"2 360 900", b"2 250 900", "byte offset 0: expected a record of 2 signals at 360"),
+        (".hea", b"101.dat 212 200 11 1024 ", b"# ", "byte offset 0: expected 2 lines of signals, found 1"),
+        (".hea", b" 200 ", b" 0 ", "byte offset 14: expected .* with its gain, found"),
         (
             ".dat",
             None,
             b"",
             "byte offset 2699: expected 900 samples of 2 signals, 2700 bytes, found 2699 bytes",
         ),
-        (".dat", 0, None, "byte offset 0: expected .* as first sample of signal 0, found"),
-        (".dat", 2, None, "byte offset 1: expected .* as first sample of signal 1, found"),
         (".dat", 1000, None, "byte offset 0: expected the sum .* as its header says, found another"),
         (".atr", None, b"", "byte offset 16: truncated: expected a word of 0 at the end of the annotations"),
         (

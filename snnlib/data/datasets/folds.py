@@ -32,6 +32,8 @@ class Folds:
                 "val_fold: expected the fold that validates beside split='val' and fold, got None"
             )
 
-    def part(self, fold: int) -> Split:
-        """The set of a fold."""
+    def part(self, fold: int | Split) -> Split:
+        """The set of a fold; a published set is itself."""
+        if isinstance(fold, str):
+            return fold
         return "test" if fold == self.test else "val" if fold == self.val else "train"

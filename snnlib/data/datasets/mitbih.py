@@ -26,10 +26,14 @@ _CODES = {"N": (1, 2, 3, 11, 34), "S": (4, 7, 8, 9), "V": (5, 10), "F": (6,), "Q
 CLASSES = tuple(_CODES)
 # The sets of de Chazal, O'Dwyer and Reilly, "Automatic classification of heartbeats using ECG morphology and heartbeat
 # interval features", 2004: no patient is in both, and none has a pacemaker, as those of 102, 104, 107 and 217 have.
-DS1 = (101, 106, 108, 109, 112, 114, 115, 116, 118, 119, 122, 124)
-DS1 += (201, 203, 205, 207, 208, 209, 215, 220, 223, 230)
-DS2 = (100, 103, 105, 111, 113, 117, 121, 123, 200, 202, 210)
-DS2 += (212, 213, 214, 219, 221, 222, 228, 231, 232, 233, 234)
+DS1 = (
+    *(101, 106, 108, 109, 112, 114, 115, 116, 118, 119, 122, 124),
+    *(201, 203, 205, 207, 208, 209, 215, 220, 223, 230),
+)
+DS2 = (
+    *(100, 103, 105, 111, 113, 117, 121, 123, 200, 202, 210),
+    *(212, 213, 214, 219, 221, 222, 228, 231, 232, 233, 234),
+)
 
 
 class MITBIH(Samples):
@@ -67,7 +71,6 @@ class MITBIH(Samples):
         records: record of each sample.
         peaks: sample of the R peak of each beat; of whole records the arrays of those of all beats.
         sample_rate: 360.
-        nbytes: bytes of the records that have been read and are kept in memory, 2.6 MB each.
 
     Raises:
         FileNotFoundError: no records, or none of a set, or a file is missing; says what to fetch.
@@ -116,9 +119,9 @@ class MITBIH(Samples):
                 f"root {str(root)!r}: expected records ({{record}}.hea, .dat and .atr) for split {split!r}, found "
                 f"{', '.join(found[:5]) or 'none'}; {_FETCH}"
             )
-        self._headers = {name: read_header(self._path(name, ".hea")) for name in chosen}
-        for header in self._headers.values():
-            header.expect(self.channels, self.sample_rate)
+        self._headers = {
+            name: read_header(self._path(name, ".hea"), self.channels, self.sample_rate) for name in chosen
+        }
         self.mark_peaks = bool(mark_peaks)
         self._signals: dict[str, np.ndarray[Any, Any]] = {}
         self._beats = {name: self._read_beats(name) for name in chosen}
@@ -134,13 +137,8 @@ class MITBIH(Samples):
             )
             self.peaks, self.targets = peaks, torch.from_numpy(targets)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the records in memory."""
-        return sum(signals.nbytes for signals in self._signals.values())
-
     def signals(self, record: str) -> np.ndarray[Any, Any]:
-        """The samples of a record as they are stored, int16 `[T, 2]`; kept in memory."""
+        """The samples of a record as they are stored, int16 `[T, 2]`; kept in memory, 2.6 MB."""
         if record not in self._signals:
             self._signals[record] = read_signals(self._path(record, ".dat"), self._headers[record])
         return self._signals[record]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
-from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from snnlib.data.checks import check_int
 from snnlib.data.datasets.folds import Folds
-from snnlib.data.datasets.splits import Split, some_names
+from snnlib.data.datasets.splits import Split
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.samples import Samples, Transform
 from snnlib.data.sources import open_source
@@ -31,20 +31,23 @@ _COMMANDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "g
 # Of words, of unknown ones in the test archive, where the word stands first, and of silence there.
 _SPOKEN = re.compile(r"(?:[a-z]+_)?([0-9a-f]+)_nohash_\d+\.wav(?:\.wav)?")
 _SILENT = re.compile(r"(\d+)\.wav")
-# Samples of silence and of unknown words for each of the ten commands together, as in the published twelve-class task.
-_SHARE = 0.1
-# Where the published sets end in each recording of background noise.
-_NOISE_ENDS = {"train": (0.0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1.0)}
+# Commands for each unknown word and each piece of silence, as in the published task of twelve classes.
+_EACH = 10
+_LISTS: dict[Split, str] = {"test": "testing_list.txt", "val": "validation_list.txt"}
+# Where the published sets lie in each recording of background noise, as shares of its length.
+_NOISE_PARTS: dict[Split, tuple[float, float]] = {"train": (0.0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1.0)}
 
 
 class _Recording(NamedTuple):
-    """A file, what is said in it, who says it, its set or fold, and for silence where it begins, as a share."""
+    """A file, what is said in it, who says it, its set or fold, and for noise the part of it and the place there."""
 
     name: str
     label: str
     speaker: str
-    group: str | int
-    start: float = 0.0
+    group: int | Split
+    low: float = 0.0
+    high: float = 1.0
+    place: float = 0.0
 
 
 class SpeechCommands(Samples):
@@ -86,7 +89,7 @@ class SpeechCommands(Samples):
     Raises:
         FileNotFoundError: no recordings; says what to fetch.
         ValueError: an option out of its range, or a set without samples.
-        EventFileError: a damaged file, one of another sample rate or in stereo, a file of a list that is not there.
+        EventFileError: a damaged file, one of another sample rate or in stereo, a list that is missing.
 
     Source: P. Warden, "Speech Commands: A Dataset for Limited-Vocabulary Speech Recognition", 2018, CC BY 4.0.
 
@@ -127,17 +130,12 @@ class SpeechCommands(Samples):
             wanted = "12 for the archive of test files" if archive else "12 or 35"
             raise ValueError(f"num_classes: expected {wanted}, got {num_classes}")
         found = self._recordings(str(root), names, paths, archive)
-        if self.num_classes == 12:
-            self.classes = (SILENCE, UNKNOWN, *_COMMANDS)
-            found = found if archive else self._twelve(found, names)
-        else:
+        self.classes: tuple[str, ...] = (SILENCE, UNKNOWN, *_COMMANDS)
+        if self.num_classes == 35:
             self.classes = tuple(sorted({recording.label for recording in found}))
-        part = self._folds.part
-        chosen = [
-            recording
-            for recording in found
-            if split in (None, part(recording.group) if isinstance(recording.group, int) else recording.group)
-        ]
+        elif not archive:
+            found = self._twelve(found, names)
+        chosen = [one for one in found if split in (None, self._folds.part(one.group))]
         if not chosen:
             only = "; the archive of test files is a test set: fold=0 makes folds of it" if archive else ""
             raise ValueError(f"split: expected recordings for {split!r} in {str(root)!r}, got none{only}")
@@ -152,10 +150,6 @@ class SpeechCommands(Samples):
     ) -> list[_Recording]:
         """All files of words, and of silence in the archive, with their sets or folds."""
         lists = {} if archive or self._folds.test is not None else self._lists(root, names)
-        if missing := lists.keys() - {"/".join(path) for path in paths.values()}:
-            raise EventFileError(
-                f"{root}: expected the files of its lists, lacks {some_names(sorted(missing))}"
-            )
         recordings = []
         for name, (folder, file) in paths.items():
             match = (_SILENT if folder == SILENCE else _SPOKEN).fullmatch(file)
@@ -165,47 +159,43 @@ class SpeechCommands(Samples):
                 raise EventFileError(
                     f"{root}: expected names like {{speaker}}_nohash_{{number}}.wav, found {name}"
                 )
-            group: str | int = "test" if archive else lists.get(f"{folder}/{file}", "train")
+            group: int | Split = "test" if archive else lists.get(f"{folder}/{file}", "train")
             if self._folds.test is not None:
                 group = int(match[1], 10 if folder == SILENCE else 16) % self._folds.count
             recordings.append(_Recording(name, folder, match[1], group))
         return recordings
 
-    def _lists(self, root: str, names: list[str]) -> dict[str, str]:
+    def _lists(self, root: str, names: list[str]) -> dict[str, Split]:
         """The published set of each file that one of the two lists names."""
         assert self._source is not None
-        sets = {}
-        for part, file in (("test", "testing_list.txt"), ("val", "validation_list.txt")):
+        sets: dict[str, Split] = {}
+        for part, file in _LISTS.items():
             found = [name for name in names if name.split("/")[-1] == file]
             if len(found) != 1:
                 raise EventFileError(
                     f"{root}: expected one file {file}, found {len(found)}; without it fold=0 makes folds by speaker"
                 )
-            text = self._source.read(found[0]).decode(errors="replace")
-            sets.update(dict.fromkeys(text.split(), part))
+            sets |= dict.fromkeys(self._source.read(found[0]).decode(errors="replace").split(), part)
         return sets
 
     def _twelve(self, found: list[_Recording], names: list[str]) -> list[_Recording]:
         """Commands, and for each set or fold a tenth as many unknown words and pieces of background noise."""
         noise = sorted(name for name in names if name.endswith(".wav") and name.split("/")[-2] == _NOISE)
-        groups: defaultdict[str | int, list[_Recording]] = defaultdict(list)
-        for recording in found:
-            groups[recording.group].append(recording)
         chosen = []
-        for group, members in groups.items():
-            commands = [recording for recording in members if recording.label in _COMMANDS]
-            others = [recording for recording in members if recording.label not in _COMMANDS]
-            count = -int(-_SHARE * len(commands) // 1)
-            others.sort(key=lambda one: hashlib.sha256("/".join(one.name.split("/")[-2:]).encode()).digest())
+        for group in {one.group: None for one in found}:
+            commands = [one for one in found if one.group == group and one.label in _COMMANDS]
+            others = [one for one in found if one.group == group and one.label not in _COMMANDS]
+            count = math.ceil(len(commands) / _EACH)
+            others.sort(
+                key=lambda one: hashlib.sha256(f"{one.label}/{one.name.split('/')[-1]}".encode()).digest()
+            )
             chosen += commands + [one._replace(label=UNKNOWN) for one in others[:count]]
-            if isinstance(group, int):
-                low, high = group / self._folds.count, (group + 1) / self._folds.count
-            else:
-                low, high = _NOISE_ENDS[group]
-            each = -(-count // max(len(noise), 1))
+            shares = (group, group + 1) if isinstance(group, int) else _NOISE_PARTS[group]
+            low, high = (share / (self._folds.count if isinstance(group, int) else 1) for share in shares)
             for number in range(count if noise else 0):
-                start = low + (high - low) * (number // len(noise)) / each
-                chosen.append(_Recording(noise[number % len(noise)], SILENCE, str(number), group, start))
+                round_, file = divmod(number, len(noise))
+                place = round_ * len(noise) / count
+                chosen.append(_Recording(noise[file], SILENCE, str(number), group, low, high, place))
         return chosen
 
     def sample(self, number: int) -> torch.Tensor:
@@ -215,9 +205,10 @@ class SpeechCommands(Samples):
         name = self._source.describe(recording.name)
         sound, _ = decode_wav(self._source.read(recording.name), name, self.sample_rate, channels=1)
         if recording.name.split("/")[-2] == _NOISE:
-            # The last piece of a set ends before the next set begins, where the recording is longer than its pieces.
-            first = int(recording.start * len(sound))
-            sound = sound[first : first + (self.samples or self.sample_rate)]
+            piece = self.samples or self.sample_rate
+            room = max((recording.high - recording.low) * len(sound) - piece, 0)
+            first = int(recording.low * len(sound) + recording.place * room)
+            sound = sound[first : first + piece]
         if self.samples is None:
             return sound
         return pad(sound[: self.samples], (0, max(self.samples - len(sound), 0)))

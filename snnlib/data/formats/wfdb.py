@@ -6,13 +6,12 @@ Source: G. Moody, "WFDB Applications Guide", header(5), signal(5) and annot(5).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from snnlib.data.formats.event_file import EventFile, EventFileError
+from snnlib.data.formats.event_file import EventFile
 
 # What takes no time, by its code: a long pause, attributes of the annotation before, and a text.
 _SKIP, _NUMBER, _TEXT = 59, 60, 63
@@ -20,49 +19,30 @@ _SKIP, _NUMBER, _TEXT = 59, 60, 63
 _LAST_CODE = 49
 # Far more than a day of some leads: a bound for what a damaged header makes.
 _MOST_SAMPLES = 1 << 28
-_RECORD = re.compile(r"(\S+)\s+(\d+)\s+([\d.]+)(?:/\S+)?\s+(\d+)(?:\s.*)?")
-# File, format, gain with its zero and unit, bits, zero of the converter, first sample, sum.
+# Name, signals, rate, samples; and file, gain with its zero and unit, bits, zero of the converter, first sample, sum.
+_FLOAT = r"(\d+(?:\.\d*)?)"
+_RECORD = re.compile(rf"\S+\s+(\d+)\s+{_FLOAT}(?:/\S+)?\s+(\d+)(?:\s.*)?")
 _SIGNAL = re.compile(
-    r"(\S+)\s+(\S+)\s+([\d.]+)(?:\((-?\d+)\))?(?:/\S+)?\s+\d+\s+(-?\d+)\s+(-?\d+)\s+(-?\d+)(?:\s.*)?"
+    rf"(\S+)\s+212\s+{_FLOAT}(?:\((-?\d+)\))?(?:/\S+)?\s+\d+\s+(-?\d+)\s+-?\d+\s+(-?\d+)(?:\s.*)?"
 )
 
 
-@dataclass(frozen=True)
-class Header:
-    """What a header says of a record.
-
-    Args:
-        name: the file, for messages.
-        rate: samples per second.
-        samples: samples of each signal.
-        gains: stored units per millivolt, of each signal.
-        zeros: stored value of 0 mV.
-        firsts: first sample of each signal.
-        sums: sum of all samples, in 16 bits.
+class Header(NamedTuple):
+    """What a header says of a record: samples of each signal, and for each signal its stored units per millivolt, its
+    stored value of 0 mV, and the sum of its samples in 16 bits.
     """
 
-    name: str
-    rate: float
     samples: int
-    gains: tuple[float, ...]
-    zeros: tuple[int, ...]
-    firsts: tuple[int, ...]
-    sums: tuple[int, ...]
-
-    def expect(self, signals: int, rate: float) -> None:
-        """Raise EventFileError unless the record has so many signals and samples a second."""
-        if (len(self.gains), self.rate) != (signals, rate):
-            raise EventFileError(
-                f"{self.name}: byte offset 0: expected {signals} signals of {rate} samples a second, found "
-                f"{len(self.gains)} of {self.rate:g}"
-            )
+    gains: list[float]
+    zeros: list[int]
+    sums: list[int]
 
 
-def read_header(path: Path) -> Header:
-    """Reads the header of a record of one file of format 212.
+def read_header(path: Path, signals: int, rate: float) -> Header:
+    """Reads the header of a record of so many signals and samples a second, in one file of format 212.
 
     Raises:
-        EventFileError: another format, or a line that is not what it should be; names its byte.
+        EventFileError: another record, or a line that is not what it should be; names its byte.
     """
     with EventFile(path) as file:
         lines, offset = [], 0
@@ -71,35 +51,31 @@ def read_header(path: Path) -> Header:
                 lines.append((offset, line.strip()))
             offset += len(line)
         offset, line = lines[0] if lines else (0, "")
-        match = _RECORD.fullmatch(line)
-        if match is None or not 0 < int(match[4]) <= _MOST_SAMPLES or match[3].count(".") > 1:
+        record = _RECORD.fullmatch(line)
+        if (
+            record is None
+            or (int(record[1]), float(record[2])) != (signals, rate)
+            or int(record[3]) > _MOST_SAMPLES
+        ):
             raise file.error(
-                f"expected a record, its signals, rate and number of samples, found {line[:60]!r}", offset
+                f"expected a record of {signals} signals at {rate} and its number of samples, found {line[:60]!r}",
+                offset,
             )
-        count = int(match[2])
-        if len(lines) != count + 1 or not count:
-            raise file.error(
-                f"expected {count} lines of signals, at least one, found {len(lines) - 1}", offset
-            )
+        if len(lines) != signals + 1:
+            raise file.error(f"expected {signals} lines of signals, found {len(lines) - 1}", offset)
         found = []
         for offset, line in lines[1:]:
             signal = _SIGNAL.fullmatch(line)
-            if signal is None or signal[2] != "212" or signal[1] != f"{path.stem}.dat":
+            if signal is None or signal[1] != f"{path.stem}.dat" or float(signal[2]) == 0:
                 raise file.error(
-                    f"expected a signal of {path.stem}.dat in format 212, found {line[:60]!r}", offset
+                    f"expected a signal of {path.stem}.dat in format 212 with its gain, found {line[:60]!r}",
+                    offset,
                 )
-            if signal[3].count(".") > 1 or not float(signal[3]) > 0:
-                raise file.error(f"expected a gain above 0, found {signal[3]}", offset)
             found.append(signal)
+    # The zero of a signal is that of the converter where it is not said.
+    zeros = [int(signal[3] or signal[4]) for signal in found]
     return Header(
-        str(path),
-        float(match[3]),
-        int(match[4]),
-        tuple(float(signal[3]) for signal in found),
-        # The zero of the signal is that of the converter where it is not said.
-        tuple(int(signal[4] or signal[5]) for signal in found),
-        tuple(int(signal[6]) for signal in found),
-        tuple(int(signal[7]) for signal in found),
+        int(record[3]), [float(signal[2]) for signal in found], zeros, [int(signal[5]) for signal in found]
     )
 
 
@@ -123,17 +99,14 @@ def read_signals(path: Path, header: Header) -> np.ndarray[Any, Any]:
         data = np.zeros(3 * (-(-total // 2)), np.uint8)
         data[:size] = np.frombuffer(file.read(size), np.uint8)
         low, middle, high = data.reshape(-1, 3).astype(np.int16).T
-        stored = np.stack((low + ((middle & 15) << 8), high + ((middle >> 4) << 8)), 1).reshape(-1)[:total]
+        stored: np.ndarray[Any, Any] = np.stack(
+            (low + ((middle & 15) << 8), high + ((middle >> 4) << 8)), 1
+        ).reshape(-1)[:total]
         stored = (stored - ((stored > 2047) << 12)).astype(np.int16).reshape(-1, signals)
-        for number, (first, sum_) in enumerate(zip(header.firsts, header.sums, strict=True)):
-            if stored[0, number] != first:
+        for number, expected in enumerate(header.sums):
+            if (int(stored[:, number].sum(dtype=np.int64)) - expected) % 2**16:
                 raise file.error(
-                    f"expected {first} as first sample of signal {number}, found {stored[0, number]}",
-                    number * 3 // 2,
-                )
-            if (int(stored[:, number].sum(dtype=np.int64)) - sum_) % 2**16:
-                raise file.error(
-                    f"expected the sum {sum_} of signal {number} as its header says, found another", 0
+                    f"expected the sum {expected} of signal {number} as its header says, found another", 0
                 )
     return stored
 
@@ -146,7 +119,9 @@ def read_annotations(path: Path, samples: int) -> tuple[np.ndarray[Any, Any], np
     Raises:
         EventFileError: a code that is none, a time outside the record, or no end; names the byte.
     """
-    times, codes, time = [], [], 0
+    times: list[int] = []
+    codes: list[int] = []
+    time = 0
     with EventFile(path) as file:
         data = file.read(file.size)
         words = np.frombuffer(data, "<u2", len(data) // 2).tolist()

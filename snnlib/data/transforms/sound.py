@@ -79,8 +79,9 @@ class AugmentSound:
 class AugmentChannels:
     """Change frames `[T, C]` of channels in the order of their frequency, or a batch `[T, N, C]`, at random.
 
-    Moved and stretched are all steps of a sample alike, each value to the nearest place; a mask covers up to so many steps, or channels, anywhere in the sample, and
-    may be empty. What is covered, and what comes from outside, becomes `fill`. Each sample is drawn for itself.
+    Moved and stretched are all steps of a sample alike, each value to the nearest place; a mask covers up to so many
+    steps, or channels, anywhere in the sample, and may be empty. What is covered, and what comes from outside, becomes
+    `fill`. Each sample is drawn for itself.
 
     Args:
         shift: most steps by which a sample is moved either way. Default 0.
