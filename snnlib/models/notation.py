@@ -45,9 +45,9 @@ def from_notation(
     `12C5` is a 5x5 convolution to 12 channels, `12C5p1` with padding 1, `12C5s2p1` with stride 2 as well; `P2` is a
     2x2 average pooling; `100` a fully connected layer of 100 neurons, `100D25` one whose connections learn delays of up
     to 25 steps (`Delays`), `100R` a recurrent one (`SpikingRNN`) and `100RB` one of 100 neurons in each direction of
-    time (`Bidirectional`); `64S` a `StateSpaceBlock` of width 64, behind a linear map from another width; `A2` delays the
-    channels by 0 to 2 steps in turn (`DelayLine`). Frames of width 1 are channels in the order of their frequency:
-    kernel, stride and padding of a convolution are along the height alone. Layers are
+    time (`Bidirectional`); `64S` a `StateSpaceBlock` of width 64, behind a linear map from another width; `A2` delays
+    the channels by 0 to 2 steps in turn (`DelayLine`). In frames of width 1 a convolution goes along the height alone,
+    with its kernel, stride and padding. Layers are
     `SRMConv2d`, `SpikeAvgPool2d` and `SRMLinear`, or with a `neuron` `SpikingConv2d`, `SpikingLinear` and the pooling
     of its kind of gradient.
 
@@ -116,26 +116,22 @@ def from_notation(
             height, width = (side // int(match["size"]) for side in (height, width))
             kind = "pool"
         elif match := _DELAY_LINE.fullmatch(word):
-            first = options.get("batch_first", False)
-            line = DelayLine(features or channels, int(match["delay"]), batch_first=first)
-            layers[name_for("delay")] = line.to(options.get("device"))
+            layers[name_for("delay")] = _delay_line(features or channels, match, options)
             continue
         elif match := _OVER_TIME.fullmatch(word):
-            if not features:
-                layers["flatten"] = nn.Flatten(2)
-            makers = neuron, recurrent_neuron
-            for kind, layer in _over_time(features or channels * height * width, match, makers, options):
+            inputs = _flattened(layers, features, channels * height * width)
+            for kind, layer in _over_time(inputs, match, (neuron, recurrent_neuron), options):
                 layers[name_for(kind)] = layer
             features = int(match["features"]) * (2 if match["kind"] == "RB" else 1)
             continue
         elif match := _LINEAR.fullmatch(word):
-            flat = features or channels * height * width, int(match["features"])
+            shape = features or channels * height * width, int(match["features"])
             if normalized and not features:
                 layers["flatten"] = nn.Flatten(2)
             layer = (
-                _normalized_linear(flat, match, factory)
+                _normalized_linear(shape, match, factory)
                 if normalized
-                else _with_neurons((SRMLinear, SpikingLinear), flat, neuron, _with_delays(match, options))
+                else _with_neurons((SRMLinear, SpikingLinear), shape, neuron, _with_delays(match, options))
             )
             features = int(match["features"])
             kind = "fc"
@@ -152,6 +148,13 @@ def from_notation(
             own.batch_first = options.get("batch_first", False)
             layers[name_for("neuron")] = own.to(options.get("device"))
     return nn.Sequential(layers)
+
+
+def _flattened(layers: OrderedDict[str, nn.Module], features: int, cells: int) -> int:
+    """Inputs of a layer without axes of space; frames are flattened before the first."""
+    if not features:
+        layers["flatten"] = nn.Flatten(2)
+    return features or cells
 
 
 def _window(word: re.Match[str], only_height: bool) -> tuple[tuple[int, int], ...]:
@@ -186,6 +189,11 @@ def _with_delays(word: re.Match[str], options: SRMOptions) -> SRMOptions:
     if not word["delay"]:
         return options
     return {**options, "delays": Delays(int(word["delay"]), "connection")}
+
+
+def _delay_line(channels: int, word: re.Match[str], options: SRMOptions) -> nn.Module:
+    line = DelayLine(channels, int(word["delay"]), batch_first=options.get("batch_first", False))
+    return line.to(options.get("device"))
 
 
 def _over_time(

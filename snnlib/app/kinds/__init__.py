@@ -9,7 +9,8 @@ from snnlib.app.kinds.folders import EVENT_FOLDER, IMAGE_FOLDER
 from snnlib.app.kinds.images import IMAGES
 from snnlib.app.kinds.points import POINTS
 from snnlib.app.kinds.sequences import SEQUENCES
+from snnlib.app.kinds.words import WORDS
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
-    {kind.name: kind for kind in (*EVENTS, EVENT_FOLDER, *IMAGES, IMAGE_FOLDER, *SEQUENCES, *POINTS)}
+    {kind.name: kind for kind in (*EVENTS, EVENT_FOLDER, *IMAGES, IMAGE_FOLDER, *SEQUENCES, *WORDS, *POINTS)}
 )

@@ -14,6 +14,7 @@ from snnlib.app.errors import ConfigError, naming
 from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples
 from snnlib.app.setting import wrong
 from snnlib.data import FrameCache, LogMel, SpeechCommands, SpokenDigits, StackFrames, WarpChannels, read_wav
+from snnlib.data.datasets.speech_commands import COMMANDS, SILENCE, UNKNOWN
 from snnlib.data.datasets.splits import Split
 
 if TYPE_CHECKING:
@@ -96,9 +97,7 @@ class WordKind(Kind):
         vary = config.vary
         if not vary:
             return None
-        return WarpChannels(
-            shift=_SHIFT, tempo=_TEMPO * vary, shift_channels=_CHANNELS * vary, stretch=vary
-        )
+        return WarpChannels(shift=_SHIFT, tempo=_TEMPO * vary, shift_channels=_CHANNELS * vary, stretch=vary)
 
     def frames(self, config: TrainConfig) -> WordToFrames:
         """The front end."""
@@ -133,7 +132,9 @@ def _commands(root: str, split: Split, fold: int | None, transform: Callable[[Te
 def _digits(root: str, split: Split, fold: int | None, transform: Callable[[Tensor], Tensor]) -> Any:
     options: dict[str, Any] = {"val_speakers": []}
     if fold is not None:
-        speakers = sorted({*SpokenDigits(root, "test").speakers, *SpokenDigits(root, val_speakers=[]).speakers})
+        speakers = sorted(
+            {*SpokenDigits(root, "test").speakers, *SpokenDigits(root, val_speakers=[]).speakers}
+        )
         if fold >= len(speakers):
             raise ConfigError("fold", f"expected a speaker's number below {len(speakers)}, got {fold}")
         options["test_speakers"] = speakers[fold : fold + 1]
@@ -147,7 +148,7 @@ WORDS = (
         recipe="keywords",
         sample_rate=SpeechCommands.sample_rate,
         dataset=_commands,
-        names=SpeechCommands.twelve,
+        names=(SILENCE, UNKNOWN, *COMMANDS),
     ),
     WordKind(
         name="spoken-digits",

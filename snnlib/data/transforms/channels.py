@@ -105,4 +105,3 @@ class StackFrames:
     def __call__(self, frames: Tensor) -> Tensor:
         before = [0, 0] * (frames.dim() - 1) + [self.window - self.hop, 0]
         return pad(frames, before).unfold(0, self.window, self.hop).movedim(-1, -2)
-
