@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import ops
-from snnlib.checks import check_count, check_floating, check_rank, first_state
+from snnlib.checks import check_count, check_flag, check_floating, check_rank, first_state
 from snnlib.neurons import Output
 from snnlib.nn.delays import Delays, check_sequence
 from snnlib.sequences.history import joined, last_steps
@@ -26,7 +26,8 @@ class DelayLine(nn.Module):
 
     ::
 
-        y[t, c] = x[t - d_c, c],    d_c = c mod (max_delay + 1)
+        y[t, c] = x[t - d_c, c],                    d_c = c mod (max_delay + 1)
+        y[t, (max_delay + 1) c + d] = x[t - d, c]   with `every`, for each d from 0 to max_delay
 
     The map behind it sees `max_delay + 1` steps at once, for the price of one: neighbouring channels bring neighbouring
     steps. It stands before `PerStep` of a linear map or convolution and its batch norm, for which `Delays` of a layer
@@ -35,6 +36,8 @@ class DelayLine(nn.Module):
     Args:
         channels: C.
         max_delay: longest delay in time steps, less than the steps of a sequence.
+        every: whether each channel arrives at all delays, as so many channels, which integer nets have no counterpart
+            of. Default False.
         batch_first: whether sequences are `[N, T, C, ...]`. Default False.
 
     Raises:
@@ -48,9 +51,13 @@ class DelayLine(nn.Module):
     [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
     """
 
-    def __init__(self, channels: int, max_delay: int, *, batch_first: bool = False) -> None:
+    def __init__(
+        self, channels: int, max_delay: int, *, every: bool = False, batch_first: bool = False
+    ) -> None:
         super().__init__()
         check_count("channels", channels)
+        self.copies = max_delay + 1 if check_flag("every", every) else 1
+        channels *= self.copies
         steps = torch.arange(channels, dtype=torch.float32) % (max_delay + 1)
         self.delays = Delays(max_delay, initial=steps, learnable=False)
         self.delays.build(channels, steps)
@@ -71,7 +78,8 @@ class DelayLine(nn.Module):
             return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
         time_dim, history = int(self.batch_first), self.delays.history
         before = joined(x, first_state(state), history, time_dim)
-        late: Tensor = ops.delay.delay_forward(before, self.delays(), True, time_dim)
+        channels = before.repeat_interleave(self.copies, 2) if self.copies > 1 else before
+        late: Tensor = ops.delay.delay_forward(channels, self.delays(), True, time_dim)
         steps = x.shape[time_dim]
         value = late.narrow(time_dim, late.shape[time_dim] - steps, steps)
         return Output(value, (last_steps(before, history, time_dim),))
@@ -80,5 +88,8 @@ class DelayLine(nn.Module):
         """See `snnlib.structure.walk.Described`."""
         # The description of nets is built upon layers.
         from snnlib.structure.operations import Delay  # noqa: PLC0415
+        from snnlib.structure.unsupported import Unsupported  # noqa: PLC0415
 
+        if self.copies > 1:
+            raise Unsupported("channels that arrive several times have no counterpart")
         return walk.add(path, path, "delay", Delay(self.delays), value)
