@@ -14,6 +14,7 @@ from snnlib.neurons import Neuron
 from snnlib.nn.bidirectional import Bidirectional
 from snnlib.nn.delay_line import DelayLine
 from snnlib.nn.delays import Delays
+from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.per_step import AvgPool2d, PerStep
 from snnlib.nn.pool import SpikeAvgPool2d
 from snnlib.nn.recurrent import SpikingRNN
@@ -40,6 +41,7 @@ def from_notation(
     neuron: Neuron | None = None,
     recurrent_neuron: Callable[[int], Neuron] | None = None,
     batch_norm: bool = False,
+    dropout: float = 0.0,
     **options: Unpack[SRMOptions],
 ) -> nn.Sequential:
     """A spiking net from the papers' notation, layers joined by `-`.
@@ -63,6 +65,7 @@ def from_notation(
             of their own. Default: copies of `neuron`, which recurrent layers need; for blocks without one, theirs.
         batch_norm: whether every convolution and linear layer but the last is `PerStep` of a torch layer and its batch
             norm, with neurons of a surrogate gradient behind it: `conv1`, `neuron1`, ... Default False.
+        dropout: probability with which `SpikeDropout` silences each of these neurons while training. Default 0.
         options: constants of all SRM layers, as in `SRMConv2d`; with a `neuron`, `batch_first`, `device` and `dtype`.
 
     Returns:
@@ -88,7 +91,7 @@ def from_notation(
     """
     if batch_norm and (neuron is None or neuron.gradient != "surrogate"):
         raise ValueError(f"batch_norm: expected a neuron with a surrogate gradient, got {neuron}")
-    chain = _Chain(notation, input_shape, neuron, recurrent_neuron, options)
+    chain = _Chain(notation, input_shape, neuron, recurrent_neuron, dropout, options)
     words = notation.split("-")
     for number, word in enumerate(words):
         chain.normalized = batch_norm and number < len(words) - 1
@@ -102,7 +105,7 @@ class _Chain:
     Args:
         notation: all words, for messages.
         shape: `(C, H, W)` of the input.
-        neuron, recurrent_neuron, options: as in `from_notation`.
+        neuron, recurrent_neuron, dropout, options: as in `from_notation`.
 
     Attributes:
         layers: by name.
@@ -118,10 +121,11 @@ class _Chain:
         shape: tuple[int, int, int],
         neuron: Neuron | None,
         recurrent_neuron: Callable[[int], Neuron] | None,
+        dropout: float,
         options: SRMOptions,
     ) -> None:
         self.notation, self.neuron, self.recurrent_neuron = notation, neuron, recurrent_neuron
-        self.options: SRMOptions = options
+        self.dropout, self.options = dropout, options
         self.batch_first: bool = options.get("batch_first", False)
         self.factory: dict[str, Any] = {"device": options.get("device"), "dtype": options.get("dtype")}
         self.layers: OrderedDict[str, nn.Module] = OrderedDict()
@@ -204,8 +208,8 @@ class _Chain:
                 f"{self.features or 'frames'}"
             )
         line = self._delay_line(word, every=True)
-        _, neuron = self.layers.popitem()
-        body = nn.Sequential(neuron, line, self._normalized_map(size * line.copies, size))
+        neurons = [self.layers.popitem()[1] for _ in range(2 if self.dropout else 1)]
+        body = nn.Sequential(*reversed(neurons), line, self._normalized_map(size * line.copies, size))
         self._put("block", Residual(body))
         self._put_neuron()
 
@@ -233,6 +237,8 @@ class _Chain:
         assert own is not None
         own.batch_first = self.batch_first
         self._put("neuron", own.to(self.factory["device"]))
+        if self.dropout:
+            self._put("dropout", SpikeDropout(self.dropout, self.batch_first))
 
     def _flattened(self) -> int:
         """Inputs of a layer without axes of space; frames are flattened before the first."""

@@ -166,7 +166,8 @@ class NetSettings:
     net: str = setting(
         "12C5p1-P2-64C5-P2-10",
         "Build these layers: 12C5p1 is a convolution, P2 a pooling, 10 a linear layer, 10D25 one with delays up to 25 "
-        "steps, 128R a recurrent one, 64RB one in both directions, 64S a state-space block.",
+        "steps, 128R a recurrent one, 64RB one in both directions, 64S a state-space block; A2 and T2 delay channels, "
+        "64M2 is a residual block over 3 steps.",
     )
     """The papers' notation, see `snnlib.models.from_notation`. The last layer must have one neuron per class."""
     neuron: str = setting(
@@ -188,6 +189,12 @@ class NetSettings:
     )
     batch_norm: bool = setting(False, "Normalise currents over each batch before the neurons, not for srm.")
     """torch's, before the neurons of every layer but the last. Their rates are not calibrated then."""
+    dropout: float = setting(
+        0.0,
+        "Silence neurons behind batch norm for whole training samples with this probability.",
+        number(least=0),
+        such_that(lambda share: share < 1, "a probability below 1"),
+    )
     tau_m: float = setting(
         8.0, "Set the membrane time constant of srm neurons and read-outs, in time steps.", number(least=1)
     )
