@@ -52,7 +52,7 @@ def from_notation(
     time (`Bidirectional`); `64S` a `StateSpaceBlock` of width 64, behind a linear map from another width; `A2` delays
     the channels by 0 to 2 steps in turn, `T2` brings each at all of these delays (`DelayLine`); `64M2`, with batch norm
     behind another layer of 64 neurons, is a block whose neurons' currents are those of the neurons before it and, by a
-    map of the spikes of 3 steps, what it adds to them. In frames of width 1 a convolution goes along the height alone,
+    map of the spikes of 3 steps, what it adds to them. In frames of height 1 a convolution goes along the width alone,
     with its kernel, stride and padding. Layers are
     `SRMConv2d`, `SpikeAvgPool2d` and `SRMLinear`, or with a `neuron` `SpikingConv2d`, `SpikingLinear` and the pooling
     of its kind of gradient.
@@ -144,10 +144,10 @@ class _Chain:
         )
 
     def convolution(self, word: re.Match[str]) -> None:
-        """Kernel, stride and padding are along height and width, or along the height alone of frames of width 1."""
+        """Kernel, stride and padding are along height and width, or along the width alone of frames of height 1."""
         sizes = [int(word[key] or default) for key, default in _CONV_DEFAULTS]
-        beside = (1, 1, 0) if self.width == 1 < self.height else sizes
-        window = tuple(zip(sizes, beside, strict=True))
+        beside = (1, 1, 0) if self.height == 1 < self.width else sizes
+        window = tuple(zip(beside, sizes, strict=True))
         self.height, self.width = (
             (side + 2 * padding - size) // stride + 1
             for side, size, stride, padding in zip((self.height, self.width), *window, strict=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import ops
-from snnlib.checks import check_count, check_flag, check_floating, check_rank, first_state
+from snnlib.checks import check_count, check_flag, check_floating, check_rank, check_shape, first_state
 from snnlib.neurons import Output
 from snnlib.nn.delays import Delays, check_sequence
 from snnlib.sequences.history import joined, last_steps
@@ -27,7 +27,7 @@ class DelayLine(nn.Module):
     ::
 
         y[t, c] = x[t - d_c, c],                    d_c = c mod (max_delay + 1)
-        y[t, (max_delay + 1) c + d] = x[t - d, c]   with `every`, for each d from 0 to max_delay
+        y[t, C d + c] = x[t - d, c]                 with `every`, for each d from 0 to max_delay
 
     The map behind it sees `max_delay + 1` steps at once, for the price of one: neighbouring channels bring neighbouring
     steps. It stands before `PerStep` of a linear map or convolution and its batch norm, for which `Delays` of a layer
@@ -56,33 +56,45 @@ class DelayLine(nn.Module):
     ) -> None:
         super().__init__()
         check_count("channels", channels)
-        self.copies = max_delay + 1 if check_flag("every", every) else 1
-        channels *= self.copies
         steps = torch.arange(channels, dtype=torch.float32) % (max_delay + 1)
         self.delays = Delays(max_delay, initial=steps, learnable=False)
         self.delays.build(channels, steps)
+        self.copies = max_delay + 1 if check_flag("every", every) else 1
         self.batch_first = batch_first
 
     def forward(self, x: Tensor) -> Tensor:
         """The sequence with later channels, from silence."""
+        self._check(x)
         check_sequence("max_delay", self.delays, x.shape[int(self.batch_first)])
-        return self.run(x).value
+        return self._late(x, x.shape[int(self.batch_first)])
 
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
         """`forward` from the last steps of an earlier part `([max_delay + 1, N, ...],)`, and those to go on with."""
-        check_floating("x", x)
-        check_rank("x", x, "[T, N, C, ...]", at_least=3)
+        self._check(x)
         if lengths is not None:
             return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
         time_dim, history = int(self.batch_first), self.delays.history
         before = joined(x, first_state(state), history, time_dim)
-        channels = before.repeat_interleave(self.copies, 2) if self.copies > 1 else before
-        late: Tensor = ops.delay.delay_forward(channels, self.delays(), True, time_dim)
-        steps = x.shape[time_dim]
-        value = late.narrow(time_dim, late.shape[time_dim] - steps, steps)
-        return Output(value, (last_steps(before, history, time_dim),))
+        return Output(self._late(before, x.shape[time_dim]), (last_steps(before, history, time_dim),))
+
+    def _check(self, x: Tensor) -> None:
+        check_floating("x", x)
+        check_rank("x", x, "[T, N, C, ...]", at_least=3)
+        check_shape("x", x, (*x.shape[:2], len(self.delays.steps), *x.shape[3:]), "channels as in shape")
+
+    def _late(self, x: Tensor, steps: int) -> Tensor:
+        """The last steps of a sequence, later."""
+        time_dim = int(self.batch_first)
+        if self.copies == 1:
+            late: Tensor = ops.delay.delay_forward(x, self.delays(), True, time_dim)
+            return late.narrow(time_dim, late.shape[time_dim] - steps, steps)
+        missing = max(steps + self.delays.max_delay - x.shape[time_dim], 0)
+        silence = torch.zeros_like(x.narrow(time_dim, 0, 1)).repeat_interleave(missing, time_dim)
+        x = torch.cat((silence, x), time_dim)
+        first = x.shape[time_dim] - steps
+        return torch.cat([x.narrow(time_dim, first - delay, steps) for delay in range(self.copies)], 2)
 
     def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
         """See `snnlib.structure.walk.Described`."""

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from snnlib.app.training.config import TrainConfig
 
 # Normal, supraventricular and ventricular beats; fusions and unknown ones are no class of their own.
-_CLASSES = ("N", "S", "V")
+CLASSES = ("N", "S", "V")
 # Beats of an epoch, and the share of each class: rare ones are drawn often enough to be learned.
-_DRAWN, _SHARES = 9_600, (0.6, 0.15, 0.25)
+DRAWN, _SHARES = 9_600, (0.6, 0.15, 0.25)
 
 
 class Beats(Dataset[tuple[Tensor, Any]]):
@@ -38,25 +38,13 @@ class Beats(Dataset[tuple[Tensor, Any]]):
             signal, over_time = whole[number]
             ends = torch.from_numpy(whole.peaks[number]) + front_end.after - 1
             known = ends < len(signal)
-            label = torch.full_like(ends, len(_CLASSES))
+            label = torch.full_like(ends, len(CLASSES))
             label[known] = over_time[ends[known]]
-            kept = label < len(_CLASSES)
+            kept = label < len(CLASSES)
             beats.append(front_end(signal, whole.peaks[number])[kept])
             labels.append(label[kept])
             records.append(torch.full_like(label[kept], int(whole.records[number])))
         self.beats, self.targets, self.records = torch.cat(beats), torch.cat(labels), torch.cat(records)
-
-    def balanced(self, count: int, generator: torch.Generator) -> Tensor:
-        """Numbers of beats, drawn so that classes have their shares and no record has too large a part of its class.
-
-        A beat weighs by the root of how many of its class its record has.
-        """
-        _, cell = torch.stack((self.records, self.targets)).unique(dim=1, return_inverse=True)
-        weight = cell.bincount()[cell].rsqrt()
-        for label, share in enumerate(_SHARES):
-            of_class = self.targets == label
-            weight[of_class] *= share / weight[of_class].sum().clamp(min=1e-9)
-        return weight.multinomial(count, replacement=True, generator=generator)
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -65,16 +53,34 @@ class Beats(Dataset[tuple[Tensor, Any]]):
         return self.beats[number], int(self.targets[number])
 
 
-class VaryBeats:
-    """A beat `[T, C]` of whole numbers with other amplitudes of its leads, a shifted zero and noise."""
+def balanced(targets: Tensor, records: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Numbers of beats, drawn so that classes have their shares and no record has too large a part of its class.
 
-    def __call__(self, beat: Tensor) -> Tensor:
-        channels = BeatFrames().channels - 5
-        gain = (0.2 * torch.randn(2)).exp().repeat(channels // 2)
-        leads, rest = beat[:, :channels].float() - 128, beat[:, channels:]
-        leads = leads * gain + 2 * torch.randn(2).repeat(channels // 2) + 2 * torch.randn_like(leads)
-        rest = rest + 4 * torch.randn(rest.shape[1])
-        return torch.cat((leads + 128, rest), 1).round_().clamp_(0, 255).to(beat.dtype)
+    A beat weighs by the root of how many of its class its record has.
+    """
+    _, cell = torch.stack((records, targets)).unique(dim=1, return_inverse=True)
+    weight = cell.bincount()[cell].rsqrt()
+    for label, share in enumerate(_SHARES):
+        of_class = targets == label
+        weight[of_class] *= share / weight[of_class].sum().clamp(min=1e-9)
+    return weight.multinomial(count, replacement=True, generator=generator)
+
+
+class VaryBeats:
+    """Beats `[T, C]` or `[T, N, C]` of whole numbers with other amplitudes of both leads, a shifted zero and noise."""
+
+    def __call__(self, beats: Tensor) -> Tensor:
+        batch = beats.unsqueeze(1) if beats.dim() == 2 else beats
+        samples, channels = batch.shape[1:]
+        signals = channels - 5
+        gain, zero = torch.ones(2, samples, channels)
+        gain[:, :signals] = (0.2 * torch.randn(samples, 2)).exp().repeat(1, signals // 2)
+        zero[:, :signals] = 2 * torch.randn(samples, 2).repeat(1, signals // 2)
+        zero[:, signals:] = 4 * torch.randn(samples, 5)
+        noise = 2 * torch.randn(*batch.shape[:2], signals)
+        varied = (batch.float() - 128) * gain + zero
+        varied[..., :signals] += noise
+        return (varied + 128).round_().clamp_(0, 255).to(beats.dtype).view(beats.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +99,7 @@ class BeatKind(Kind):
             raise ConfigError(
                 "time_steps", f"expected {front_end.steps} for {self.name}, got {config.time_steps}"
             )
-        return DataFacts(_CLASSES, (front_end.channels, 1, 1))
+        return DataFacts(CLASSES, (front_end.channels, 1, 1))
 
     def open(self, config: TrainConfig, split: Split, progress: bool) -> Samples:
         """All beats of a set; of the training set as many as an epoch has, balanced."""
@@ -101,7 +107,8 @@ class BeatKind(Kind):
             beats = Beats(config.root or "", split, config.fold, BeatFrames())
         if split != "train":
             return beats
-        chosen = beats.balanced(_DRAWN, torch.Generator().manual_seed(config.seed))
+        generator = torch.Generator().manual_seed(config.seed)
+        chosen = balanced(beats.targets, beats.records, DRAWN, generator)
         return Subset(beats, chosen.tolist())
 
     def augment(self, config: TrainConfig) -> VaryBeats:

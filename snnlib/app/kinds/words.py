@@ -44,25 +44,25 @@ class WordToFrames:
 
 @dataclass(frozen=True)
 class WordToSteps:
-    """Sound to the net's input `[T, window, C, 1]`: `stack` of what `frames` gives."""
+    """Sound to the net's input `[T, window, 1, C]`: `stack` of what `frames` gives."""
 
     frames: WordToFrames
     stack: StackFrames
     dtype: torch.dtype
 
     def __call__(self, waveform: Tensor) -> Tensor:
-        return self.stack(self.frames(waveform)).unsqueeze(-1).to(self.dtype)
+        return self.stack(self.frames(waveform)).unsqueeze(-2).to(self.dtype)
 
 
 @dataclass(frozen=True)
 class CollateFrames:
-    """Frames `[T, C]` and labels as a batch `[T, N, window, C, 1]` and `[N]`."""
+    """Frames `[T, C]` and labels as a batch `[T, N, window, 1, C]` and `[N]`."""
 
     stack: StackFrames
 
     def __call__(self, batch: Sequence[tuple[Tensor, Any]]) -> tuple[Tensor, Tensor]:
         frames = torch.stack([sample for sample, _ in batch], 1)
-        return self.stack(frames).unsqueeze(-1), torch.tensor([label for _, label in batch])
+        return self.stack(frames).unsqueeze(-2), torch.tensor([label for _, label in batch])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +83,8 @@ class WordKind(Kind):
     names: tuple[str, ...]
 
     def facts(self, config: TrainConfig) -> DataFacts:
-        """Frames of a step, their channels, and 1."""
-        return DataFacts(self.names, (self.stack(config).window, config.channels, 1))
+        """Frames of a step, 1, and their channels."""
+        return DataFacts(self.names, (self.stack(config).window, 1, config.channels))
 
     def open(self, config: TrainConfig, split: Split, progress: bool) -> Samples:
         """Frames in memory, a byte for each channel."""
