@@ -307,6 +307,8 @@ _BEATS = Recipe(
         **_NORMALISED,
         "data": "beats",
         "net": "96-A4-96-3",
+        "dropout": 0.2,
+        "lr": 5e-3,
         "time_steps": 31,
         "step_ms": 22.2,
         "epochs": 4,

@@ -91,8 +91,8 @@ class DelayLine(nn.Module):
             late: Tensor = ops.delay.delay_forward(x, self.delays(), True, time_dim)
             return late.narrow(time_dim, late.shape[time_dim] - steps, steps)
         missing = max(steps + self.delays.max_delay - x.shape[time_dim], 0)
-        silence = torch.zeros_like(x.narrow(time_dim, 0, 1)).repeat_interleave(missing, time_dim)
-        x = torch.cat((silence, x), time_dim)
+        before = [*x.shape[:time_dim], missing, *x.shape[time_dim + 1 :]]
+        x = torch.cat((x.new_zeros(before), x), time_dim)
         first = x.shape[time_dim] - steps
         return torch.cat([x.narrow(time_dim, first - delay, steps) for delay in range(self.copies)], 2)
 
