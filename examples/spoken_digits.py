@@ -206,7 +206,7 @@ def arguments() -> argparse.ArgumentParser:
 
 def main() -> None:
     options = arguments().parse_args()
-    cochlea = Cochlea(CHANNELS)
+    cochlea = Cochlea(CHANNELS, compression="log")
     began = time.perf_counter()
     voices = recorded(options.root, cochlea) if options.root else made_up(cochlea)
     count = sum(map(len, voices.values()))

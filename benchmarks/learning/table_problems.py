@@ -141,7 +141,9 @@ def _ecg() -> Problem:
 
 def _spoken_digits() -> Problem:
     module = example("spoken_digits")
-    voices = module.recorded(str(data_folder("spoken_digits")), module.Cochlea(module.CHANNELS))
+    voices = module.recorded(
+        str(data_folder("spoken_digits")), module.Cochlea(module.CHANNELS, compression="log")
+    )
     test = voices.pop(SPEAKER)
     train = [sample for voice in voices.values() for sample in voice]
     rng = np.random.default_rng(0)

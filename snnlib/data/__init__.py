@@ -2,6 +2,7 @@
 # ruff: noqa: F403 - each module says which of its names are public.
 
 from snnlib import guesses
+from snnlib.data.beat_frames import *
 from snnlib.data.cache_dir import *
 from snnlib.data.camera import *
 from snnlib.data.channels import *
@@ -15,6 +16,7 @@ from snnlib.data.formats.event_sink import *
 from snnlib.data.formats.nmnist_bin import *
 from snnlib.data.frame_cache import *
 from snnlib.data.frames import *
+from snnlib.data.log_mel import *
 from snnlib.data.ragged import *
 from snnlib.data.reading import *
 from snnlib.data.statistics import *

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from snnlib.data.checks import check_int
+from snnlib.data.checks import check_choice, check_int
 from snnlib.data.events import EVENT_DTYPE, Events
 
 __all__ = ["Cochlea"]
@@ -17,6 +19,8 @@ __all__ = ["Cochlea"]
 _BANDWIDTH = 1.019
 # (2 pi b t)^3 exp(-2 pi b t) is 5e-7 of its largest value there: where the impulse response is cut off.
 _TAIL = 24.0
+# Smallest power of an envelope that counts, below that of 16-bit samples' rounding.
+_SILENCE = 1e-10
 # Blocks are so many impulse responses long, so that most of each is new sound.
 _BLOCK = 4
 
@@ -33,15 +37,18 @@ def erb(frequency: Tensor) -> Tensor:
 class Cochlea:
     """Sound to spike events, one channel per frequency: a gammatone filter bank, compression, and integrate-and-fire.
 
-    For a waveform x and channel c with centre frequency f_c, all in float32::
+    Causal: what comes later changes nothing before, but for `compression="log"` without a reference. For a waveform x
+    and channel c with centre frequency f_c, all in float32::
 
         g_c(t)  = t^3 exp(-2 pi b_c t) exp(2 pi i f_c t),   b_c = 1.019 ERB(f_c),   scaled to a gain of 1 at f_c
         e_c(t)  = |(g_c * x)(t)|                              the envelope, every `step_us`: the cochleagram
-        l_c(t)  = max(0, 1 + 20 log10(e_c(t) / reference) / dynamic_range_db)            its level, 1 at the reference
+        m_c(t)  = m_c(t-1) + s (e_c(t)^2 - m_c(t-1))          the running mean of its power
+        l_c(t)  = gain ((e_c^2 / (1e-10 + m_c)^strength + 2)^0.5 - 2^0.5)                        its level, by "pcen",
+        l_c(t)  = max(0, 1 + 20 log10(e_c(t) / reference) / dynamic_range_db)               or by "log"
         spikes where the integral of `max_rate l_c` passes a whole number
 
-    Channels are spaced evenly on the ear's frequency scale. A low channel answers some milliseconds later than a high
-    one, as in the ear: its filter is narrower.
+    Levels are currents; `events_of` makes spikes of them. Channels are spaced evenly on the ear's frequency scale. A
+    low channel answers some milliseconds later than a high one, as in the ear: its filter is narrower.
 
     Args:
         channels: number of frequency channels. Default 70; SHD and SSC have 700.
@@ -50,21 +57,27 @@ class Cochlea:
         high_hz: highest centre frequency. Default 0.45 times the sample rate, at most 8000.
         step_us: resolution of the spikes in microseconds, a whole number of samples: at another one times are off by
             up to half a sample. Default 1000.
-        dynamic_range_db: sound this far below the reference is silence. Default 40.
-        max_rate: spikes per second at the reference level. Default 100.
-        reference: envelope that counts as level 1; a sine of amplitude A has envelope A. Default None, the largest
-            envelope of each recording, so that loud and quiet voices are alike.
+        max_rate: spikes per second at level 1. Default 100.
+        compression: `"pcen"` (default), per-channel energy normalisation, which divides what stays as loud as it has
+            been; or `"log"`.
+        gain: of "pcen". Default 0.25: speech seldom passes level 1.
+        strength: share of the running mean's decibels that is divided out. Default 0.98.
+        mean_us: time constant of the running mean, 1 / s steps, in microseconds. Default 400000.
+        dynamic_range_db: of "log": sound this far below the reference is silence. Default 40.
+        reference: of "log": envelope that counts as level 1; a sine of amplitude A has envelope A. Default None, the
+            largest envelope of each recording, which is known at its end alone. `fit_` sets one per channel.
 
     Raises:
         ValueError: an option out of its range; (called) no waveform `[samples]`, an empty one, or one with NaN.
 
     Source: filters of Patterson et al., "An efficient auditory filterbank based on the gammatone function", 1987;
-    compare Cramer et al., IEEE TNNLS 33(7), 2022, whose model is larger.
+    compare Cramer et al., IEEE TNNLS 33(7), 2022, whose model is larger; Wang et al., "Trainable Frontend For Robust
+    and Far-Field Keyword Spotting", ICASSP 2017.
 
     >>> import torch, snnlib
     >>> t = torch.arange(8000) / 8000
     >>> tone = 0.5 * torch.sin(2 * torch.pi * 1000 * t) * (t > 0.2)
-    >>> cochlea = snnlib.data.Cochlea(channels=70)
+    >>> cochlea = snnlib.data.Cochlea(channels=70, compression="log", reference=0.5)
     >>> events = cochlea(tone)
     >>> round(float(cochlea.frequencies[int(events["x"][events["t"] > 500_000].mean())]), -2)
     1000.0
@@ -80,8 +93,12 @@ class Cochlea:
         low_hz: float = 80.0,
         high_hz: float | None = None,
         step_us: int = 1000,
-        dynamic_range_db: float = 40.0,
         max_rate: float = 100.0,
+        compression: Literal["pcen", "log"] = "pcen",
+        gain: float = 0.25,
+        strength: float = 0.98,
+        mean_us: int = 400_000,
+        dynamic_range_db: float = 40.0,
         reference: float | None = None,
     ) -> None:
         self.channels = check_int("channels", channels, 1)
@@ -95,10 +112,14 @@ class Cochlea:
                 f"low_hz, high_hz: expected 0 < low_hz <= high_hz <= {sample_rate / 2:g}, half the sample rate, got "
                 f"{low_hz:g} and {high:g}"
             )
+        self.compression = check_choice("compression", compression, ("pcen", "log"))
+        self.gain, self.strength, self.mean_us = gain, strength, check_int("mean_us", mean_us, step_us)
         for name, value in (
             ("dynamic_range_db", dynamic_range_db),
             ("max_rate", max_rate),
             ("reference", reference),
+            ("gain", gain),
+            ("strength", strength),
         ):
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name}: expected a finite number > 0, got {value}")
@@ -108,7 +129,8 @@ class Cochlea:
                 f"{max_rate:g}"
             )
         self.low_hz, self.high_hz = float(low_hz), high
-        self.dynamic_range_db, self.max_rate, self.reference = dynamic_range_db, max_rate, reference
+        self.dynamic_range_db, self.max_rate = dynamic_range_db, max_rate
+        self.reference: float | Tensor | None = reference
         # Samples from one value of the envelope to the next.
         self.hop = max(round(sample_rate * step_us / 1e6), 1)
         self.frequencies = _centres(self.low_hz, high, self.channels)
@@ -158,12 +180,42 @@ class Cochlea:
         return envelopes.transpose(0, 1).reshape(blocks * new, self.channels)[:steps]
 
     def levels(self, waveform: Tensor) -> Tensor:
-        """Level of each channel at each step, float32 `[steps, channels]`: 1 at the reference, 0 for silence."""
+        """Level of each channel at each step, float32 `[steps, channels]`: 0 for silence."""
         envelopes = self.envelopes(waveform)
-        reference = float(envelopes.max()) if self.reference is None else self.reference
-        if reference == 0:
+        if self.compression == "pcen":
+            power = envelopes.square()
+            means, mean, share = (
+                np.empty(power.shape, np.float32),
+                np.zeros(self.channels),
+                self.step_us / self.mean_us,
+            )
+            for number, row in enumerate(power.numpy()):
+                mean += share * (row - mean)
+                means[number] = mean
+            normalised = power / (_SILENCE + torch.from_numpy(means)) ** self.strength
+            return self.gain * ((normalised + 2).sqrt() - math.sqrt(2))
+        reference = envelopes.max() if self.reference is None else torch.as_tensor(self.reference)
+        if not bool(reference.all()):
             return envelopes
         return (1 + 20 / self.dynamic_range_db * torch.log10(envelopes / reference)).clamp(min=0)
+
+    def fit_(self, waveforms: Iterable[Tensor]) -> Cochlea:
+        """Sets the reference of each channel and the dynamic range of "log" by a training set, and returns itself.
+
+        The mean of a channel's decibels then has level 0.5, and four standard deviations of all channels about their
+        means are the dynamic range.
+
+        Args:
+            waveforms: sounds of the training set, `[samples]` each.
+        """
+        if self.compression != "log":
+            raise ValueError('fit_: expected compression="log"; "pcen" follows each sound by itself')
+        power = torch.cat([self.envelopes(waveform) for waveform in waveforms]).square()
+        decibels = 10 * (power + _SILENCE).log10()
+        mean = decibels.mean(0)
+        deviation = float((decibels - mean).square().mean().sqrt())
+        self.dynamic_range_db, self.reference = 4 * deviation, 10 ** ((mean + 2 * deviation) / 20)
+        return self
 
     def __call__(self, waveform: Tensor) -> Events:
         """Events of a waveform `[samples]`: x = channel, y = 0, p = 1, sorted by time; t in microseconds."""

@@ -8,6 +8,7 @@ Every encoder is a function from values `[N, ...]` (or a signal `[T, N, ...]`) t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -17,7 +18,7 @@ from snnlib.checks import check_count, check_flag, check_floating, check_number,
 from snnlib.data.checks import check_choice
 from snnlib.data.frames import check_fits
 
-__all__ = ["at_times", "delta", "direct", "latency", "population", "rate"]
+__all__ = ["at_times", "delta", "direct", "intervals", "latency", "population", "rate"]
 
 
 def _laid_out(sequence: Tensor, batch_first: bool) -> Tensor:
@@ -147,7 +148,9 @@ def latency(
     return _laid_out(spikes, batch_first)
 
 
-def delta(signal: Tensor, threshold: float, *, polarity: bool = True, batch_first: bool = False) -> Tensor:
+def delta(
+    signal: Tensor, threshold: float | Tensor, *, polarity: bool = True, batch_first: bool = False
+) -> Tensor:
     """Events of a signal where it has changed by a threshold since its last event, as an event camera sends them.
 
     A level starts at the first sample. At every further step the number of whole thresholds between signal and level is
@@ -157,7 +160,8 @@ def delta(signal: Tensor, threshold: float, *, polarity: bool = True, batch_firs
 
     Args:
         signal: samples `[T, N, ...]` (`[N, T, ...]` with `batch_first`).
-        threshold: change that makes an event, > 0.
+        threshold: change that makes an event, > 0; a tensor for one of each channel, such as the leads of an
+            electrocardiogram.
         polarity: whether rises and falls go into two channels, `[T, N, 2, ...]`, falls first, as in event data;
             without, falls are events of negative amplitude, `[T, N, ...]`. Default True.
         batch_first: whether the signal and the result have the batch first. Default False.
@@ -175,7 +179,10 @@ def delta(signal: Tensor, threshold: float, *, polarity: bool = True, batch_firs
     """
     check_floating("signal", signal)
     check_rank("signal", signal, "[T, N, ...]", at_least=2)
-    _check_positive("threshold", threshold)
+    if not isinstance(threshold, Tensor):
+        _check_positive("threshold", threshold)
+    elif not bool(((threshold > 0) & threshold.isfinite()).all()):
+        raise ValueError(f"threshold: expected finite numbers > 0, got {threshold.tolist()}")
     check_flag("polarity", polarity)
     samples = _laid_out(signal, batch_first).to(torch.promote_types(signal.dtype, torch.float32))
     events = torch.zeros_like(samples)
@@ -188,6 +195,51 @@ def delta(signal: Tensor, threshold: float, *, polarity: bool = True, batch_firs
     if polarity:
         events = torch.stack([(-events).clamp(min=0), events.clamp(min=0)], 2)
     return _laid_out(events.to(signal.dtype), batch_first)
+
+
+def intervals(
+    spikes: Tensor, bounds: Sequence[float], *, window: int = 0, batch_first: bool = False
+) -> Tensor:
+    """Time between the spikes of a sequence as places: each spike goes to the channel of its interval.
+
+    The spike at step t, n steps after the one before it, goes to channel k where `bounds[k - 1] <= n < bounds[k]`; the
+    first one, which has none before it, vanishes. So the intervals of a heart become spikes when they end.
+
+    Args:
+        spikes: `[T, N]` (`[N, T]` with `batch_first`); what is not 0 is a spike.
+        bounds: K bounds between the channels, rising, in steps, or with `window` in means.
+        window: so many intervals before have the mean by which each is divided; fewer at the beginning, and the first
+            interval is 1. Default 0: none.
+        batch_first: whether spikes and result have the batch first. Default False.
+
+    Returns:
+        `[T, N, K + 1]`, of the spikes' dtype.
+
+    Raises:
+        ValueError: bounds that do not rise, or spikes of another rank.
+
+    >>> import torch, snnlib
+    >>> beats = torch.tensor([1.0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 1]).reshape(11, 1)
+    >>> snnlib.encoding.intervals(beats, [3.0]).nonzero().tolist()
+    [[4, 0, 1], [8, 0, 1], [10, 0, 0]]
+    """
+    check_rank("spikes", spikes, "[T, N]", exactly=2)
+    check_count("window", window, 0)
+    edges = torch.as_tensor(bounds, dtype=torch.float64)
+    if edges.dim() != 1 or not bool((edges.diff() > 0).all()):
+        raise ValueError(f"bounds: expected rising numbers, got {list(bounds)}")
+    sequence = _laid_out(spikes, batch_first)
+    places = sequence.new_zeros((*sequence.shape, len(edges) + 1))
+    for sample in range(sequence.shape[1]):
+        times = sequence[:, sample].nonzero().flatten().cpu()
+        gaps = times.diff().double()
+        if window and len(gaps):
+            number = torch.arange(len(gaps))
+            first = (number - window).clamp(min=0)
+            mean = (times[:-1] - times[first]) / (number - first).clamp(min=1)
+            gaps = torch.where(number > 0, gaps / mean.clamp(min=1), 1.0)
+        places[times[1:], sample, torch.bucketize(gaps, edges, right=True)] = 1
+    return _laid_out(places, batch_first)
 
 
 def population(

@@ -45,7 +45,7 @@ _ENCRYPTED = 0x1
 
 
 class FolderSource:
-    """The files below `root/<split>`."""
+    """The files below `root/<split>`; with the split `"."` below `root`."""
 
     def __init__(self, root: Path, split: str) -> None:
         self.root, self.split = root, split
@@ -57,9 +57,9 @@ class FolderSource:
             folders[:] = [
                 name for name in folders if not _hidden(name) and not _leads_back(Path(path, name), self.root)
             ]
-            here = Path(path).relative_to(self.root).as_posix()
-            found += [f"{here}/{name}/" for name in folders]
-            found += [f"{here}/{name}" for name in files if not _hidden(name)]
+            here = Path(path).relative_to(self.root)
+            found += [f"{(here / name).as_posix()}/" for name in folders]
+            found += [(here / name).as_posix() for name in files if not _hidden(name)]
         return found
 
     def read(self, name: str) -> bytes:
@@ -139,6 +139,13 @@ def _opened_zip(path: Path) -> zipfile.ZipFile:
             f"{path}: expected a zip file, found {path.stat().st_size} bytes that are none or only a part of one "
             f"({error}); copy it again"
         ) from error
+
+
+def open_source(place: Path) -> Source | None:
+    """The files in a folder or a zip file; None where there is neither."""
+    if place.is_dir():
+        return FolderSource(place, ".")
+    return ZipSource(place) if place.is_file() else None
 
 
 def find_split(root: Path, split: str) -> Source:

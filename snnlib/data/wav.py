@@ -44,11 +44,13 @@ def read_wav(path: str | os.PathLike[str], *, sample_rate: int | None = None) ->
     return decode_wav(Path(path).read_bytes(), str(path), sample_rate)
 
 
-def decode_wav(content: bytes, name: str, sample_rate: int | None = None) -> tuple[torch.Tensor, int]:
-    """`read_wav` of a file's content; `name` stands in messages."""
+def decode_wav(
+    content: bytes, name: str, sample_rate: int | None = None, channels: int | None = None
+) -> tuple[torch.Tensor, int]:
+    """`read_wav` of a file's content; `name` stands in messages, `channels` is how many it must have."""
     try:
         with wave.open(io.BytesIO(content)) as file:
-            channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
+            found, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
             samples, data = file.getnframes(), file.readframes(file.getnframes())
     # A header cut short ends in EOFError; one of nonsense in wave.Error, or in a size below zero.
     except (wave.Error, EOFError, ValueError, RuntimeError) as error:
@@ -61,13 +63,15 @@ def decode_wav(content: bytes, name: str, sample_rate: int | None = None) -> tup
         )
     if sample_rate is not None and rate != sample_rate:
         raise EventFileError(f"{name}: expected {sample_rate} samples a second, found {rate}")
+    if channels is not None and found != channels:
+        raise EventFileError(f"{name}: expected {channels} channel, found {found}")
     if samples == 0:
         raise EventFileError(f"{name}: expected sound, found no samples")
-    if len(data) != samples * channels * width:
+    if len(data) != samples * found * width:
         raise EventFileError(
-            f"{name}: expected {samples} samples, found {len(data) // (channels * width)}: the file is truncated"
+            f"{name}: expected {samples} samples, found {len(data) // (found * width)}: the file is truncated"
         )
-    return torch.from_numpy(_decode(data, width).reshape(-1, channels).mean(1, dtype=np.float32)), rate
+    return torch.from_numpy(_decode(data, width).reshape(-1, found).mean(1, dtype=np.float32)), rate
 
 
 def _decode(data: bytes, width: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:

@@ -230,7 +230,7 @@ def transform_of(settings: Mapping[str, Any], input_shape: tuple[int, int, int])
         "events": lambda: ToFrames(sensor_size=input_shape[1:], **options),
         "image": lambda: ToSequence(**options),
         "sound": lambda: SoundToSpikes(
-            Cochlea(input_shape[0]), ToChannels(channels=input_shape[0], **options)
+            Cochlea(input_shape[0], compression="log"), ToChannels(channels=input_shape[0], **options)
         ),
         "spikes": lambda: partial(torch.as_tensor, dtype=torch.float32),
         "points": lambda: partial(spikes_of_points, **options),

@@ -67,7 +67,7 @@ class SequenceKind(Kind):
         dataset: the data set.
     """
 
-    recipe: str = "spoken-digits"
+    recipe: str = "speech"
     sample: str = "steps of {step_ms:g} ms, {channels} channels"
     ragged: bool = True
     dataset: Callable[[str, Split, Callable[[Any], Tensor]], Any]
@@ -136,7 +136,7 @@ class _SpokenDigits(SequenceKind):
         return config.channels
 
     def transform(self, config: TrainConfig, dtype: torch.dtype) -> SoundToSpikes:
-        return SoundToSpikes(Cochlea(config.channels), self.bins(config, dtype))
+        return SoundToSpikes(Cochlea(config.channels, compression="log"), self.bins(config, dtype))
 
     def reader(self, config: TrainConfig) -> Reader:
         rate = Cochlea(config.channels).sample_rate
@@ -166,7 +166,7 @@ SEQUENCES = (
         labels_steps=True,
         dataset=lambda root, split, _: ECG(root, split),
     ),
-    _SpokenDigits(name="spoken-digits", help="recorded voices", dataset=SpokenDigits),
+    _SpokenDigits(name="cochlea-digits", help="spoken digits as spikes of a cochlea", dataset=SpokenDigits),
     SequenceKind(name="shd", help="Spiking Heidelberg Digits", dataset=SHD, changes={"net": "256R-20"}),
     SequenceKind(name="ssc", help="Spiking Speech Commands", dataset=SSC, changes={"net": "512R-35"}),
 )

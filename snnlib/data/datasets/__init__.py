@@ -9,11 +9,13 @@ from snnlib.data.datasets.ecg import *
 from snnlib.data.datasets.event_files import *
 from snnlib.data.datasets.event_folder import *
 from snnlib.data.datasets.image_folder import *
+from snnlib.data.datasets.mitbih import *
 from snnlib.data.datasets.mnist import *
 from snnlib.data.datasets.nmnist import *
 from snnlib.data.datasets.ntidigits import *
 from snnlib.data.datasets.shd import *
 from snnlib.data.datasets.simulated_events import *
+from snnlib.data.datasets.speech_commands import *
 from snnlib.data.datasets.spoken_digits import *
 from snnlib.data.datasets.yin_yang import *
 
