@@ -29,7 +29,7 @@ __all__ += ["compat", "exchange", "explain", "surrogate"]
 __all__ += ["SRMConv1d", "SRMConv2d", "SRMConv3d", "SRMLinear", "SRMReadout"]
 __all__ += ["SpikingConv1d", "SpikingConv2d", "SpikingConv3d", "SpikingLinear"]
 __all__ += ["SpikingConvRNN1d", "SpikingConvRNN2d", "SpikingConvRNN3d", "SpikingRNN"]
-__all__ += ["Bidirectional", "Delays", "PerStep", "SpikingBlock", "Stream"]
+__all__ += ["Bidirectional", "Delays", "PerStep", "Sparse", "SpikingBlock", "Stream"]
 # Pooling, normalisation and dropout.
 __all__ += ["AvgPool1d", "AvgPool2d", "AvgPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d"]
 __all__ += ["SpikeAvgPool1d", "SpikeAvgPool2d", "SpikeAvgPool3d", "SpikeMaxPool2d"]

@@ -386,7 +386,7 @@ def _met_later(x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, steps: i
     for arrival, weights in ((whole, met), (whole + 1, met & rest.ne(0))):
         if weights.any():
             at = arrival.to(events)
-            currents = currents_forward(events, weights.to(events), at, (), (), (), 1, True, 0)
+            currents = currents_forward(events, weights.to(events), at, None, None, 0, (), (), (), 1, True, 0)
             total += int(currents[len(x) - steps :].sum(dtype=torch.float64))
     return total
 

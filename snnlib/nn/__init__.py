@@ -23,6 +23,7 @@ from snnlib.nn.recurrent import *
 from snnlib.nn.recurrent_conv import *
 from snnlib.nn.residual import *
 from snnlib.nn.residual_connection import *
+from snnlib.nn.sparse import *
 from snnlib.nn.spiking import *
 from snnlib.nn.spiking_layer import *
 from snnlib.nn.srm import *

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from snnlib.checks import LAYER_HINTS, KnownOptions, check_flag, check_untransformed, warn_caller
 from snnlib.functional.delayed import delayed_currents, delayed_layer
 from snnlib.functional.operators import LinearOperator
+from snnlib.functional.sparse import SparselyConnected
 from snnlib.functional.spiking import layer_currents, spiking_layer
 from snnlib.neurons import LIF, Neuron, Output
 from snnlib.neurons.training_watch import TrainingWatch, cannot_watch
@@ -89,6 +90,9 @@ class SpikingLayer(KnownOptions, WeightWithGain):
         self.training_watch = TrainingWatch()
         self.reset_parameters()
         self.delays = delays
+        if isinstance(operator, SparselyConnected):
+            operator.bind(self, "weight")
+            check_sparse_delays("delays", delays)
         if delays is not None:
             delays.build(self.input_channels(), self.weight)
 
@@ -260,8 +264,9 @@ class SpikingLayer(KnownOptions, WeightWithGain):
         """
         if self.weight.is_meta:
             return
-        fan_in = math.prod(self.weight.shape[1:])
-        gain = math.sqrt(max(fan_in, 1) * EXPECTED_INPUT_RATE) * self.response_std()
+        gain = (
+            math.sqrt(max(fan_in(self.operator, self.weight), 1) * EXPECTED_INPUT_RATE) * self.response_std()
+        )
         bound = math.sqrt(3) * self.mean_threshold() / gain
         draw_weight(self.weight, bound)
         nn.init.ones_(self.gain)
@@ -307,6 +312,18 @@ class SpikingLayer(KnownOptions, WeightWithGain):
     def extra_repr(self) -> str:
         """Options that differ from the defaults."""
         return ", batch_first=True" if self.batch_first else ""
+
+
+def fan_in(operator: LinearOperator | None, weight: Tensor) -> float:
+    """Connections that lead to a neuron, on average where they are sparse."""
+    return operator.fan_in if isinstance(operator, SparselyConnected) else math.prod(weight.shape[1:])
+
+
+def check_sparse_delays(name: str, delays: Delays | None, per_channel: bool = True) -> None:
+    """Raise ValueError for delays that sparse connections do not have: one of each, or any of recurrent ones."""
+    if delays is not None and not (per_channel and delays.per == "channel"):
+        wanted = "None or one per channel" if per_channel else "None"
+        raise ValueError(f"{name}: expected {wanted} with sparse connections, got {delays!r}")
 
 
 def draw_weight(weight: Tensor, bound: float) -> None:
