@@ -113,30 +113,51 @@ class SparselyConnected(nn.Module):
         return getattr(layer, name)  # type: ignore[no-any-return]
 
     @torch.no_grad()
-    def rewire_(self, sources: Tensor, targets: Tensor, values: Tensor) -> Tensor:
-        """Puts other connections in the place of these, as many, in any order.
+    def rewire_(self, fallen: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Moves connections to places drawn uniformly among those that have none; their weights are 0 there.
+
+        Takes time and memory by connections, not by the size of the full matrix.
 
         Args:
-            sources: input of each connection `[connections]`.
-            targets: output of each, distinct within an input.
-            values: weight of each.
+            fallen: which connections move, int64 in rising order, of places that have none as many at most.
+            generator: of the draws, on the CPU. Default None, torch's own.
 
         Returns:
-            Where each connection is now, int64 `[connections]`: `values` has what was given for connection k at place
-            `where[k]`, so a sequence that goes with the old connections follows by `new[where] = old`.
+            (order, new): for each connection which one it was, int64 `[connections]`, and the moved ones in rising
+            order, for which that means nothing. A sequence that goes with the connections follows by `old[order]`.
 
         Raises:
-            ValueError: another number of connections, or two of the same input and output.
+            ValueError: more connections than there are free places.
         """
-        for name, part in (("sources", sources), ("targets", targets), ("values", values)):
-            check_shape(name, part, self.targets.shape, "the shape [connections]")
-        starts, ordered, order = rows_by_input(sources, targets, *self.shape)
-        self.starts.copy_(starts)
-        self.targets.copy_(ordered)
-        self.values.copy_(values[order])
-        where = torch.empty_like(order)
-        where[order] = torch.arange(len(order), device=order.device)
-        return where
+        device = self.starts.device
+        outputs, inputs = self.shape
+        starts, targets, moved = self.starts, self.targets, torch.arange(len(fallen), device=device)
+        # Free places before each input's.
+        free = torch.arange(inputs + 1, device=device) * outputs - starts
+        if len(fallen) > int(free[-1]):
+            raise ValueError(f"fallen: expected up to {int(free[-1])} connections to move, got {len(fallen)}")
+        drawn = _distinct(len(fallen), int(free[-1]), generator).to(device)
+        source = torch.searchsorted(free, drawn, right=True) - 1
+        first = starts[source]
+        place, end, within = first, starts[source + 1], drawn - free[source]
+        # Of an input's connections, those before its free place number `within`, by bisection.
+        while bool((place < end).any()):
+            middle = (place + end) // 2
+            before = targets[middle.clamp(max=len(targets) - 1)] - (middle - first) <= within
+            open_ = place < end
+            place, end = (
+                torch.where(open_ & before, middle + 1, place),
+                torch.where(open_ & ~before, middle, end),
+            )
+        target = within + place - first
+        new = place - torch.searchsorted(fallen, place) + moved
+        order = _merged(len(targets), fallen, new)
+        counts = starts.diff() + torch.bincount(source, minlength=inputs)
+        counts -= torch.bincount(torch.searchsorted(starts, fallen, right=True) - 1, minlength=inputs)
+        torch.cumsum(counts, 0, out=starts[1:])
+        targets.copy_(targets[order]).index_copy_(0, new, target.int())
+        self.values.copy_(self.values[order]).index_fill_(0, new, 0)
+        return order, new
 
     def check(self, x: Tensor, weight: Tensor) -> None:
         """Raise an error that names the argument."""
@@ -194,3 +215,26 @@ def rows_by_input(
     starts = torch.zeros(inputs + 1, dtype=torch.int64, device=key.device)
     torch.cumsum(torch.bincount(key // outputs, minlength=inputs), 0, out=starts[1:])
     return starts, (key % outputs).int(), order
+
+
+def _distinct(count: int, among: int, generator: torch.Generator | None) -> Tensor:
+    """Returns so many distinct numbers below `among`, each set of them as likely as any other, in rising order."""
+    if 2 * count >= among:
+        return torch.randperm(among, generator=generator)[:count].sort().values
+    drawn = torch.empty(0, dtype=torch.int64)
+    while len(drawn) < count:
+        more = torch.randint(among, (count - len(drawn),), generator=generator)
+        drawn = torch.cat((drawn, more)).unique()
+    return drawn
+
+
+def _merged(count: int, fallen: Tensor, new: Tensor) -> Tensor:
+    """Returns which of `count` connections each one was, where those at `fallen` left and others came to `new`."""
+    every = torch.arange(len(fallen), device=fallen.device)
+    # The one after each that left, by its number among those that stay, and where it is now.
+    stays = fallen - every
+    after = stays + torch.searchsorted(new - every, stays, right=True)
+    order = torch.ones(count + 1, dtype=torch.int64, device=fallen.device)
+    order[new] = 0
+    order.index_add_(0, after, torch.ones_like(after))
+    return order.cumsum_(0)[:count].sub_(1).clamp_(min=0, max=max(count - 1, 0))

@@ -16,6 +16,7 @@ from snnlib.nn.normalization import *
 from snnlib.nn.parameter_groups import *
 from snnlib.nn.per_step import *
 from snnlib.nn.pool import *
+from snnlib.nn.pruning import *
 from snnlib.nn.quantize import *
 from snnlib.nn.ragged import *
 from snnlib.nn.readout import *
