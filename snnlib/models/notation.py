@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, Unpack
 
 from torch import nn
 
+from snnlib.functional.sparse import SparselyConnected
 from snnlib.neurons import Neuron
 from snnlib.nn.bidirectional import Bidirectional
 from snnlib.nn.delays import Delays
 from snnlib.nn.per_step import AvgPool2d, PerStep
 from snnlib.nn.pool import SpikeAvgPool2d
 from snnlib.nn.recurrent import SpikingRNN
+from snnlib.nn.sparse import Sparse
 from snnlib.nn.spiking import SpikingConv2d, SpikingLinear
 from snnlib.nn.srm import SRMConv2d, SRMLinear, SRMOptions
 from snnlib.nn.state_space import StateSpaceBlock
@@ -36,6 +38,7 @@ def from_notation(
     neuron: Neuron | None = None,
     recurrent_neuron: Callable[[int], Neuron] | None = None,
     batch_norm: bool = False,
+    connections: Sparse | None = None,
     **options: Unpack[SRMOptions],
 ) -> nn.Sequential:
     """A spiking net from the papers' notation, layers joined by `-`.
@@ -55,14 +58,17 @@ def from_notation(
             of their own. Default: copies of `neuron`, which recurrent layers need; for blocks without one, theirs.
         batch_norm: whether every convolution and linear layer but the last is `PerStep` of a torch layer and its batch
             norm, with neurons of a surrogate gradient behind it: `conv1`, `neuron1`, ... Default False.
+        connections: `snnlib.Sparse(...)` of every fully connected and recurrent layer but the last, for both weights of
+            recurrent ones. Default None, all of them.
         options: constants of all SRM layers, as in `SRMConv2d`; with a `neuron`, `batch_first`, `device` and `dtype`.
 
     Returns:
         A Sequential whose modules are named `conv1`, `pool1`, ..., `rnn1`, ..., `fc1`, ...
 
     Raises:
-        ValueError: batch norm or a recurrent layer without neurons of a surrogate gradient; a layer that is not
-            understood or does not fit what comes before it.
+        ValueError: batch norm or a recurrent layer without neurons of a surrogate gradient; sparse connections of SRM
+            neurons, beside batch norm or without a layer that takes them; a layer that is not understood or does not
+            fit what comes before it.
 
     >>> import snnlib
     >>> net = snnlib.models.from_notation("4C3p1-P2-10", (1, 8, 8), tau_m=8.0, tau_s=4.0)
@@ -79,9 +85,7 @@ def from_notation(
     ['flatten', 'linear1', 'block1', 'block2', 'fc1']
     """
     layers: OrderedDict[str, nn.Module] = OrderedDict()
-    if batch_norm and (neuron is None or neuron.gradient != "surrogate"):
-        raise ValueError(f"batch_norm: expected a neuron with a surrogate gradient, got {neuron}")
-
+    _check_options(neuron, batch_norm, connections)
     factory: dict[str, Any] = {"device": options.get("device"), "dtype": options.get("dtype")}
     channels, height, width = input_shape
     features = 0
@@ -92,6 +96,7 @@ def from_notation(
     words = notation.split("-")
     for number, word in enumerate(words):
         normalized = batch_norm and number < len(words) - 1
+        sparse = connections if number < len(words) - 1 else None
         if match := _CONV.fullmatch(word):
             size, stride, padding = (int(match[key] or default) for key, default in _CONV_DEFAULTS)
             shape = channels, int(match["channels"]), size, stride, padding
@@ -112,7 +117,8 @@ def from_notation(
             if not features:
                 layers["flatten"] = nn.Flatten(2)
             makers = neuron, recurrent_neuron
-            for kind, layer in _over_time(features or channels * height * width, match, makers, options):
+            inputs = features or channels * height * width
+            for kind, layer in _over_time(inputs, match, makers, sparse, options):
                 layers[name_for(kind)] = layer
             features = int(match["features"]) * (2 if match["kind"] == "RB" else 1)
             continue
@@ -123,7 +129,9 @@ def from_notation(
             layer = (
                 _normalized_linear(flat, match, factory)
                 if normalized
-                else _with_neurons((SRMLinear, SpikingLinear), flat, neuron, _with_delays(match, options))
+                else _with_neurons(
+                    (SRMLinear, SpikingLinear), flat, neuron, _linear_options(match, sparse, options)
+                )
             )
             features = int(match["features"])
             kind = "fc"
@@ -139,7 +147,24 @@ def from_notation(
             assert own is not None
             own.batch_first = options.get("batch_first", False)
             layers[name_for("neuron")] = own.to(options.get("device"))
-    return nn.Sequential(layers)
+    net = nn.Sequential(layers)
+    _check_sparse(net, connections, notation)
+    return net
+
+
+def _check_options(neuron: Neuron | None, batch_norm: bool, connections: Sparse | None) -> None:
+    """Raises ValueError where neurons, batch norm and sparse connections do not go together."""
+    if batch_norm and (neuron is None or neuron.gradient != "surrogate"):
+        raise ValueError(f"batch_norm: expected a neuron with a surrogate gradient, got {neuron}")
+    if connections is not None and (neuron is None or batch_norm):
+        got = "SRM neurons" if neuron is None else "batch_norm=True"
+        raise ValueError(f"connections: expected None beside {got}, got {connections!r}")
+
+
+def _check_sparse(net: nn.Sequential, connections: Sparse | None, notation: str) -> None:
+    """Raises ValueError for sparse connections of which no layer has any."""
+    if connections is not None and not any(isinstance(part, SparselyConnected) for part in net.modules()):
+        raise ValueError(f"connections: expected a hidden layer like 100 or 100R in {notation!r}, got none")
 
 
 def _check_window(word: str, notation: str, features: int, after: tuple[int, int]) -> None:
@@ -155,7 +180,7 @@ def _with_neurons(
     kinds: tuple[type[nn.Module], type[nn.Module]],
     sizes: tuple[int, ...],
     neuron: Neuron | None,
-    options: SRMOptions,
+    options: Mapping[str, Any],
 ) -> nn.Module:
     """A layer of weights and neurons: of SRM neurons, or of copies of another."""
     if neuron is None:
@@ -163,16 +188,17 @@ def _with_neurons(
     return kinds[1](*sizes, neuron=deepcopy(neuron), **options)
 
 
-def _with_delays(word: re.Match[str], options: SRMOptions) -> SRMOptions:
-    if not word["delay"]:
-        return options
-    return {**options, "delays": Delays(int(word["delay"]), "connection")}
+def _linear_options(word: re.Match[str], connections: Sparse | None, options: SRMOptions) -> dict[str, Any]:
+    """Options with the delays and sparse connections that a layer has."""
+    delays = {"delays": Delays(int(word["delay"]), "connection")} if word["delay"] else {}
+    return {**options, **delays, **({"connections": connections} if connections is not None else {})}
 
 
 def _over_time(
     inputs: int,
     word: re.Match[str],
     makers: tuple[Neuron | None, Callable[[int], Neuron] | None],
+    connections: Sparse | None,
     options: SRMOptions,
 ) -> Iterator[tuple[str, nn.Module]]:
     """A recurrent layer or a state-space block, with the kind of layer in front of the module."""
@@ -190,7 +216,8 @@ def _over_time(
         raise ValueError(
             f"notation: expected a neuron with a surrogate gradient for {word[0]!r}, got {neuron or 'SRM neurons'}"
         )
-    rnn = SpikingRNN(inputs, size, neuron=made, **options)  # type: ignore[misc]
+    both = {"connections": connections, "recurrent_connections": connections}
+    rnn = SpikingRNN(inputs, size, neuron=made, **both, **options)  # type: ignore[misc, arg-type]
     yield "rnn", Bidirectional(rnn) if kind == "RB" else rnn
 
 

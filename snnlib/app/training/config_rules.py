@@ -21,7 +21,7 @@ def check_together(config: TrainConfig) -> None:
     Raises:
         ConfigError: names a setting that does not fit the others, what was expected and what came.
     """
-    for rule in (wanted_counts, blocks, data, reader):
+    for rule in (wanted_counts, blocks, sparse, data, reader):
         rule(config)
 
 
@@ -51,6 +51,15 @@ def blocks(config: TrainConfig) -> None:
         raise wrong(config, "net", f"blocks like 64S before the last layer for {config.neuron}")
     if not LOSSES[config.loss].of_potentials:
         raise wrong(config, "loss", f"tet or mean-potential for {config.neuron}")
+
+
+def sparse(config: TrainConfig) -> None:
+    """Neurons and layers that take sparse connections, and such connections where they are to move."""
+    if config.density < 1 and (config.neuron in SPIKE_TIME_NEURONS or config.batch_norm):
+        beside = "batch_norm" if config.batch_norm else config.neuron
+        raise wrong(config, "density", f"1 beside {beside}")
+    if config.density == 1 and config.rewire != "no":
+        raise wrong(config, "rewire", "no where all connections exist, density = 1")
 
 
 def data(config: TrainConfig) -> None:

@@ -12,7 +12,7 @@ from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.neuron import SPIKE_TIME_NEURONS, build_neuron, build_recurrent_neuron
 from snnlib.app.training.objective import LOSSES
 from snnlib.models import from_notation
-from snnlib.nn import SpikingLinear, SRMLinear, SRMReadout, standardize_weights_
+from snnlib.nn import Sparse, SpikingLinear, SRMLinear, SRMReadout, standardize_weights_
 
 
 def build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
@@ -30,6 +30,8 @@ def build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
         field, _, text = str(error).partition(": ")
         if field in ("tau_m", "tau_s", "tau_grad"):
             raise ConfigError(field, text) from error
+        if field == "connections":
+            raise ConfigError("density", text.replace("None", "1", 1)) from error
         raise ConfigError("net", text if field == "notation" else str(error)) from error
     except (RuntimeError, MemoryError, OverflowError) as error:
         raise ConfigError(
@@ -71,4 +73,5 @@ def _layers(config: TrainConfig, facts: DataFacts) -> nn.Sequential:
         neuron=neuron,
         recurrent_neuron=partial(build_recurrent_neuron, config),
         batch_norm=config.batch_norm,
+        connections=Sparse(density=config.density) if config.density < 1 else None,
     )
