@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from snnlib import checks
@@ -85,8 +86,8 @@ def backward(signal: Tensor, call: SparseMap, need_input: bool, need_weight: boo
     checks.check_gradient("signal", signal, (*x.shape[:2], call.outputs), "the currents' shape", x)
     wide = state_dtype(x)
     signal = signal.to(wide).contiguous()
-    grad_x = x.new_zeros(x.shape if need_input else 0, dtype=wide)
-    grad_weight = weight.new_zeros(weight.shape if need_weight else 0, dtype=wide)
+    grad_x = x.new_empty(x.shape if need_input else 0, dtype=wide)
+    grad_weight = weight.new_empty(weight.shape if need_weight else 0, dtype=wide)
     kernel = native.kernel("sparse_gradients", x, signal=signal, weight=weight)
     if kernel is not None:
         kernel(
@@ -100,5 +101,5 @@ def backward(signal: Tensor, call: SparseMap, need_input: bool, need_weight: boo
         if need_input:
             grad_x = rows.times(seen).view(x.shape)
         if need_weight:
-            grad_weight = rows.add_gradient(grad_weight, x.flatten(0, 1).to(wide), seen)
+            grad_weight = rows.add_gradient(torch.zeros_like(grad_weight), x.flatten(0, 1).to(wide), seen)
     return grad_x.to(x.dtype), grad_weight.to(weight.dtype)
