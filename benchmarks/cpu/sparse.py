@@ -215,7 +215,7 @@ def brainevent_product(operator: SparselyConnected, weight: Tensor, x: Tensor) -
     parts = (jax.numpy.asarray(part.numpy()) for part in (weight, operator.targets, operator.starts.int()))
     rows = brainevent.CSR(tuple(parts), shape=operator.shape[::-1])
     events = [jax.numpy.asarray(step) for step in x.bool().numpy()]
-    product = jax.jit(lambda step: brainevent.EventArray(step) @ rows)
+    product = jax.jit(lambda step: brainevent.BinaryArray(step) @ rows)
 
     def run() -> None:
         for step in events:
