@@ -1,6 +1,6 @@
 """Accuracy of sparse nets that are rewired while they learn, beside the dense net: embedded digits, five seeds.
 
-    python benchmarks/learning/rewired.py [--folder build/rewired] [--seeds 0 1 2 3 4] [--nets dense 5%-deep_r] [--table]
+    python benchmarks/learning/rewired.py [--folder build/rewired] [--seeds 0 1 2] [--nets dense 5%-deep_r] [--table]
 
 The net has two hidden layers of 1000 LIF neurons and a dense read-out of potentials. Of the hidden layers' connections
 5 % or 2 % exist, drawn at random; they stay (`5%`), or move by DEEP R at every step (`5%-deep_r`) or by SET after every

@@ -39,7 +39,7 @@ def prune_(net: Net, density: float) -> Net:
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SpikingLinear(100, 50), snnlib.SpikingLinear(50, 10))
-    >>> snnlib.prune_(net, 0.1)[0].weight.shape
+    >>> snnlib.nn.prune_(net, 0.1)[0].weight.shape
     torch.Size([500])
     >>> net((torch.rand(20, 3, 100) < 0.1).float()).shape
     torch.Size([20, 3, 10])
