@@ -91,7 +91,8 @@ class Backward {
     const LinearFlags flags = flags_of<Usual>(*a_);
     for (int64_t t = first; t < end; ++t) {
       const S* total = static_cast<const S*>(a_->current) + a_->view.offset(n_, t, 0);
-      if (t + kAhead < end) prefetch(total + kAhead * a_->view.step_stride + from * L, (to - from) * L);
+      if (t + kAhead < end && count_ <= kFewNeurons)
+        prefetch(total + kAhead * a_->view.step_stride + from * L, (to - from) * L);
       V* keep = saved_.data() + ((t - first) * vectors_ + from) * kKept;
       for (int64_t i = from; i < to; ++i) {
         LinearState<K, V> state = load_state<Next>(block_.states.data()[i]);
@@ -164,7 +165,7 @@ class Backward {
     const S* total = static_cast<const S*>(a_->current) + at;
     const S* grad = static_cast<const S*>(a_->grad_value) + at;
     S* out = static_cast<S*>(a_->grad_current) + at;
-    if (t >= kAhead) {
+    if (t >= kAhead && count_ <= kFewNeurons) {
       prefetch(grad - kAhead * a_->view.step_stride + from * L, (to - from) * L);
       prefetch(out - kAhead * a_->view.step_stride + from * L, (to - from) * L);
     }

@@ -32,7 +32,7 @@ class Forward {
     for (int64_t t = 0; t < steps; ++t) {
       const int64_t at = a.view.offset(n, t, 0);
       const S* current = static_cast<const S*>(a.current) + at;
-      if (t + kAhead < steps) {
+      if (t + kAhead < steps && count <= kFewNeurons) {
         const int64_t later = at + kAhead * a.view.step_stride;
         prefetch(static_cast<const S*>(a.current) + later, count);
         prefetch(static_cast<const S*>(a.value) + later, count);

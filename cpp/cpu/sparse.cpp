@@ -32,9 +32,11 @@ void add_currents(const SparseCurrentsArgs& a) {
     thread_local Scratch<S> amounts;
     Fired<S> events{numbers.reserve(m.inputs + kMoreEvents), amounts.reserve(m.inputs + kMoreEvents), 0};
     list_events(static_cast<const S*>(m.x) + n * m.inputs, 0, m.inputs, events);
-    const int64_t end = (part + 1) * each < m.outputs ? (part + 1) * each : m.outputs;
-    add_rows(rows_of<S>(m), events, {part * each, end, m.outputs, part, parts},
-             static_cast<S*>(a.out) + n * m.outputs);
+    const int64_t first = part * each < m.outputs ? part * each : m.outputs;
+    const int64_t end = first + each < m.outputs ? first + each : m.outputs;
+    S* sums = static_cast<S*>(a.out) + n * m.outputs;
+    std::memset(sums + first, 0, size_t(end - first) * sizeof(S));
+    add_rows(rows_of<S>(m), events, {first, end, m.outputs, part, parts}, sums);
   });
 }
 
@@ -44,7 +46,8 @@ void input_gradient(const SparseGradientsArgs& a) {
   const int64_t parts = parts_of(m), each = (m.inputs + parts - 1) / parts;
   for_frames(m, parts, [&](int64_t n, int64_t part) {
     thread_local Scratch<int32_t> numbers;
-    const int64_t first = part * each, end = first + each < m.inputs ? first + each : m.inputs;
+    const int64_t first = part * each < m.inputs ? part * each : m.inputs;
+    const int64_t end = first + each < m.inputs ? first + each : m.inputs;
     int32_t* listed = numbers.reserve(each);
     for (int64_t j = first; j < end; ++j) listed[j - first] = int32_t(j);
     rows_times(rows_of<S>(m), listed, end - first, static_cast<const S*>(a.signal) + n * m.outputs,

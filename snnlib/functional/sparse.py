@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from snnlib import ops
 from snnlib.checks import check_count, check_integers, check_rank, check_sequence_rank, check_shape
-from snnlib.functional.operators import check_pair
+from snnlib.functional.operators import LinearOperator, check_pair
 
 __all__ = ["SparselyConnected"]
 
@@ -190,10 +190,24 @@ class SparselyConnected(nn.Module):
         found = ops.currents.currents_backward(signal[None], frames, weight, *self._options(), *needs, False)
         return found[0], found[1]
 
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        try:
+            self._check_rows()
+        except ValueError as error:
+            # Kernels would read beyond their tensors.
+            errors: list[str] = rest[-1]
+            errors.append(f"{prefix}{error}")
+
     def extra_repr(self) -> str:
         """Sizes."""
         outputs, inputs = self.shape
         return f"{inputs}, {outputs}, connections={len(self.targets)}"
+
+
+def fan_in(operator: LinearOperator | None, weight: Tensor) -> float:
+    """Connections that lead to a neuron, on average where they are sparse; None stands for a full matrix."""
+    return operator.fan_in if isinstance(operator, SparselyConnected) else weight.shape[1:].numel()
 
 
 def rows_by_input(

@@ -13,13 +13,13 @@ from snnlib.checks import check_count, check_floating, check_lengths, check_rank
 from snnlib.functional.delayed import delayed_currents
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.functional.recurrent import spiking_recurrent
-from snnlib.functional.sparse import SparselyConnected
+from snnlib.functional.sparse import SparselyConnected, fan_in
 from snnlib.functional.spiking import layer_currents, pooled
 from snnlib.neurons import CubaLIF, Neuron, Output
 from snnlib.neurons.surrogate import Surrogate, Triangle
 from snnlib.nn.delays import Delays, check_sequence
 from snnlib.nn.sparse import Sparse, connect, set_values
-from snnlib.nn.spiking_layer import LayerOptions, SpikingLayer, check_sparse_delays, draw_weight, fan_in
+from snnlib.nn.spiking_layer import LayerOptions, SpikingLayer, check_sparse_delays, draw_weight
 from snnlib.sequences.history import last_steps
 from snnlib.sequences.input_time import spike_time_gradient
 from snnlib.sequences.lengths import run_with_lengths, without_padding

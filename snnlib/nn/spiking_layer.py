@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from snnlib.checks import LAYER_HINTS, KnownOptions, check_flag, check_untransformed, warn_caller
 from snnlib.functional.delayed import delayed_currents, delayed_layer
 from snnlib.functional.operators import LinearOperator
-from snnlib.functional.sparse import SparselyConnected
+from snnlib.functional.sparse import SparselyConnected, fan_in
 from snnlib.functional.spiking import layer_currents, spiking_layer
 from snnlib.neurons import LIF, Neuron, Output
 from snnlib.neurons.training_watch import TrainingWatch, cannot_watch
@@ -203,8 +203,8 @@ class SpikingLayer(KnownOptions, WeightWithGain):
         )
 
     def unit_weight_current(self, x: Tensor) -> Tensor:
-        """`input_current` of weights that are all 1, the same in every channel of a group but for delays."""
-        if self.delays is not None:
+        """`input_current` of weights that are all 1, the same in every channel of a group of a map without delays."""
+        if self.delays is not None or isinstance(self.operator, SparselyConnected):
             return self.input_current(x, torch.ones_like(self.weight))
         weight = self.effective_weight.detach()
         groups = getattr(self.operator, "groups", 1)
@@ -312,11 +312,6 @@ class SpikingLayer(KnownOptions, WeightWithGain):
     def extra_repr(self) -> str:
         """Options that differ from the defaults."""
         return ", batch_first=True" if self.batch_first else ""
-
-
-def fan_in(operator: LinearOperator | None, weight: Tensor) -> float:
-    """Connections that lead to a neuron, on average where they are sparse."""
-    return operator.fan_in if isinstance(operator, SparselyConnected) else math.prod(weight.shape[1:])
 
 
 def check_sparse_delays(name: str, delays: Delays | None, per_channel: bool = True) -> None:

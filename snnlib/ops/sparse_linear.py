@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import native
+from snnlib.backends import cpu_memory, native
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.sparse import Rows
 
@@ -72,9 +72,11 @@ def forward(call: SparseMap) -> Tensor:
     call.check()
     x = call.x
     kernel = native.kernel("sparse_currents", x, weight=call.weight)
-    out = x.new_zeros((*x.shape[:2], call.outputs), dtype=state_dtype(x))
+    shape, wide = (*x.shape[:2], call.outputs), state_dtype(x)
     if kernel is None:
-        return call.rows().add(out.flatten(0, 1), x.flatten(0, 1).to(out.dtype)).view_as(out)
+        sums = x.new_zeros((x.shape[0] * x.shape[1], call.outputs), dtype=wide)
+        return call.rows().add(sums, x.flatten(0, 1).to(wide)).view(shape)
+    out = cpu_memory.empty_permuted(shape, range(3), x, wide)
     kernel(**call.arguments(), out=out)
     return out
 
@@ -87,7 +89,9 @@ def backward(signal: Tensor, call: SparseMap, need_input: bool, need_weight: boo
     wide = state_dtype(x)
     signal = signal.to(wide).contiguous()
     grad_x = x.new_empty(x.shape if need_input else 0, dtype=wide)
-    grad_weight = weight.new_empty(weight.shape if need_weight else 0, dtype=wide)
+    grad_weight = weight.new_empty(0, dtype=wide)
+    if need_weight:
+        grad_weight = cpu_memory.empty_like(weight, wide)
     kernel = native.kernel("sparse_gradients", x, signal=signal, weight=weight)
     if kernel is not None:
         kernel(

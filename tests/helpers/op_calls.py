@@ -234,7 +234,9 @@ def currents_backward(signal: Tensor, x: Tensor, weight: Tensor, *others: Any) -
 
 @Case
 def delayed_linear_forward(x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> OpCall:
-    return OpCall(_op("currents_forward"), (x, weight, delay, None, None, 0, [], [], [], 1, rounded, time_dim))
+    return OpCall(
+        _op("currents_forward"), (x, weight, delay, None, None, 0, [], [], [], 1, rounded, time_dim)
+    )
 
 
 @Case
@@ -247,7 +249,21 @@ def delayed_linear_backward(grad: Tensor, x: Tensor, weight: Tensor, delay: Tens
 def recurrent_forward(current: Tensor, weight: Tensor, coefficients: Tensor, *others: Any) -> OpCall:
     """Others: state, lengths, flags, time_dim, keep."""
     state, lengths, flags, time_dim, keep = others
-    arguments = (current, weight, *_FULL, None, coefficients, state, None, lengths, flags, 0, True, time_dim, keep)
+    arguments = (
+        current,
+        weight,
+        *_FULL,
+        None,
+        coefficients,
+        state,
+        None,
+        lengths,
+        flags,
+        0,
+        True,
+        time_dim,
+        keep,
+    )
     return OpCall(_op("recurrent_forward"), arguments)
 
 

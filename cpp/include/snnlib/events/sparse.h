@@ -27,7 +27,7 @@ struct SparseArgs {
 
 struct SparseCurrentsArgs {
   SparseArgs map;
-  void* out;  // [frames][outputs], zeros
+  void* out;  // [frames][outputs]
 };
 
 struct SparseGradientsArgs {

@@ -22,13 +22,20 @@ constexpr int64_t kRowsAhead = 4;
 
 // Fetches part `part` of `parts` of the row that comes up, about, with what belongs to its connections.
 template <class S>
-inline void fetch_row(const SparseRows<S>& rows, const S* values, const int32_t* inputs, int64_t e, int64_t count,
-                      int64_t part, int64_t parts) {
+SNNLIB_INLINE void fetch_row(const SparseRows<S>& rows, const S* values, const int32_t* inputs, int64_t e,
+                             int64_t count, int64_t part, int64_t parts) {
   if (e + kRowsAhead >= count) return;
   const int64_t j = inputs[e + kRowsAhead], all = rows.count(j);
   const int64_t first = all * part / parts, length = all * (part + 1) / parts - first;
-  prefetch(values + rows.starts[j] + first, length);
-  prefetch(rows.targets + rows.starts[j] + first, length);
+#if defined(__GNUC__)
+  // Not by `prefetch`, of which GCC would leave out the calls that it does not inline.
+  for (int64_t c = rows.starts[j] + first, end = c + length; c < end; c += 64 / int64_t(sizeof(int32_t))) {
+    __builtin_prefetch(values + c);
+    __builtin_prefetch(rows.targets + c);
+  }
+#else
+  (void)values, (void)first, (void)length;
+#endif
 }
 
 // sum[targets] += amount * weight. Targets of a row differ, so that some sums are read before the first is written.

@@ -31,7 +31,7 @@ LinearFlags flags_of(const RecurrentArgs& a) {
   return Usual ? usual_flags(SurrogateKind::kTriangle) : a.flags;
 }
 
-// A sample of so few neurons is not worth several threads.
+// A sample of fewer neurons is not worth several threads, and its rows come into the second cache ahead of their use.
 constexpr int64_t kFewNeurons = 8192;
 
 // Parts of a sample's neurons, each with a thread, where there are fewer samples than threads: of sparse connections.
