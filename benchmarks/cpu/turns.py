@@ -36,6 +36,7 @@ COLUMNS = {
     "peak_mb": ("peak MB", 0),
     "mb_per_step": ("MB per step", 2),
     "gb_per_s": ("GB/s", 1),
+    "weights_per_s": ("1e9 weights/s", 2),
     "of_copy": ("of a copy", 2),
 }
 

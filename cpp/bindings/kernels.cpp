@@ -4,6 +4,7 @@
 #include "snnlib/delay/linear.h"
 #include "snnlib/events/nonzero.h"
 #include "snnlib/events/taps.h"
+#include "snnlib/events/sparse.h"
 #include "snnlib/loop/recurrent.h"
 #include "snnlib/loop/scan.h"
 #include "snnlib/pool/pool.h"
@@ -82,6 +83,25 @@ void fill(Arguments& a, RecurrentBackwardArgs& r) {
   a("value", r.value)("grad_value", r.grad_value)("grad_state_out", r.grad_state_out)("kept", r.kept);
   a("grad_current", r.grad_current)("grad_state_in", r.grad_state_in)("grad_weight", r.grad_weight);
   a("grad_coefficients", r.grad_coefficients);
+}
+
+template <class Args>
+void fill(Arguments& a, SparseRecurrent<Args>& s) {
+  fill(a, static_cast<Args&>(s));
+  a("starts", s.starts)("targets", s.targets);
+}
+
+void fill(Arguments& a, SparseArgs& s) {
+  a("dtype", s.dtype)("frames", s.frames)("inputs", s.inputs)("outputs", s.outputs)("x", s.x)("weight", s.weight);
+  a("starts", s.starts)("targets", s.targets)("executor", s.executor.word);
+}
+void fill(Arguments& a, SparseCurrentsArgs& s) {
+  fill(a, s.map);
+  a("out", s.out);
+}
+void fill(Arguments& a, SparseGradientsArgs& s) {
+  fill(a, s.map);
+  a("signal", s.signal)("grad_x", s.grad_x)("grad_weight", s.grad_weight);
 }
 
 void fill(Arguments& a, PoolArgs& p) {
@@ -199,6 +219,10 @@ void bind_kernels(pybind11::module_& module, KernelTable table) {
   bind("scan_pool_backward", &Kernels::scan_pool, &ScanPoolKernels::backward);
   bind("recurrent_forward", &Kernels::recurrent, &RecurrentKernels::forward);
   bind("recurrent_backward", &Kernels::recurrent, &RecurrentKernels::backward);
+  bind("sparse_currents", &Kernels::sparse, &SparseKernels::currents);
+  bind("sparse_gradients", &Kernels::sparse, &SparseKernels::gradients);
+  bind("sparse_recurrent_forward", &Kernels::sparse, &SparseKernels::recurrent_forward);
+  bind("sparse_recurrent_backward", &Kernels::sparse, &SparseKernels::recurrent_backward);
   bind("pool_forward", &Kernels::pool, &PoolKernels::forward);
   bind("pool_backward", &Kernels::pool, &PoolKernels::backward);
   bind("max_pool_forward", &Kernels::max_pool, &MaxPoolKernels::forward);

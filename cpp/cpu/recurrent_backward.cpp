@@ -1,8 +1,11 @@
 // Backward of recurrent neurons on the CPU. A sample walks through its steps once more and then back in time on one
 // thread; W^T dL/dI is summed only for neurons whose surrogate is not zero. The weight gradient follows by spikes, in
 // one order for each neuron that a weight leads from.
+#include <cmath>
+
 #include "snnlib/core/threads.h"
 #include "snnlib/events/outer_products.h"
+#include "snnlib/events/sparse.h"
 #include "snnlib/loop/recurrent_sample.h"
 
 namespace snnlib {
@@ -30,7 +33,9 @@ class Backward {
     a_ = &args, n_ = sample;
     count_ = args.view.inner, vectors_ = (count_ + L - 1) / L;
     const int64_t steps = steps_of(args, sample), fit = kScratchBytes / (kKept * vectors_ * int64_t(sizeof(V)));
-    const int64_t segment = fit < 1 ? 1 : fit, segments = (steps + segment - 1) / segment;
+    // Where few steps fit, so many that what is left of a segment takes as much as what the segments start from.
+    const int64_t even = int64_t(std::ceil(std::sqrt(double(steps))));
+    const int64_t segment = fit < even ? even : fit, segments = (steps + segment - 1) / segment;
     begin();
     if (args.delays.delay) delayed_.start(args, connections, steps);
     block_.load(args, own_of(args), sample, 0, count_);
@@ -39,12 +44,12 @@ class Backward {
     saved_.reserve(most * vectors_ * kKept), active_.reserve(most * vectors_);
     for (int64_t s = 0; s < segments; ++s) {
       std::memcpy(static_cast<void*>(starts + s * vectors_), block_.states.data(), size_t(vectors_) * sizeof *starts);
-      if (s + 1 < segments) walk<false>(s * segment, (s + 1) * segment);
+      if (s + 1 < segments) walk_parts<false>(s * segment, (s + 1) * segment);
     }
     for (int64_t s = segments; s-- > 0;) {
       std::memcpy(static_cast<void*>(block_.states.data()), starts + s * vectors_, size_t(vectors_) * sizeof *starts);
       const int64_t end = (s + 1) * segment < steps ? (s + 1) * segment : steps;
-      walk<true>(s * segment, end);
+      walk_parts<true>(s * segment, end);
       for (int64_t t = end; t-- > s * segment;) back(t, t - s * segment, t + 1 < steps);
     }
     for (int64_t t = steps; t < args.view.steps; ++t) {
@@ -58,8 +63,9 @@ class Backward {
   // The adjoint after the last step.
   void begin() {
     carry_.reserve(vectors_), sum_.zeroed(Learn ? vectors_ : 1);
-    rows_.signal.zeroed(a_->row), rows_.back.zeroed(a_->row);
-    rows_.neurons.reserve(count_ + kMoreRows);
+    const int64_t row = a_->starts ? vectors_ * L : a_->row;
+    rows_.signal.zeroed(a_->starts ? 0 : row), rows_.back.zeroed(row);
+    rows_.neurons.reserve(count_ + parts_of(*a_) * kMoreRows);
     for (int64_t i = 0; i < vectors_; ++i) {
       const int64_t lanes = count_ - i * L < L ? count_ - i * L : L;
       for (int s = 0; s < K + Next; ++s) {
@@ -75,13 +81,20 @@ class Backward {
 
   // Steps forward by the sums of currents on record; what the adjoint needs of them is saved where Keep.
   template <bool Keep>
-  void walk(int64_t first, int64_t end) {
+  void walk_parts(int64_t first, int64_t end) {
+    for_parts(*a_, vectors_, [&](int64_t, int64_t from, int64_t to) { walk<Keep>(first, end, from, to); });
+  }
+
+  // Of the vectors of neurons from `from` up to `to`.
+  template <bool Keep>
+  SNNLIB_NOINLINE void walk(int64_t first, int64_t end, int64_t from, int64_t to) {
     const LinearFlags flags = flags_of<Usual>(*a_);
-    V* keep = saved_.data();
     for (int64_t t = first; t < end; ++t) {
       const S* total = static_cast<const S*>(a_->current) + a_->view.offset(n_, t, 0);
-      if (t + kAhead < end) prefetch(total + kAhead * a_->view.step_stride, count_);
-      for (int64_t i = 0; i < vectors_; ++i) {
+      if (t + kAhead < end && count_ <= kFewNeurons)
+        prefetch(total + kAhead * a_->view.step_stride + from * L, (to - from) * L);
+      V* keep = saved_.data() + ((t - first) * vectors_ + from) * kKept;
+      for (int64_t i = from; i < to; ++i) {
         LinearState<K, V> state = load_state<Next>(block_.states.data()[i]);
         if (Keep && Next) keep[K] = state.fired;
         for (int s = 0; Keep && kStates && s < K; ++s) keep[K + Next + s] = state.y[s];
@@ -113,13 +126,14 @@ class Backward {
     return out;
   }
 
-  // W^T dL/dI of the next step, or of later ones, for the neurons whose surrogate is not zero at this one.
-  void back_through_weights(int64_t t, int64_t kept) {
-    std::memset(rows_.back.data(), 0, size_t(a_->row) * sizeof(S));
-    int32_t* neurons = rows_.neurons.data();
+  // W^T dL/dI of the next step, or of later ones, for the neurons of some vectors whose surrogate is not zero at this
+  // step.
+  void back_through_weights(int64_t t, int64_t kept, int64_t part, int64_t from, int64_t to) {
+    std::memset(rows_.back.data() + from * L, 0, size_t((to - from) * L) * sizeof(S));
+    int32_t* neurons = rows_.neurons.data() + from * L + part * kMoreRows;
     const uint32_t* active = active_.data() + kept * vectors_;
     int64_t found = 0;
-    for (int64_t i = 0; i < vectors_; ++i) {
+    for (int64_t i = from; i < to; ++i) {
       const int64_t left = count_ - i * L;
       const uint32_t bits = active[i] & (~uint32_t(0) >> (32 - (left < L ? left : L)));
       found += append_numbers<S>(i * L, bits, neurons + found);
@@ -128,21 +142,34 @@ class Backward {
   }
 
   void multiply(int32_t* neurons, int64_t count) {
+    if (a_->starts) return rows_times(rows_of<S>(*a_), neurons, count, signal_, rows_.back.data());
     rows_times(neurons, count, static_cast<const S*>(a_->weight), a_->row, rows_.signal.data(), rows_.back.data());
   }
 
   void back(int64_t t, int64_t kept, bool has_next) {
+    S* out = static_cast<S*>(a_->grad_current) + a_->view.offset(n_, t, 0);
+    for_parts(*a_, vectors_,
+              [&](int64_t part, int64_t from, int64_t to) { back_part(t, kept, has_next, part, from, to); });
+    if (a_->starts) {
+      signal_ = out;
+    } else {
+      a_->delays.delay ? delayed_.keep(t, out) : void(std::memcpy(rows_.signal.data(), out, size_t(count_) * sizeof(S)));
+    }
+    if (!a_->flags.through_time) std::memset(rows_.back.data(), 0, size_t(count_) * sizeof(S));
+  }
+
+  SNNLIB_NOINLINE void back_part(int64_t t, int64_t kept, bool has_next, int64_t part, int64_t from, int64_t to) {
     const LinearFlags flags = flags_of<Usual>(*a_);
     const int64_t at = a_->view.offset(n_, t, 0);
-    if (has_next && flags.through_time) back_through_weights(t, kept);
+    if (has_next && flags.through_time) back_through_weights(t, kept, part, from, to);
     const S* total = static_cast<const S*>(a_->current) + at;
     const S* grad = static_cast<const S*>(a_->grad_value) + at;
     S* out = static_cast<S*>(a_->grad_current) + at;
-    if (t >= kAhead) {
-      prefetch(grad - kAhead * a_->view.step_stride, count_);
-      prefetch(out - kAhead * a_->view.step_stride, count_);
+    if (t >= kAhead && count_ <= kFewNeurons) {
+      prefetch(grad - kAhead * a_->view.step_stride + from * L, (to - from) * L);
+      prefetch(out - kAhead * a_->view.step_stride + from * L, (to - from) * L);
     }
-    for (int64_t i = 0; i < vectors_; ++i) {
+    for (int64_t i = from; i < to; ++i) {
       const int64_t lanes = count_ - i * L < L ? count_ - i * L : L;
       const V q = load_lanes<S>(grad + i * L, lanes) + load_lanes<S>(rows_.back.data() + i * L, L);
       LinearCarry<K, V> carry = carry_.data()[i];
@@ -151,8 +178,6 @@ class Backward {
       carry_.data()[i] = carry;
       store_lanes<S>(out + i * L, grad_x, lanes);
     }
-    a_->delays.delay ? delayed_.keep(t, out) : void(std::memcpy(rows_.signal.data(), out, size_t(count_) * sizeof(S)));
-    if (!flags.through_time) std::memset(rows_.back.data(), 0, size_t(a_->row) * sizeof(S));
   }
 
   // The gradients of the state before the first step and of the coefficients.
@@ -173,7 +198,12 @@ class Backward {
     int32_t* every = rows_.neurons.data();
     for (int64_t j = 0; j < count_; ++j) every[j] = int32_t(j);
     if (a_->delays.delay) return finish_delayed(every);
-    if (steps && a_->flags.through_time) multiply(every, count_);
+    if (a_->starts && !a_->state_in) {
+      // Nobody asks for those of spikes before the first step.
+      std::memset(rows_.back.data(), 0, size_t(count_) * sizeof(S));
+    } else if (steps && a_->flags.through_time) {
+      multiply(every, count_);
+    }
     std::memcpy(state_row<S>(*a_, a_->grad_state_in, K + Next, n_), rows_.back.data(), size_t(count_) * sizeof(S));
   }
 
@@ -200,23 +230,33 @@ class Backward {
   Scratch<LinearCarry<K, V>> carry_;
   Scratch<LinearCoefficients<K, V>> sum_;
   SampleRows<S> rows_;
+  // dL/dI of the next step, with sparse connections.
+  const S* signal_ = nullptr;
   DelayedSignals<S> delayed_;
 };
+
+// Calls f(spikes, dL/dI of the next step) of step `t` before a sample's end, if there are spikes.
+template <class S, class F>
+void with_spikes(const RecurrentBackwardArgs& a, int states, int64_t t, int64_t n, const F& f) {
+  if (t >= steps_of(a, n)) return;
+  const S* spikes =
+      t ? static_cast<const S*>(a.value) + a.view.offset(n, t - 1, 0) : state_row<S>(a, a.state_in, states, n);
+  if (spikes) f(spikes, static_cast<const S*>(a.grad_current) + a.view.offset(n, t, 0));
+}
 
 // dL/dW; `states` of a neuron lie before the spikes in its state.
 template <class S>
 void weight_gradient(const RecurrentBackwardArgs& a, int states) {
-  const int64_t count = a.view.inner;
+  const int64_t count = a.view.inner, batch = a.view.outer, frames = a.view.steps * batch;
+  if (a.starts) {
+    return sparse_weight_gradient(
+        rows_of<S>(a), count, frames, a.executor.threads(), static_cast<S*>(a.grad_weight),
+        [&](int64_t frame, const auto& add) { with_spikes<S>(a, states, frame / batch, frame % batch, add); });
+  }
   OuterProducts<S> products(count, count, a.executor.threads());
-  for (int64_t t = 0; t < a.view.steps; ++t) {
-    for (int64_t n = 0; n < a.view.outer; ++n) {
-      if (t >= steps_of(a, n)) continue;
-      const S* spikes =
-          t ? static_cast<const S*>(a.value) + a.view.offset(n, t - 1, 0) : state_row<S>(a, a.state_in, states, n);
-      if (!spikes) continue;
-      const S* signal = static_cast<const S*>(a.grad_current) + a.view.offset(n, t, 0);
-      products.add(spikes, signal);
-    }
+  for (int64_t frame = 0; frame < frames; ++frame) {
+    with_spikes<S>(a, states, frame / batch, frame % batch,
+                   [&](const S* spikes, const S* signal) { products.add(spikes, signal); });
   }
   products.store(static_cast<S*>(a.grad_weight), a.row);
 }
@@ -269,6 +309,12 @@ void backward_type(const RecurrentBackwardArgs& a) {
 void recurrent_backward(const RecurrentBackwardArgs& a) {
   if (!a.view.inner) return;
   by_state(a.dtype, a, portable::recurrent_kernels.backward, [&](auto zero) { backward_type<decltype(zero)>(a); });
+}
+
+void sparse_recurrent_backward(const SparseRecurrent<RecurrentBackwardArgs>& a) {
+  if (!a.view.inner) return;
+  by_state(a.dtype, a, portable::sparse_kernels.recurrent_backward,
+           [&](auto zero) { backward_type<decltype(zero)>(a); });
 }
 
 }  // namespace SNNLIB_ISA

@@ -1,6 +1,7 @@
 // Recurrent neurons of the linear family on the CPU. A sample walks through all its time steps on one thread: a spike
 // adds its row of weights to the next step's currents, or to those of later steps where spikes are delayed.
 #include "snnlib/core/threads.h"
+#include "snnlib/events/sparse.h"
 #include "snnlib/loop/recurrent_sample.h"
 
 namespace snnlib {
@@ -21,27 +22,32 @@ class Forward {
     const S* weight = static_cast<const S*>(a.weight);
     block_.load(a, own_of(a), n, 0, count);
     // Sums are taken where they are kept, if rows have no zeros behind them.
-    const bool in_place = a.total && a.row == count;
-    S* room = rows_.sum.reserve(a.row);
+    const bool in_place = a.total && (a.starts || a.row == count);
+    S* room = rows_.sum.reserve(a.starts ? count : a.row);
     Fired<S> fired = rows_.fired(count);
     const S* before = state_row<S>(a, a.state_in, K + Next, n);
     if (delayed) arriving_.start(a, connections, before, a.view.outer * count, fired);
     if (before && !delayed) fired.count = append_row(before, count, fired.neuron, fired.amount);
+    if (a.starts) start_parts(a, fired);
     for (int64_t t = 0; t < steps; ++t) {
       const int64_t at = a.view.offset(n, t, 0);
       const S* current = static_cast<const S*>(a.current) + at;
-      if (t + kAhead < steps) {
+      if (t + kAhead < steps && count <= kFewNeurons) {
         const int64_t later = at + kAhead * a.view.step_stride;
         prefetch(static_cast<const S*>(a.current) + later, count);
         prefetch(static_cast<const S*>(a.value) + later, count);
         if (a.total) prefetch(static_cast<const S*>(a.total) + later, count);
       }
       S* sum = in_place ? static_cast<S*>(a.total) + at : room;
+      if (a.starts) {
+        step_by_parts(a, t, current, sum, static_cast<S*>(a.value) + at);
+        continue;
+      }
       copy_padded(current, count, a.row, sum);
       delayed ? arriving_.add(t, sum) : add_rows(fired, weight, a.row, sum);
       if (a.total && !in_place) std::memcpy(static_cast<S*>(a.total) + at, sum, size_t(count) * sizeof(S));
       fired.count = 0;
-      step(flags_of<Usual>(a), sum, count, static_cast<S*>(a.value) + at, fired);
+      step(flags_of<Usual>(a), sum, 0, count, static_cast<S*>(a.value) + at, fired);
       if (delayed) arriving_.send(t, fired);
     }
     for (int64_t t = steps; t < a.view.steps; ++t) {
@@ -53,9 +59,10 @@ class Forward {
   }
 
  private:
-  void step(const LinearFlags& flags, const S* sum, int64_t count, S* value, Fired<S>& fired) {
+  // Neurons from `first` up to `count`.
+  void step(const LinearFlags& flags, const S* sum, int64_t first, int64_t count, S* value, Fired<S>& fired) {
     LinearState<K, V>* states = block_.states.data();
-    for (int64_t i = 0; i < count; i += L) {
+    for (int64_t i = first; i < count; i += L) {
       LinearState<K, V> state = load_state<Next>(states[i / L]);
       const auto out = linear_step<K, Next, Quadratic>(state, load_lanes<S>(sum + i, L), block_.of(i / L), flags, S(1));
       store_state<Next>(state, states[i / L]);
@@ -65,6 +72,40 @@ class Forward {
       const uint32_t bits = nonzero_bits<S>(out.spike) & (~uint32_t(0) >> (32 - lanes));
       fired.count += append_events<S>(i, out.spike, bits, fired.neuron + fired.count, fired.amount + fired.count);
     }
+  }
+
+  // The lists of the parts of the neurons of sparse connections, of this step's spikes and the last one's, which are
+  // those of `fired` as a list of the first part.
+  void start_parts(const RecurrentForwardArgs& a, const Fired<S>& fired) {
+    const int64_t parts = parts_of(a), count = a.view.inner, room = count + parts * kMoreEvents;
+    lists_.reserve(2 * parts);
+    int32_t* neurons = numbers_.reserve(2 * room);
+    S* amounts = amounts_.reserve(2 * room);
+    for_parts(a, (count + L - 1) / L, [&](int64_t part, int64_t first, int64_t) {
+      const int64_t at = first * L + part * kMoreEvents;
+      lists_.data()[part] = {neurons + at, amounts + at, 0};
+      lists_.data()[parts + part] = {neurons + room + at, amounts + room + at, 0};
+    });
+    lists_.data()[parts] = fired;
+  }
+
+  // Each part adds the rows of all neurons that fired to its own sums, and makes its step.
+  void step_by_parts(const RecurrentForwardArgs& a, int64_t t, const S* current, S* sum, S* value) {
+    for_parts(a, (a.view.inner + L - 1) / L, [&](int64_t part, int64_t first, int64_t end) {
+      step_part(a, t, part, first * L, end * L < a.view.inner ? end * L : a.view.inner, current, sum, value);
+    });
+  }
+
+  SNNLIB_NOINLINE void step_part(const RecurrentForwardArgs& a, int64_t t, int64_t part, int64_t first, int64_t end,
+                                 const S* current, S* sum, S* value) {
+    const int64_t parts = parts_of(a);
+    const Fired<S>* last = lists_.data() + (t + 1) % 2 * parts;
+    if (end > first) std::memcpy(sum + first, current + first, size_t(end - first) * sizeof(S));
+    for (int64_t p = 0; p < parts; ++p)
+      add_rows(rows_of<S>(a), last[p], {first, end, a.view.inner, part, parts}, sum);
+    Fired<S>& own = lists_.data()[t % 2 * parts + part];
+    own.count = 0;
+    step(flags_of<Usual>(a), sum, first, end, value, own);
   }
 
   void finish(const RecurrentForwardArgs& a, int64_t n, const S* last) {
@@ -83,6 +124,9 @@ class Forward {
   LinearBlock<S, K> block_;
   SampleRows<S> rows_;
   ArrivingCurrents<S> arriving_;
+  Scratch<Fired<S>> lists_;
+  Scratch<int32_t> numbers_;
+  Scratch<S> amounts_;
 };
 
 template <class S, int K, bool Next, bool Quadratic = false>
@@ -121,6 +165,12 @@ void forward(const RecurrentForwardArgs& a) {
 }
 
 }  // namespace
+
+void sparse_recurrent_forward(const SparseRecurrent<RecurrentForwardArgs>& a) {
+  if (!a.view.inner) return;
+  by_state(a.dtype, a, portable::sparse_kernels.recurrent_forward,
+           [&](auto zero) { forward_type<decltype(zero)>(a); });
+}
 
 void recurrent_backward(const RecurrentBackwardArgs& a);
 extern const RecurrentKernels recurrent_kernels = {forward, recurrent_backward};

@@ -27,6 +27,7 @@ REFERENCE = {
         [
             "snnlib.learning.preparing.prepare",
             "snnlib.learning.health",
+            "snnlib.learning.rewiring",
         ],
     ),
     "losses": ("Losses", ["snnlib.learning.losses"]),

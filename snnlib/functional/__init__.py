@@ -10,6 +10,7 @@ from snnlib.functional.pool import *
 from snnlib.functional.potential import *
 from snnlib.functional.recurrent import *
 from snnlib.functional.residual import *
+from snnlib.functional.sparse import *
 from snnlib.functional.spiking import *
 from snnlib.functional.srm import *
 from snnlib.functional.supervised import *

@@ -10,7 +10,7 @@ from torch import Tensor
 from snnlib import ops
 from snnlib.backends.autocast import autocast_dtype
 from snnlib.checks import first_state
-from snnlib.functional.operators import FullyConnected, LinearOperator
+from snnlib.functional.operators import FullyConnected, LinearOperator, channels_of
 from snnlib.functional.spiking import layer_currents, pooled, spiking_layer
 from snnlib.functional.two_signals import TwoSignals
 from snnlib.functional.unfolded import unfolded_rows
@@ -59,7 +59,7 @@ def delayed_layer(
     rounded = rounded or neuron.gradient == "event"
     time_dim = int(neuron.batch_first)
     operator.check(x, weight)
-    neuron.check_channels(weight.shape[0], x)
+    neuron.check_channels(channels_of(operator, weight), x)
     x, delay = _as_features(x, operator, delay)
     if isinstance(neuron, SRM) and neuron.reset_states == "all":
         start = first_state(state)
@@ -111,7 +111,7 @@ def delayed_currents(
     flat = (len(weight), weight.shape[1:].numel())
     own = delay if per_channel else delay.reshape(flat)
     currents: Tensor = ops.currents.currents_forward(
-        rows, weight.reshape(flat).to(rows.dtype), own, (), (), (), 1, rounded, time_dim
+        rows, weight.reshape(flat).to(rows.dtype), own, None, None, 0, (), (), (), 1, rounded, time_dim
     )
     currents = _after(currents, before, time_dim)
     if not space:

@@ -139,5 +139,8 @@ def currents_in_order(x: Tensor, weight: Tensor, operator: LinearOperator, time_
 
 def event_driven_currents(conv: SequenceConvolution, time_dim: int) -> Tensor:
     """Currents `[T, N, C, ...]` of a layer's map as the op takes it: sums over events."""
-    current: Tensor = ops.currents.currents_forward(conv.x, conv.weight, None, *conv.options, True, time_dim)
+    no_rows = None, None, 0
+    current: Tensor = ops.currents.currents_forward(
+        conv.x, conv.weight, None, *no_rows, *conv.options, True, time_dim
+    )
     return current.squeeze(tuple(range(3, 5 - conv.axes)))

@@ -55,7 +55,7 @@ class LinearOperator(Protocol):
         """Adjoint in the weight, summed over frames."""
 
 
-def _check_pair(x: Tensor, weight: Tensor, weight_layout: str) -> None:
+def check_pair(x: Tensor, weight: Tensor, weight_layout: str) -> None:
     check_floating("x", x)
     check_floating("weight", weight)
     check_rank("weight", weight, weight_layout, exactly=weight_layout.count(",") + 1)
@@ -65,6 +65,11 @@ def _check_pair(x: Tensor, weight: Tensor, weight_layout: str) -> None:
             f"x, weight: expected one dtype, got {x.dtype} and {weight.dtype}; "
             "convert the input or the layer with .to(...)"
         )
+
+
+def channels_of(operator: LinearOperator, weight: Tensor) -> int:
+    """Returns the output channels, dimension 0 of a weight unless the operator says otherwise."""
+    return int(getattr(operator, "outputs", weight.shape[0]))
 
 
 def _with_zeros(x: Tensor, after: list[int]) -> Tensor:
@@ -98,7 +103,7 @@ class FullyConnected:
 
     def check(self, x: Tensor, weight: Tensor) -> None:
         """Raise an error that names the argument."""
-        _check_pair(x, weight, "[outputs, inputs]")
+        check_pair(x, weight, "[outputs, inputs]")
         check_sequence_rank(x, "[T, N, inputs] or [T, N, C, ...]")
         if x.shape[2:].numel() != weight.shape[1]:
             where = "in dimension 2" if x.dim() == 3 else "in a frame"
@@ -181,7 +186,7 @@ class Convolution:
         space = ["L"] if self.dims == 1 else ["D", "H", "W"][-self.dims :]
         kernel = ["k"] if self.dims == 1 else ["kd", "kh", "kw"][-self.dims :]
         x_layout = f"[{', '.join(['T', 'N', 'C', *space])}]"
-        _check_pair(x, weight, f"[{', '.join(['C_out', 'C / groups', *kernel])}]")
+        check_pair(x, weight, f"[{', '.join(['C_out', 'C / groups', *kernel])}]")
         check_sequence_rank(x, x_layout, self.dims + 3, self.dims + 3)
         check_conv_channels(x, weight, self.groups)
         if not self.same:

@@ -22,6 +22,7 @@ from snnlib.checks import (
     step_shape,
 )
 from snnlib.functional.operators import LinearOperator
+from snnlib.functional.sparse import SparselyConnected
 from snnlib.functional.spiking import layer_currents
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.constants import broadcast
@@ -58,7 +59,8 @@ def spiking_recurrent(
         weight: recurrent weights `[H, H]`, or the operator's, of the current's dtype.
         neuron: any neuron model; one with several values per spike feeds these back.
         operator: what takes the spikes of one step to the currents of the next, in frames of one shape, such as
-            `Convolution(2, padding="same")`; it runs by the neuron's `step`. None for a full matrix.
+            `Convolution(2, padding="same")`; it runs by the neuron's `step`. None for a full matrix, and
+            `SparselyConnected`, whose weight is `[connections]`, runs in the kernels of one.
         state: what an earlier call returned: the neurons' states `[K, N, H]` in the order of `neuron.state_names`, and
             their last spikes `[1, N, H]`. None starts anew.
         lengths: number of steps of each sample `[N]`, 0 to T; None for T. Later steps have spikes and gradients of 0,
@@ -102,11 +104,12 @@ def spiking_recurrent(
         _check_delay(delay, weight, max_delay)
     if not step_by_step(current, dynamics, operator, delay is not None):
         assert dynamics is not None
+        rows = (operator.starts, operator.targets) if isinstance(operator, SparselyConnected) else None
         if delay is not None:
             delays = Delays(delay.expand_as(weight), spikes, max_delay, rounded)
             return _by_delayed_kernels(current, weight, delays, dynamics, start, lengths, time_dim)
         newest = None if spikes is None else spikes[0]
-        return _by_kernels(current, weight, dynamics, start, newest, lengths, time_dim)
+        return _by_kernels(current, weight, dynamics, start, newest, lengths, time_dim, rows)
     if start is None:
         start = current.new_zeros((len(neuron.state_names), *shape), dtype=wide)
     spikes = current.new_zeros((before, *shape), dtype=wide) if spikes is None else spikes.to(wide)
@@ -126,12 +129,15 @@ def step_by_step(
     current: Tensor, dynamics: Dynamics | None, operator: LinearOperator | None, delayed: bool
 ) -> str:
     """Returns why currents `[T, N, H]` take the neuron's `step` in a loop; empty where kernels take the sequence."""
-    if operator is not None:
+    sparse = isinstance(operator, SparselyConnected)
+    if operator is not None and not sparse:
         return "spikes come back through an operator"
     if dynamics is None or dynamics.membrane:
         return "recurrent kernels do not know this neuron with its options"
     if current.device.type == "cpu":
         return ""
+    if sparse:
+        return f"recurrent kernels of {current.device.type} know no sparse connections"
     return "spikes come back with delays" if delayed else ops.recurrent_args.unsupported(current)
 
 
@@ -143,6 +149,7 @@ def _by_kernels(
     spikes: Tensor | None,
     lengths: Tensor | None,
     time_dim: int,
+    rows: tuple[Tensor, Tensor] | None,
 ) -> Output:
     state = None
     if start is not None or spikes is not None:
@@ -151,7 +158,7 @@ def _by_kernels(
         if start is None:
             start = zeros.expand(dynamics.states + dynamics.reset_next, *zeros.shape)
         state = torch.cat((start, (zeros if spikes is None else spikes.to(wide))[None]))
-    value, final = ops.recurrent.run(current, weight, dynamics, state, lengths, time_dim)
+    value, final = ops.recurrent.run(current, weight, dynamics, state, lengths, time_dim, rows=rows)
     return Output(value, (final[:-1], final[-1:]))
 
 
@@ -294,6 +301,10 @@ def _check(current: Tensor, weight: Tensor, neuron: Neuron, operator: LinearOper
             raise ValueError(f"weight: expected shape {(neurons, neurons)}, got {tuple(weight.shape)}")
     else:
         operator.check(current, weight)
+    if isinstance(operator, SparselyConnected) and operator.outputs != current.shape[2]:
+        raise ValueError(
+            f"operator: expected connections to {current.shape[2]} neurons, got {operator.outputs} outputs"
+        )
     if weight.dtype != current.dtype:
         raise TypeError(f"weight: expected {current.dtype}, got {weight.dtype}")
     check_device("weight", weight, current)

@@ -21,7 +21,7 @@ from snnlib.functional.event_driven import (
     needs_record,
     run_layer,
 )
-from snnlib.functional.operators import LinearOperator, SequenceConvolution
+from snnlib.functional.operators import LinearOperator, SequenceConvolution, channels_of
 from snnlib.functional.pool import nonoverlapping_avg_pool2d, spike_avg_pool2d
 from snnlib.functional.two_signals import StepByStep, TwoSignals
 from snnlib.neurons.base import Neuron, Output
@@ -88,7 +88,7 @@ def spiking_layer(
     check_untransformed("spiking_layer")
     operator.check(x, weight)
     x, weight = as_autocast(x, weight)
-    neuron.check_channels(weight.shape[0], x)
+    neuron.check_channels(channels_of(operator, weight), x)
     time_dim = int(neuron.batch_first)
     conv = as_event_driven(operator, x, weight)
     if neuron.exact_times:

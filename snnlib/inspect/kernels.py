@@ -18,6 +18,7 @@ from snnlib.backends.geometry import Geometry, geometry
 from snnlib.functional.event_driven import as_event_driven
 from snnlib.functional.operators import SequenceConvolution
 from snnlib.functional.recurrent import step_by_step
+from snnlib.functional.sparse import SparselyConnected
 from snnlib.inspect.shown import ShownAsText
 from snnlib.neurons import SRM, Neuron
 from snnlib.nn.recurrent_layer import Recurrent
@@ -104,6 +105,10 @@ def _of_layer(layer: SpikingLayer, x: Tensor) -> Dispatch:
         rate = float(spikes.mean(dtype=torch.float32)) if fires else 0.0
         recurrence = _recurrence(layer, spikes) if isinstance(layer, Recurrent) else ""
         conv = as_event_driven(layer.operator, x, weight)
+        if isinstance(layer.operator, SparselyConnected):
+            reason = "sparse connections are met by events alone"
+            forward = Decision("events", algorithm.density(x), math.nan, math.nan, reason)
+            return Dispatch(forward, rate, BackwardAlgorithms("inputs", "dense"), 1.0, recurrence)
         if isinstance(conv, str):
             forward = Decision("dense", algorithm.density(x), math.nan, math.nan, conv)
             return Dispatch(forward, rate, BackwardAlgorithms("dense", "dense"), 1.0, recurrence)

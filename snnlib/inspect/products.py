@@ -200,6 +200,12 @@ class FanOut:
         return FanOut(counts.per_cell, weight.numel(), weight.shape[1:].numel(), counts.unit)
 
     @staticmethod
+    def of_connections(weight: Tensor, starts: Tensor) -> FanOut:
+        """Those of sparse connections, which for input j are the weights from `starts[j]` on."""
+        before = torch.nn.functional.pad(weight.ne(0).cumsum(0), (1, 0))
+        return FanOut(before[starts].diff().double(), weight.numel(), len(starts) - 1)
+
+    @staticmethod
     def of_convolution(weight: Tensor, how: ConvolutionMap, space: Sequence[int]) -> FanOut:
         """Those of a convolution, for frames of which this part are inputs."""
         everywhere = _fan_out_of_all(how, tuple(weight.shape), weight.device)
@@ -264,7 +270,8 @@ class OperationProducts:
         Returns:
             The operation's result, and its products.
         """
-        if name in _SEQUENCE_OPS and args.get("delay") is None:
+        sparse = args.get("starts") is not None
+        if name in _SEQUENCE_OPS and args.get("delay") is None and not sparse:
             return self._run_sequence(args, run, call)
         output = run()
         if name in _OPAQUE:
@@ -278,7 +285,10 @@ class OperationProducts:
         if name == _RECURRENT:
             return output, self._of_recurrence(args, output[0].movedim(args["time_dim"], 0), call)
         if name in _SEQUENCE_OPS:
-            return output, _of_delays(args, call)
+            frames = args["x"].flatten(0, 1)
+            return output, self._of_connections(args).products_of(frames) if sparse else _of_delays(
+                args, call
+            )
         a, b = (args[key] for key in _MATRIX_ARGUMENTS[name])
         return output, self._of_matrices(a, b, call)
 
@@ -314,6 +324,11 @@ class OperationProducts:
     def _of_rows(self, weight: Tensor) -> FanOut:
         return self._of_weight(weight, (), partial(FanOut.of_rows, weight))
 
+    def _of_connections(self, args: dict[str, Any]) -> FanOut:
+        weight, starts = args["weight"], args["starts"]
+        key = (starts.untyped_storage().data_ptr(), starts._version)
+        return self._of_weight(weight, key, partial(FanOut.of_connections, weight, starts))
+
     def _of_recurrence(self, args: dict[str, Any], spikes: Tensor, call: Call) -> Products:
         """Recurrent weights meet the spikes `[T, N, H]` of the step before, or of those that delays lead back to."""
         weight, delay = args["weight"], args["delay"]
@@ -326,7 +341,9 @@ class OperationProducts:
             # The newest spikes of a state are its last, those of a past its first.
             first = nonzero_counts(state[-1 if delay is None else 0])
             sent, unit = sent + first.per_cell, unit and first.unit
-        found = self._of_rows(weight).products(spikes.shape[0] * spikes.shape[1], Counts(sent, unit))
+        sparse = args.get("starts") is not None
+        fan_out = self._of_connections(args) if sparse else self._of_rows(weight)
+        found = fan_out.products(spikes.shape[0] * spikes.shape[1], Counts(sent, unit))
         if delay is None:
             return found
         before = spikes.new_zeros(1, *spikes.shape[1:]) if state is None else state.flip(0).to(spikes)
@@ -386,7 +403,7 @@ def _met_later(x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, steps: i
     for arrival, weights in ((whole, met), (whole + 1, met & rest.ne(0))):
         if weights.any():
             at = arrival.to(events)
-            currents = currents_forward(events, weights.to(events), at, (), (), (), 1, True, 0)
+            currents = currents_forward(events, weights.to(events), at, None, None, 0, (), (), (), 1, True, 0)
             total += int(currents[len(x) - steps :].sum(dtype=torch.float64))
     return total
 

@@ -1,1 +1,5 @@
-"""Learning: losses, decoding, calibration, preparation and the health of nets."""
+"""Learning: losses, decoding, calibration, preparation, rewiring and the health of nets."""
+
+from snnlib.learning.rewiring import Rewiring
+
+__all__ = ["Rewiring"]

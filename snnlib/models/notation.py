@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any, Unpack
 
 from torch import nn
 
+from snnlib.functional.sparse import SparselyConnected
 from snnlib.neurons import Neuron
 from snnlib.nn.bidirectional import Bidirectional
 from snnlib.nn.delay_line import DelayLine
@@ -19,6 +20,7 @@ from snnlib.nn.per_step import AvgPool2d, PerStep
 from snnlib.nn.pool import SpikeAvgPool2d
 from snnlib.nn.recurrent import SpikingRNN
 from snnlib.nn.residual_connection import Residual
+from snnlib.nn.sparse import Sparse
 from snnlib.nn.spiking import SpikingConv2d, SpikingLinear
 from snnlib.nn.srm import SRMConv2d, SRMLinear, SRMOptions
 from snnlib.nn.state_space import StateSpaceBlock
@@ -42,6 +44,7 @@ def from_notation(
     recurrent_neuron: Callable[[int], Neuron] | None = None,
     batch_norm: bool = False,
     dropout: float = 0.0,
+    connections: Sparse | None = None,
     **options: Unpack[SRMOptions],
 ) -> nn.Sequential:
     """A spiking net from the papers' notation, layers joined by `-`.
@@ -66,14 +69,17 @@ def from_notation(
         batch_norm: whether every convolution and linear layer but the last is `PerStep` of a torch layer and its batch
             norm, with neurons of a surrogate gradient behind it: `conv1`, `neuron1`, ... Default False.
         dropout: probability with which `SpikeDropout` silences each of these neurons while training. Default 0.
+        connections: `snnlib.Sparse(...)` of every fully connected and recurrent layer but the last, for both weights of
+            recurrent ones. Default None, all of them.
         options: constants of all SRM layers, as in `SRMConv2d`; with a `neuron`, `batch_first`, `device` and `dtype`.
 
     Returns:
         A Sequential whose modules are named `conv1`, `pool1`, ..., `rnn1`, ..., `fc1`, ...
 
     Raises:
-        ValueError: batch norm or a recurrent layer without neurons of a surrogate gradient; a layer that is not
-            understood or does not fit what comes before it.
+        ValueError: batch norm or a recurrent layer without neurons of a surrogate gradient; sparse connections of SRM
+            neurons, beside batch norm or without a layer that takes them; a layer that is not understood or does not
+            fit what comes before it.
 
     >>> import snnlib
     >>> net = snnlib.models.from_notation("4C3p1-P2-10", (1, 8, 8), tau_m=8.0, tau_s=4.0)
@@ -89,14 +95,31 @@ def from_notation(
     >>> [name for name, _ in snnlib.models.from_notation("16S-16S-10", (1, 1, 1)).named_children()]
     ['flatten', 'linear1', 'block1', 'block2', 'fc1']
     """
-    if batch_norm and (neuron is None or neuron.gradient != "surrogate"):
-        raise ValueError(f"batch_norm: expected a neuron with a surrogate gradient, got {neuron}")
+    _check_options(neuron, batch_norm, connections)
     chain = _Chain(notation, input_shape, neuron, recurrent_neuron, dropout, options)
     words = notation.split("-")
     for number, word in enumerate(words):
-        chain.normalized = batch_norm and number < len(words) - 1
+        last = number == len(words) - 1
+        chain.normalized, chain.connections = batch_norm and not last, None if last else connections
         chain.add(word)
-    return nn.Sequential(chain.layers)
+    net = nn.Sequential(chain.layers)
+    _check_sparse(net, connections, notation)
+    return net
+
+
+def _check_options(neuron: Neuron | None, batch_norm: bool, connections: Sparse | None) -> None:
+    """Raises ValueError where neurons, batch norm and sparse connections do not go together."""
+    if batch_norm and (neuron is None or neuron.gradient != "surrogate"):
+        raise ValueError(f"batch_norm: expected a neuron with a surrogate gradient, got {neuron}")
+    if connections is not None and (neuron is None or batch_norm):
+        got = "SRM neurons" if neuron is None else "batch_norm=True"
+        raise ValueError(f"connections: expected None beside {got}, got {connections!r}")
+
+
+def _check_sparse(net: nn.Sequential, connections: Sparse | None, notation: str) -> None:
+    """Raises ValueError for sparse connections of which no layer has any."""
+    if connections is not None and not any(isinstance(part, SparselyConnected) for part in net.modules()):
+        raise ValueError(f"connections: expected a hidden layer like 100 or 100R in {notation!r}, got none")
 
 
 class _Chain:
@@ -110,10 +133,12 @@ class _Chain:
     Attributes:
         layers: by name.
         normalized: whether the next layer has batch norm.
+        connections: of the next layer, if it is fully connected or recurrent.
         features: neurons of a last layer without axes of space, 0 for frames.
     """
 
     normalized = False
+    connections: Sparse | None = None
 
     def __init__(
         self,
@@ -196,7 +221,8 @@ class _Chain:
                 f"notation: expected a neuron with a surrogate gradient for {word[0]!r}, got "
                 f"{self.neuron or 'SRM neurons'}"
             )
-        rnn = SpikingRNN(inputs, size, neuron=made, **self.options)  # type: ignore[misc]
+        both = {"connections": self.connections, "recurrent_connections": self.connections}
+        rnn = SpikingRNN(inputs, size, neuron=made, **both, **self.options)  # type: ignore[misc, arg-type]
         self._put("rnn", Bidirectional(rnn) if kind == "RB" else rnn)
 
     def block(self, word: re.Match[str]) -> None:
@@ -218,9 +244,11 @@ class _Chain:
         size = int(word["features"])
         if not self.normalized:
             inputs = self.features or self.channels * self.height * self.width
-            options = self.options
+            options: dict[str, Any] = {**self.options}
             if word["delay"]:
-                options = {**options, "delays": Delays(int(word["delay"]), "connection")}  # type: ignore[typeddict-unknown-key]
+                options["delays"] = Delays(int(word["delay"]), "connection")
+            if self.connections is not None:
+                options["connections"] = self.connections
             self._put("fc", self._with_neurons(SRMLinear, SpikingLinear, (inputs, size), options))
         elif word["delay"]:
             raise ValueError(f"batch_norm: expected none beside delays, which {word[0]!r} has")
@@ -256,7 +284,11 @@ class _Chain:
             )
 
     def _with_neurons(
-        self, of_srm: type[nn.Module], of_others: type[nn.Module], sizes: tuple[Any, ...], options: SRMOptions
+        self,
+        of_srm: type[nn.Module],
+        of_others: type[nn.Module],
+        sizes: tuple[Any, ...],
+        options: Mapping[str, Any],
     ) -> nn.Module:
         """A layer of weights and neurons: of SRM neurons, or of copies of another."""
         if self.neuron is None:

@@ -17,6 +17,7 @@ from snnlib.nn.normalization import *
 from snnlib.nn.parameter_groups import *
 from snnlib.nn.per_step import *
 from snnlib.nn.pool import *
+from snnlib.nn.pruning import *
 from snnlib.nn.quantize import *
 from snnlib.nn.ragged import *
 from snnlib.nn.readout import *
@@ -24,6 +25,7 @@ from snnlib.nn.recurrent import *
 from snnlib.nn.recurrent_conv import *
 from snnlib.nn.residual import *
 from snnlib.nn.residual_connection import *
+from snnlib.nn.sparse import *
 from snnlib.nn.spiking import *
 from snnlib.nn.spiking_layer import *
 from snnlib.nn.srm import *

@@ -8,6 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from snnlib.functional.sparse import SparselyConnected
 from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.nn.srm import SRMLayer
 from snnlib.nn.stored_weight import standardization_of
@@ -34,6 +35,8 @@ def standardize_weights_(
     for layer in net.modules():
         if isinstance(layer, SpikingLayer) and standardization_of(layer) is None:
             weight = layer.weight
+            if isinstance(layer.operator, SparselyConnected):
+                raise ValueError(f"net: expected full matrices or convolutions to standardise, got {layer!r}")
             step = WeightStandardization(
                 weight.shape[0],
                 gain=gain,

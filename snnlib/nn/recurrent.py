@@ -13,11 +13,14 @@ from snnlib.neurons import Neuron, Output
 from snnlib.nn.delays import Delays
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.recurrent_layer import RecurrentLayer, warn_of_high_surrogate
+from snnlib.nn.sparse import Sparse
 
 __all__ = ["SpikingRNN"]
 
 
 class _Options(TypedDict, total=False):
+    connections: Sparse | None
+    recurrent_connections: Sparse | None
     delays: Delays | None
     recurrent_delays: Delays | None
     batch_first: bool
@@ -44,6 +47,8 @@ class SpikingRNN(KnownOptions, nn.Module):
             Default `CubaLIF(surrogate=Triangle(width=0.5, height=0.4))`.
         dropout: probability with which a neuron of all layers but the last is silenced for a whole sequence while
             training; `run` draws anew in each call. Default 0.
+        connections: `snnlib.Sparse(...)` of the weights of each layer's input. Default None, all of them.
+        recurrent_connections: `snnlib.Sparse(...)` of each layer's recurrent weights. Default None, all of them.
         delays: `snnlib.Delays` of each layer's input, of which each gets a copy. Default None.
         recurrent_delays: `snnlib.Delays` of the spikes that come back, beyond the one step that they take anyway, of
             which each layer gets a copy; they run by the neurons' `step`. Default None.

@@ -13,11 +13,19 @@ from snnlib.checks import check_count, check_floating, check_lengths, check_rank
 from snnlib.functional.delayed import delayed_currents
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.functional.recurrent import spiking_recurrent
+from snnlib.functional.sparse import SparselyConnected, fan_in
 from snnlib.functional.spiking import layer_currents, pooled
 from snnlib.neurons import CubaLIF, Neuron, Output
 from snnlib.neurons.surrogate import Surrogate, Triangle
 from snnlib.nn.delays import Delays, check_sequence
-from snnlib.nn.spiking_layer import LayerOptions, SpikingLayer, draw_weight, naming_overflow
+from snnlib.nn.sparse import Sparse, connect, set_values
+from snnlib.nn.spiking_layer import (
+    LayerOptions,
+    SpikingLayer,
+    check_sparse_delays,
+    draw_weight,
+    naming_overflow,
+)
 from snnlib.sequences.history import last_steps
 from snnlib.sequences.input_time import spike_time_gradient
 from snnlib.sequences.lengths import run_with_lengths, without_padding
@@ -44,6 +52,8 @@ class Recurrent(SpikingLayer):
         """Make the recurrent weight of this shape, and draw it."""
         self.recurrent_operator, self.recurrent_delays = operator, None
         self.recurrent_weight = nn.Parameter(self.weight.new_empty(*shape))
+        if isinstance(operator, SparselyConnected):
+            operator.bind(self, "recurrent_weight")
         self._reset_recurrent()
 
     def reset_parameters(self) -> None:
@@ -60,7 +70,8 @@ class Recurrent(SpikingLayer):
     def _reset_recurrent(self) -> None:
         if self.recurrent_weight.is_meta:
             return
-        bound = self.mean_threshold() * math.sqrt(3 / self.recurrent_weight[0].numel()) / self.response_std()
+        count = max(fan_in(self.recurrent_operator, self.recurrent_weight), 1)
+        bound = self.mean_threshold() * math.sqrt(3 / count) / self.response_std()
         draw_weight(self.recurrent_weight, bound)
 
     def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:
@@ -165,7 +176,7 @@ class RecurrentLayer(Recurrent):
 
     `weight` `[H, inputs]` acts on the input and `recurrent_weight` `[H, H]` on the layer's own last spikes; `prepare_`
     sets the rates by the first with the second at work. With `recurrent_delays` spikes come back so many steps later
-    still; they are built as for a weight `[H, H]`.
+    still; they are built as for a weight `[H, H]`. Of sparse connections there are weights `[connections]` instead.
     """
 
     @shows(LayerOptions, SpikingLayer.__init__)
@@ -174,6 +185,8 @@ class RecurrentLayer(Recurrent):
         input_size: int,
         hidden_size: int,
         *,
+        connections: Sparse | None = None,
+        recurrent_connections: Sparse | None = None,
         recurrent_delays: Delays | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
@@ -182,15 +195,27 @@ class RecurrentLayer(Recurrent):
         self.input_size, self.hidden_size = input_size, hidden_size
         if options.get("neuron") is None:
             options["neuron"] = default_neuron()
-        super().__init__(FullyConnected(), (hidden_size, input_size), **options)
-        self.add_recurrence((hidden_size, hidden_size))
+        device = options.get("device")
+        operator, shape, values = connect(input_size, hidden_size, connections, device)
+        super().__init__(operator, shape, **options)
+        set_values(self.weight, values)
+        operator, shape, values = connect(hidden_size, hidden_size, recurrent_connections, device)
+        sparse = isinstance(operator, SparselyConnected)
+        self.add_recurrence(shape, operator if sparse else None)
+        set_values(self.recurrent_weight, values)
         if recurrent_delays is not None and not isinstance(recurrent_delays, Delays):
             raise TypeError(
                 f"recurrent_delays: expected an instance of snnlib.Delays, got {recurrent_delays!r}"
             )
+        if sparse:
+            check_sparse_delays("recurrent_delays", recurrent_delays, per_channel=False)
         self.recurrent_delays = recurrent_delays
         if recurrent_delays is not None:
             recurrent_delays.build(hidden_size, self.recurrent_weight)
+
+    def input_channels(self) -> int:
+        """Inputs."""
+        return self.input_size
 
     def extra_repr(self) -> str:
         """Sizes."""

@@ -7,7 +7,8 @@ from numbers import Integral
 from typing import Unpack
 
 from snnlib.checks import as_sizes, check_count, shows
-from snnlib.functional.operators import Convolution, FullyConnected
+from snnlib.functional.operators import Convolution
+from snnlib.nn.sparse import Sparse, connect, set_values
 from snnlib.nn.spiking_layer import LayerOptions, SpikingLayer
 
 __all__ = ["SpikingConv1d", "SpikingConv2d", "SpikingConv3d", "SpikingLinear"]
@@ -106,7 +107,7 @@ class SpikingConv3d(SpikingConv):
 
 
 class SpikingLinear(SpikingLayer):
-    """Fully connected layer with neurons behind it: `[T, N, in_features]` to `[T, N, out_features]`.
+    """Fully or sparsely connected layer with neurons behind it: `[T, N, in_features]` to `[T, N, out_features]`.
 
     ::
 
@@ -121,6 +122,7 @@ class SpikingLinear(SpikingLayer):
     Args:
         in_features: inputs.
         out_features: neurons.
+        connections: `snnlib.Sparse(...)` for a weight `[connections]` of those that exist. Default None, all of them.
         neuron: the neuron model, an instance of its own for this layer. Default `snnlib.neurons.LIF()`.
         delays: `snnlib.Delays`, learnable delays of the input's events. Default None, no delay.
         batch_first: whether sequences are `[N, T, ...]`. Default False.
@@ -137,11 +139,24 @@ class SpikingLinear(SpikingLayer):
     """
 
     @shows(LayerOptions, SpikingLayer.__init__)
-    def __init__(self, in_features: int, out_features: int, **options: Unpack[LayerOptions]) -> None:
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        connections: Sparse | None = None,
+        **options: Unpack[LayerOptions],
+    ) -> None:
         check_count("in_features", in_features)
         check_count("out_features", out_features)
         self.in_features, self.out_features = in_features, out_features
-        super().__init__(FullyConnected(), (out_features, in_features), **options)
+        operator, shape, values = connect(in_features, out_features, connections, options.get("device"))
+        super().__init__(operator, shape, **options)
+        set_values(self.weight, values)
+
+    def input_channels(self) -> int:
+        """Inputs."""
+        return self.in_features
 
     def extra_repr(self) -> str:
         """Shape."""

@@ -14,6 +14,7 @@ from snnlib.checks import LAYER_HINTS, KnownOptions, check_flag, check_untransfo
 from snnlib.functional.delayed import delayed_currents, delayed_layer
 from snnlib.functional.operators import LinearOperator
 from snnlib.functional.quantize import fixed_point_weight
+from snnlib.functional.sparse import SparselyConnected, fan_in
 from snnlib.functional.spiking import layer_currents, spiking_layer
 from snnlib.neurons import LIF, Neuron, Output
 from snnlib.neurons.fixed_point import FixedPoint
@@ -92,6 +93,9 @@ class SpikingLayer(KnownOptions, WeightWithGain):
         self.training_watch = TrainingWatch()
         self.reset_parameters()
         self.delays = delays
+        if isinstance(operator, SparselyConnected):
+            operator.bind(self, "weight")
+            check_sparse_delays("delays", delays)
         if delays is not None:
             delays.build(self.input_channels(), self.weight)
 
@@ -211,8 +215,8 @@ class SpikingLayer(KnownOptions, WeightWithGain):
         )
 
     def unit_weight_current(self, x: Tensor) -> Tensor:
-        """`input_current` of weights that are all 1, the same in every channel of a group but for delays."""
-        if self.delays is not None:
+        """`input_current` of weights that are all 1, the same in every channel of a group of a map without delays."""
+        if self.delays is not None or isinstance(self.operator, SparselyConnected):
             return self.input_current(x, torch.ones_like(self.weight))
         weight = self.effective_weight.detach()
         groups = getattr(self.operator, "groups", 1)
@@ -272,8 +276,9 @@ class SpikingLayer(KnownOptions, WeightWithGain):
         """
         if self.weight.is_meta:
             return
-        fan_in = math.prod(self.weight.shape[1:])
-        gain = math.sqrt(max(fan_in, 1) * EXPECTED_INPUT_RATE) * self.response_std()
+        gain = (
+            math.sqrt(max(fan_in(self.operator, self.weight), 1) * EXPECTED_INPUT_RATE) * self.response_std()
+        )
         bound = math.sqrt(3) * self.mean_threshold() / gain
         draw_weight(self.weight, bound)
         nn.init.ones_(self.gain)
@@ -329,6 +334,13 @@ def naming_overflow(layer: SpikingLayer) -> Iterator[None]:
     except OverflowError as error:
         name = layer.training_watch.name or " ".join(repr(layer).split())
         raise OverflowError(f"{name}: {error}") from error
+
+
+def check_sparse_delays(name: str, delays: Delays | None, per_channel: bool = True) -> None:
+    """Raise ValueError for delays that sparse connections do not have: one of each, or any of recurrent ones."""
+    if delays is not None and not (per_channel and delays.per == "channel"):
+        wanted = "None or one per channel" if per_channel else "None"
+        raise ValueError(f"{name}: expected {wanted} with sparse connections, got {delays!r}")
 
 
 def draw_weight(weight: Tensor, bound: float) -> None:

@@ -19,7 +19,8 @@ from snnlib.backends import algorithm, algorithm_backward, native, reference
 from snnlib.backends.arguments import LayerArgs
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 from snnlib.backends.native import state_dtype
-from snnlib.ops import conv_call, conv_layout, delayed_linear, torch_conv
+from snnlib.ops import conv_call, conv_layout, delayed_linear, sparse_linear, torch_conv
+from snnlib.ops.sparse_linear import SparseMap
 
 
 def weight_gradient(signal: Tensor, call: LayerArgs) -> Tensor:
@@ -100,6 +101,9 @@ def currents_forward(
     x: Tensor,
     weight: Tensor,
     delay: Tensor | None,
+    starts: Tensor | None,
+    targets: Tensor | None,
+    outputs: int,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
@@ -111,7 +115,12 @@ def currents_forward(
 
     With a `delay`, `[I]` or `[O, I]`, those of a fully connected map of x `[T, N, I]` with a weight `[O, I]`, in x's
     dtype: events of input i reach output o after `delay[o, i]` steps, whole ones if they are `rounded`.
+
+    With `starts` `[I + 1]` those of a sparse map of x `[T, N, I]` to so many `outputs`, whose connections of input j
+    are those from `starts[j]` on: weights `[C]` and their `targets` `[C]`, int32 in rising order.
     """
+    if starts is not None:
+        return sparse_linear.forward(SparseMap(x, weight, starts, sparse_linear.given(targets), outputs))
     if delay is not None:
         return delayed_linear.forward(delayed_linear.Delayed(x, weight, delay, rounded, time_dim))
     return _forward(LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), (1, 1), time_dim))
@@ -137,7 +146,10 @@ def _forward(call: LayerArgs) -> Tensor:
 
 
 @currents_forward.register_fake
-def _(x: Tensor, weight: Tensor, delay: Tensor | None, *options: Any) -> Tensor:
+def _(x: Tensor, weight: Tensor, delay: Tensor | None, starts: Tensor | None, *others: Any) -> Tensor:
+    _, outputs, *options = others
+    if starts is not None:
+        return x.new_empty((*x.shape[:2], outputs), dtype=state_dtype(x))
     if delay is not None:
         return x.new_empty(*x.shape[:2], weight.shape[0])
     *conv, _rounded, time_dim = options
@@ -151,6 +163,9 @@ def currents_backward(
     x: Tensor,
     weight: Tensor,
     delay: Tensor | None,
+    starts: Tensor | None,
+    targets: Tensor | None,
+    outputs: int,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
@@ -162,6 +177,9 @@ def currents_backward(
     need_delay: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dx, dL/dW and dL/ddelay of dL/dcurrents; one that is not needed has no elements."""
+    if starts is not None:
+        sparse = SparseMap(x, weight, starts, sparse_linear.given(targets), outputs)
+        return *sparse_linear.backward(signal, sparse, need_input, need_weight), x.new_empty(0)
     if delay is not None:
         call = delayed_linear.Delayed(x, weight, delay, rounded, time_dim)
         return delayed_linear.backward(signal, call, need_input, need_weight, need_delay)
@@ -191,7 +209,7 @@ def _backward(signal: Tensor, call: LayerArgs, need_input: bool, need_weight: bo
 
 @currents_backward.register_fake
 def _(
-    _signal: Tensor, x: Tensor, weight: Tensor, delay: Tensor | None, *others: Any
+    _signal: Tensor, x: Tensor, weight: Tensor, delay: Tensor | None, starts: Tensor | None, *others: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     *_, need_input, need_weight, need_delay = others
     grad_weight = weight.new_empty(weight.shape if need_weight else 0)
@@ -199,20 +217,22 @@ def _(
         grad_x = torch.empty_like(x) if need_input else x.new_empty(0)
         return grad_x, grad_weight, delay.new_empty(delay.shape if need_delay else 0)
     grad_x = x.new_empty(0)
-    if need_input:
+    if need_input and starts is not None:
+        grad_x = x.new_empty(x.shape)
+    elif need_input:
         grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:])
     return grad_x, grad_weight, x.new_empty(0)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, weight, delay, *ctx.options = inputs
-    ctx.save_for_backward(x, weight, delay)
+    x, weight, delay, starts, targets, *ctx.options = inputs
+    ctx.save_for_backward(x, weight, delay, starts, targets)
 
 
 def _gradients(ctx: Any, signal: Tensor) -> tuple[Tensor | None, ...]:
     needs = ctx.needs_input_grad[:3]
     found = currents_backward(signal, *ctx.saved_tensors, *ctx.options, *needs)
-    return *(part if need else None for part, need in zip(found, needs, strict=True)), *[None] * 6
+    return *(part if need else None for part, need in zip(found, needs, strict=True)), *[None] * 9
 
 
 currents_forward.register_autograd(_gradients, setup_context=_setup_context)

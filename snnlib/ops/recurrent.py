@@ -16,7 +16,7 @@ from snnlib import checks
 from snnlib.backends.arguments import Delays, NeuronArgs
 from snnlib.backends.native import state_dtype
 from snnlib.ops import recurrent_call
-from snnlib.ops.recurrent_args import RecurrentArgs
+from snnlib.ops.recurrent_args import RecurrentArgs, sparse_rows
 
 if TYPE_CHECKING:
     from snnlib.neurons.dynamics import Dynamics
@@ -30,16 +30,30 @@ def run(
     lengths: Tensor | None,
     time_dim: int,
     delays: Delays | None = None,
+    rows: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Returns spikes and the state after each sample's last step.
+    """Returns spikes and the state after each sample's last step; `rows` are starts and targets of sparse connections.
 
     Without delays the state's last row has the last spikes; with them there are the neurons' own states alone.
     """
     coefficients = dynamics.pack(state_dtype(current), current.device)
     delay, past, longest, rounded = delays or (None, None, 0, True)
-    learned = (current, weight, delay, coefficients, state, past)
-    keep = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in learned)
-    value, final, _ = recurrent_forward(*learned, lengths, dynamics.flags, longest, rounded, time_dim, keep)
+    learned = (delay, coefficients, state, past)
+    keep = torch.is_grad_enabled() and any(
+        part is not None and part.requires_grad for part in (current, weight, *learned)
+    )
+    value, final, _ = recurrent_forward(
+        current,
+        weight,
+        *(rows or (None, None)),
+        *learned,
+        lengths,
+        dynamics.flags,
+        longest,
+        rounded,
+        time_dim,
+        keep,
+    )
     return value, final
 
 
@@ -47,6 +61,8 @@ def run(
 def recurrent_forward(
     current: Tensor,
     weight: Tensor,
+    starts: Tensor | None,
+    targets: Tensor | None,
     delay: Tensor | None,
     coefficients: Tensor,
     state: Tensor | None,
@@ -60,18 +76,20 @@ def recurrent_forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(spikes, state after each sample's last step, sums of currents of every step; these are empty unless `keep`).
 
-    State, `past` and `longest` are those of `RecurrentArgs`.
+    With `starts` and `targets` connections are sparse: those from neuron j have the weights from `starts[j]` on. State,
+    `past` and `longest` are those of `RecurrentArgs`.
     """
     neuron = NeuronArgs(coefficients, state, flags)
-    args = RecurrentArgs(current, weight, delay, neuron, past, lengths, longest, rounded, time_dim)
+    rows = sparse_rows(starts, targets)
+    args = RecurrentArgs(current, weight, delay, neuron, past, lengths, longest, rounded, time_dim, rows)
     return recurrent_call.forward(args, keep)
 
 
 @recurrent_forward.register_fake
 def _(
-    current: Tensor, weight: Tensor, delay: Tensor | None, coefficients: Tensor, *others: Any
+    current: Tensor, weight: Tensor, _starts: Tensor | None, _targets: Tensor | None, *others: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    state, past, lengths, flags, *rest, keep = others
+    delay, coefficients, state, past, lengths, flags, *rest, keep = others
     neuron = NeuronArgs(coefficients, state, flags)
     args = RecurrentArgs(current, weight, delay, neuron, past, lengths, *rest)
     total = current.new_empty(current.shape if keep else 0, dtype=state_dtype(current))
@@ -85,6 +103,8 @@ def recurrent_backward(
     total: Tensor,
     value: Tensor,
     weight: Tensor,
+    starts: Tensor | None,
+    targets: Tensor | None,
     delay: Tensor | None,
     coefficients: Tensor,
     state: Tensor | None,
@@ -104,7 +124,8 @@ def recurrent_backward(
     the last none without `past`.
     """
     neuron = NeuronArgs(coefficients, state, flags)
-    args = RecurrentArgs(total, weight, delay, neuron, past, lengths, longest, rounded, time_dim)
+    rows = sparse_rows(starts, targets)
+    args = RecurrentArgs(total, weight, delay, neuron, past, lengths, longest, rounded, time_dim, rows)
     return recurrent_call.backward(args, value, grad_value, grad_state, (learn, need_weight, need_delay))
 
 
@@ -112,7 +133,9 @@ def recurrent_backward(
 def _(
     _grad_value: Tensor, _grad_state: Tensor | None, total: Tensor, _value: Tensor, *others: Any
 ) -> tuple[Tensor, ...]:
-    weight, delay, coefficients, state, past, lengths, flags, *rest, learn, need_weight, need_delay = others
+    weight, _, _, delay, coefficients, state, past, lengths, flags, *rest, learn, need_weight, need_delay = (
+        others
+    )
     neuron = NeuronArgs(coefficients, state, flags)
     args = RecurrentArgs(total, weight, delay, neuron, past, lengths, *rest)
     wide = state_dtype(total)
@@ -142,15 +165,17 @@ def _backward(
     tensors = ctx.saved_tensors
     if grad_value is None:
         grad_value = torch.zeros_like(tensors[1])
-    need_weight, need_delay, learn = ctx.needs_input_grad[1:4]
+    need_weight, _, _, need_delay, learn = ctx.needs_input_grad[1:6]
     options = ctx.flags, ctx.longest, ctx.rounded, ctx.time_dim, learn, need_weight, need_delay
     grad, grad_weight, grad_delay, rows, start, grad_past = recurrent_backward(
         grad_value, grad_state, *tensors, *options
     )
-    state, past = tensors[5:7]
+    state, past = tensors[7:9]
     return (
         grad.to(ctx.dtype),
         grad_weight if need_weight else None,
+        None,
+        None,
         grad_delay if need_delay else None,
         rows if learn else None,
         None if state is None else start,

@@ -12,7 +12,9 @@ from snnlib import checks
 from snnlib.backends import native
 from snnlib.backends.arguments import Delays, NeuronArgs
 from snnlib.backends.native import state_dtype
+from snnlib.backends.reference.sparse import Rows
 from snnlib.ops.delay import check_delays
+from snnlib.ops.sparse_linear import check_rows, given
 
 # Steps of all neurons that the kernels with delays can number, less than 2^31.
 _MOST_STEPS = 1 << 30
@@ -26,6 +28,11 @@ def unsupported(current: Tensor) -> str:
     if most is None or current.shape[2] <= most:
         return ""
     return f"recurrent kernels of {current.device.type} take up to {most} neurons, got {current.shape[2]}"
+
+
+def sparse_rows(starts: Tensor | None, targets: Tensor | None) -> tuple[Tensor, Tensor] | None:
+    """Returns starts and targets of sparse connections; None of a full matrix."""
+    return None if starts is None else (starts, given(targets))
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,13 @@ class RecurrentArgs:
     longest: int
     rounded: bool
     time_dim: int
+    # Starts and targets of sparse connections, whose weights are `[C]`.
+    rows: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def matrix(self) -> Tensor | Rows:
+        """The weights for the reference."""
+        return self.weight if self.rows is None else Rows(self.weight, *self.rows)
 
     @property
     def delays(self) -> Delays:
@@ -89,7 +103,12 @@ class RecurrentArgs:
         neurons = current.shape[2]
         checks.check_kernel_dtype("weight", self.weight)
         checks.check_device("weight", self.weight, current)
-        checks.check_shape("weight", self.weight, (neurons, neurons), "shape [H, H]")
+        if self.rows is None:
+            checks.check_shape("weight", self.weight, (neurons, neurons), "shape [H, H]")
+        else:
+            check_rows(current, self.weight, *self.rows)
+            if self.delay is not None:
+                raise ValueError("delay: expected None with sparse connections, got a tensor")
         if self.delay is not None:
             self._check_delay(self.delay)
         self.check_state("state", neuron.state)
@@ -121,6 +140,8 @@ class RecurrentArgs:
     def kernel(self, name: str, **others: Tensor) -> Callable[..., Any] | None:
         """The compiled function of a pass, `forward` or `backward`; None where the reference has to do."""
         tensors = {"weight": self.weight, **self.neuron.tensors()}
+        if self.rows is not None:
+            return native.kernel(f"sparse_recurrent_{name}", self.current, **others, **tensors)
         # As in a scan: of fixed-point states GPUs have no kernels, and none is found by this name.
         family = "fixed_point" if self.neuron.is_fixed_point and self.current.is_cuda else "recurrent"
         if self.delay is None:

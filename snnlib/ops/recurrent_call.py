@@ -33,7 +33,9 @@ def _arguments(args: RecurrentArgs, lengths: Tensor | None) -> dict[str, Any]:
     rows = neuron.constants.to(dtype).contiguous()
     row, state = -(-neurons // GROUP) * GROUP, neuron.state
     delays: dict[str, Any] = {"delay": None, "longest": 0, "two": False}
-    if args.delay is None:
+    if args.rows is not None:
+        weight = args.weight.to(dtype).contiguous()
+    elif args.delay is None:
         weight = current.new_zeros((neurons, row), dtype=dtype)
         weight[:, :neurons] = args.weight.t()
     else:
@@ -61,6 +63,7 @@ def _arguments(args: RecurrentArgs, lengths: Tensor | None) -> dict[str, Any]:
         "row": row,
         "delays": delays,
         "lengths": lengths,
+        **({} if args.rows is None else dict(zip(("starts", "targets"), args.rows, strict=True))),
     }
 
 
@@ -88,7 +91,7 @@ def forward(args: RecurrentArgs, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
     if kernel is None:
         first = time_first(current, time_dim)
         if args.delay is None:
-            spikes, last, sums = reference.recurrent.forward(first, args.weight, neuron, lengths)
+            spikes, last, sums = reference.recurrent.forward(first, args.matrix, neuron, lengths)
         else:
             spikes, last, sums = reference.delayed_recurrent.forward(
                 first, args.weight, args.delays, neuron, lengths
@@ -150,7 +153,7 @@ def _by_reference(
     grad_weight, rows, grad_past = weight.new_empty(0), neuron.constants.new_empty(0), args.empty_state()[:0]
     first, of_value, total = (time_first(part, args.time_dim) for part in (value, grad_value, args.current))
     if args.delay is None:
-        found = reference.recurrent.backward(of_value, grad_state, total, first, weight, neuron, lengths)
+        found = reference.recurrent.backward(of_value, grad_state, total, first, args.matrix, neuron, lengths)
         grad, by_neuron, start = found.current, found.coefficients, found.state
         if need_weight:
             grad_weight = weight.new_empty(weight.shape).copy_(found.weight)
@@ -195,7 +198,9 @@ def _by_kernel(
     )
     grad_weight, rows = args.weight.new_empty(0), coefficients.new_empty(0)
     if by_source is not None:
-        grad_weight = by_source[:, : len(args.weight)].t().to(args.weight.dtype).contiguous()
+        if args.rows is None:
+            by_source = by_source[:, : len(args.weight)].t()
+        grad_weight = by_source.to(args.weight.dtype).contiguous()
     if learn:
         rows = sum_neurons(by_neuron, coefficients)
     if args.delay is None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from snnlib.functional.sparse import SparselyConnected
 from snnlib.neurons import Neuron
 from snnlib.nn import AvgPool2d, SpikeAvgPool2d, SpikingLayer, SRMReadout
 from snnlib.nn.batch_norm import BatchNorm
@@ -149,7 +150,18 @@ def is_operation(module: nn.Module) -> bool:
     return isinstance(module, (*kinds, Neuron, SpikingLayer, SRMReadout))
 
 
+def check_dense(module: nn.Module) -> None:
+    """Raise Unsupported for a layer with sparse connections, which other formats store as full matrices."""
+    for name in ("operator", "recurrent_operator"):
+        if isinstance(getattr(module, name, None), SparselyConnected):
+            raise Unsupported(
+                "sparse connections have no counterpart; give a layer of full matrices the weights of "
+                f"{name}.dense()"
+            )
+
+
 def _layer(module: Any, lead: int) -> Parts:
+    check_dense(module)
     if isinstance(module, Recurrent) and not isinstance(module, RecurrentLayer):
         raise Unsupported("convolutional recurrence has no counterpart")
     parts: Parts = []

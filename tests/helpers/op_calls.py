@@ -17,6 +17,8 @@ from torch import Tensor
 from snnlib import ops
 
 NO_POOLING = list(ops.scan.NO_POOLING)
+# Starts and targets of a full matrix, and delay, starts, targets and outputs of one without delays.
+_FULL, _NOT_SPARSE = (None, None), (None, None, None, 0)
 
 
 @dataclass(frozen=True)
@@ -219,33 +221,49 @@ def exact_layer_backward(*given: Any) -> OpCall:
 @Case
 def currents_forward(x: Tensor, weight: Tensor, *others: Any) -> OpCall:
     """Others: stride, padding, dilation, groups, time_dim."""
-    return OpCall(_op("currents_forward"), (x, weight, None, *others[:4], True, others[4]))
+    return OpCall(_op("currents_forward"), (x, weight, *_NOT_SPARSE, *others[:4], True, others[4]))
 
 
 @Case
 def currents_backward(signal: Tensor, x: Tensor, weight: Tensor, *others: Any) -> OpCall:
     """Others: stride, padding, dilation, groups, time_dim, need_weight, need_input."""
     *options, time_dim, need_weight, need_input = others
-    arguments = (signal, x, weight, None, *options, True, time_dim, need_input, need_weight, False)
+    arguments = (signal, x, weight, *_NOT_SPARSE, *options, True, time_dim, need_input, need_weight, False)
     return OpCall(_op("currents_backward"), arguments, (1, 0))
 
 
 @Case
 def delayed_linear_forward(x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> OpCall:
-    return OpCall(_op("currents_forward"), (x, weight, delay, [], [], [], 1, rounded, time_dim))
+    return OpCall(
+        _op("currents_forward"), (x, weight, delay, None, None, 0, [], [], [], 1, rounded, time_dim)
+    )
 
 
 @Case
 def delayed_linear_backward(grad: Tensor, x: Tensor, weight: Tensor, delay: Tensor, *others: Any) -> OpCall:
     """Others: rounded, time_dim, need_x, need_weight, need_delay."""
-    return OpCall(_op("currents_backward"), (grad, x, weight, delay, [], [], [], 1, *others))
+    return OpCall(_op("currents_backward"), (grad, x, weight, delay, None, None, 0, [], [], [], 1, *others))
 
 
 @Case
 def recurrent_forward(current: Tensor, weight: Tensor, coefficients: Tensor, *others: Any) -> OpCall:
     """Others: state, lengths, flags, time_dim, keep."""
     state, lengths, flags, time_dim, keep = others
-    arguments = (current, weight, None, coefficients, state, None, lengths, flags, 0, True, time_dim, keep)
+    arguments = (
+        current,
+        weight,
+        *_FULL,
+        None,
+        coefficients,
+        state,
+        None,
+        lengths,
+        flags,
+        0,
+        True,
+        time_dim,
+        keep,
+    )
     return OpCall(_op("recurrent_forward"), arguments)
 
 
@@ -255,13 +273,22 @@ def recurrent_backward(
 ) -> OpCall:
     """Others: weight, coefficients, state, lengths, flags, time_dim, learn, need_weight."""
     weight, coefficients, state, lengths, flags, time_dim, learn, need_weight = others
-    tensors = (grad_value, grad_state, total, value, weight, None, coefficients, state, None, lengths)
+    tensors = (grad_value, grad_state, total, value, weight, *_FULL, None, coefficients, state, None, lengths)
     arguments = (*tensors, flags, 0, True, time_dim, learn, need_weight, False)
     return OpCall(_op("recurrent_backward"), arguments, (0, 1, 3, 4))
 
 
-delayed_recurrent_forward = _with_its_own_arguments("recurrent_forward")
-delayed_recurrent_backward = _with_its_own_arguments("recurrent_backward")
+@Case
+def delayed_recurrent_forward(current: Tensor, weight: Tensor, *others: Any) -> OpCall:
+    return OpCall(_op("recurrent_forward"), (current, weight, *_FULL, *others))
+
+
+@Case
+def delayed_recurrent_backward(*arguments: Any) -> OpCall:
+    """Arguments: grad_value, grad_state, total, value, weight and the op's others without those of sparse weights."""
+    return OpCall(_op("recurrent_backward"), (*arguments[:5], *_FULL, *arguments[5:]))
+
+
 delay_forward = _with_its_own_arguments("delay_forward")
 delay_backward = _with_its_own_arguments("delay_backward")
 

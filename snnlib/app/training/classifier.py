@@ -21,6 +21,7 @@ from snnlib.app.training.objective import LOSSES
 from snnlib.data.ragged import NO_LABEL
 from snnlib.inspect.activity import LayerActivity, SpikeCounter
 from snnlib.learning.losses import SynapticOperationsLoss
+from snnlib.learning.rewiring import Rewiring
 from snnlib.nn import SRMLinear, parameter_groups, run_ragged, supervised_spikes
 from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.structure.layers import is_readout
@@ -68,6 +69,7 @@ class SpikingClassifier(pl.LightningModule):
     # Loss and accuracy on the validation set, where there is one.
     validation: Mapping[str, float] = MappingProxyType({})
     last_step: Mapping[str, Tensor] = MappingProxyType({})
+    _rewiring: Rewiring | None = None
 
     def __init__(self, config: TrainConfig, facts: DataFacts) -> None:
         super().__init__()
@@ -171,9 +173,34 @@ class SpikingClassifier(pl.LightningModule):
         self.log_dict({**scores, **self.validation}, sync_dist=False)
         self.log_dict({f"rate/{layer.name}": layer.rate for layer in self.test_result.layers})
 
+    def optimizer_step(self, *arguments: Any, **options: Any) -> None:
+        """Lightning's step, and then that of the rewiring."""
+        super().optimizer_step(*arguments, **options)
+        if self.config.rewire == "no":
+            return
+        optimizer = self.optimizers(use_pl_optimizer=False)
+        assert isinstance(optimizer, torch.optim.Optimizer)
+        self._rewiring_of_run().step(optimizer)
+
+    def _rewiring_of_run(self) -> Rewiring:
+        if self._rewiring is None:
+            config = self.config
+            # As published: DEEP R moves connections at every step, SET once an epoch.
+            steps = int(self.trainer.estimated_stepping_batches) // config.epochs
+            every = 1 if config.rewire == "deep_r" else max(steps, 1)
+            self._rewiring = Rewiring(self.net, every=every, rule=config.rewire, seed=config.seed)  # type: ignore[arg-type]
+        return self._rewiring
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Record which snnlib made the checkpoint."""
+        """Record which snnlib made the checkpoint, and the state of the rewiring."""
         checkpoint["snnlib_version"] = __version__
+        if self._rewiring is not None:
+            checkpoint["rewiring"] = self._rewiring.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on with the rewiring."""
+        if "rewiring" in checkpoint:
+            self._rewiring_of_run().load_state_dict(checkpoint["rewiring"])
 
     def _output(self, frames: Tensor, lengths: Tensor | None = None) -> Tensor:
         x = frames.to(next(self.net.parameters()).dtype)

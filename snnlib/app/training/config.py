@@ -191,6 +191,13 @@ class NetSettings:
     surrogate_width: float = setting(
         0.5, "Set the half width of a triangle or rectangle, in thresholds.", number(above=0)
     )
+    density: float = setting(
+        1.0,
+        "Give fully connected and recurrent layers but the last this share of their connections, drawn at random.",
+        number(above=0),
+        such_that(lambda share: share <= 1, "a share of the connections, up to 1"),
+    )
+    """Below 1 `connections=snnlib.Sparse(density=...)`: time and memory follow those that exist."""
     batch_norm: bool = setting(False, "Normalise currents over each batch before the neurons, not for srm.")
     """torch's, before the neurons of every layer but the last. Their rates are not calibrated then."""
     dropout: float = setting(
@@ -286,6 +293,12 @@ class LearningSettings:
         number(above=0),
     )
     """None does neither."""
+    rewire: Literal["no", "deep_r", "set"] = setting(
+        "no",
+        "Move sparse connections while the net learns: at every step those that have lost their sign (deep_r), after "
+        "every epoch the weakest (set).",
+    )
+    """See `snnlib.learning.Rewiring`."""
     operations_weight: float = setting(
         0.0,
         "Add the share of synaptic operations that spikes cause, times this factor, to the loss, so that the net "

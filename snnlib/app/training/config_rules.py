@@ -21,7 +21,7 @@ def check_together(config: TrainConfig) -> None:
     Raises:
         ConfigError: names a setting that does not fit the others, what was expected and what came.
     """
-    for rule in (wanted_counts, blocks, fixed_point, data, reader):
+    for rule in (wanted_counts, blocks, fixed_point, sparse, data, reader):
         rule(config)
 
 
@@ -66,6 +66,15 @@ def fixed_point(config: TrainConfig) -> None:
         raise wrong(config, "net", f"layers without recurrence beside dialect {config.dialect}")
     if config.precision not in ("32-true", "64-true"):
         raise wrong(config, "precision", f"32-true or 64-true beside dialect {config.dialect}")
+
+
+def sparse(config: TrainConfig) -> None:
+    """Neurons and layers that take sparse connections, and such connections where they are to move."""
+    if config.density < 1 and (config.neuron in SPIKE_TIME_NEURONS or config.batch_norm):
+        beside = "batch_norm" if config.batch_norm else config.neuron
+        raise wrong(config, "density", f"1 beside {beside}")
+    if config.density == 1 and config.rewire != "no":
+        raise wrong(config, "rewire", "no where all connections exist, density = 1")
 
 
 def data(config: TrainConfig) -> None:

@@ -13,7 +13,7 @@ from snnlib.app.training.neuron import SPIKE_TIME_NEURONS, build_neuron, build_r
 from snnlib.app.training.objective import LOSSES
 from snnlib.models import from_notation
 from snnlib.neurons import Integrator
-from snnlib.nn import SpikingLinear, SRMLinear, SRMReadout, standardize_weights_
+from snnlib.nn import Sparse, SpikingLinear, SRMLinear, SRMReadout, standardize_weights_
 
 
 def build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
@@ -31,6 +31,8 @@ def build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
         field, _, text = str(error).partition(": ")
         if field in ("tau_m", "tau_s", "tau_grad"):
             raise ConfigError(field, text) from error
+        if field == "connections":
+            raise ConfigError("density", text.replace("None", "1", 1)) from error
         raise ConfigError("net", text if field == "notation" else str(error)) from error
     except (RuntimeError, MemoryError, OverflowError) as error:
         raise ConfigError(
@@ -77,4 +79,5 @@ def _layers(config: TrainConfig, facts: DataFacts) -> nn.Sequential:
         recurrent_neuron=partial(build_recurrent_neuron, config),
         batch_norm=config.batch_norm,
         dropout=config.dropout,
+        connections=Sparse(density=config.density) if config.density < 1 else None,
     )

@@ -15,6 +15,7 @@ from snnlib.backends.reference import (
     pack,
     pool,
     recurrent,
+    sparse,
     srm,
     srm_conv,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "pack",
     "pool",
     "recurrent",
+    "sparse",
     "srm",
     "srm_conv",
 ]

@@ -14,6 +14,7 @@ from torch import Tensor
 from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference import linear
+from snnlib.backends.reference.sparse import Rows
 
 # Terms that a product of a row of weights with a signal adds up side by side: lanes of the widest instruction set.
 _LANES = 16
@@ -28,16 +29,20 @@ class Gradients(NamedTuple):
     state: Tensor
 
 
-def _add_by_spikes(current: Tensor, spikes: Tensor, weight: Tensor) -> Tensor:
+def _add_by_spikes(current: Tensor, spikes: Tensor, weight: Tensor | Rows) -> Tensor:
     """`current + spikes weight^T`, neuron by neuron that fired."""
+    if isinstance(weight, Rows):
+        return weight.add(current, spikes)
     for j in range(weight.shape[1]):
         amount = spikes[:, j : j + 1]
         current = torch.where(amount != 0, current + amount * weight[:, j], current)
     return current
 
 
-def _times_rows(signal: Tensor, weight: Tensor) -> Tensor:
+def _times_rows(signal: Tensor, weight: Tensor | Rows) -> Tensor:
     """`signal weight` `[N, H]`: sums of every 16th term, then halves onto halves."""
+    if isinstance(weight, Rows):
+        return weight.times(signal)
     padding = -weight.shape[0] % _LANES
     terms = torch.nn.functional.pad(weight.t(), (0, padding)), torch.nn.functional.pad(signal, (0, padding))
     rows, signals = (term.reshape(len(term), term.shape[1] // _LANES, _LANES) for term in terms)
@@ -75,7 +80,7 @@ def _per_sample(
 
 
 def forward(
-    current: Tensor, weight: Tensor, neuron: NeuronArgs, lengths: Tensor | None
+    current: Tensor, weight: Tensor | Rows, neuron: NeuronArgs, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Spikes, state after each sample's last step, and the sums of currents, for currents `[T, N, H]`."""
     dtype = state_dtype(current)
@@ -106,14 +111,15 @@ def backward(
     grad_state: Tensor | None,
     total: Tensor,
     value: Tensor,
-    weight: Tensor,
+    weight: Tensor | Rows,
     neuron: NeuronArgs,
     lengths: Tensor | None,
 ) -> Gradients:
     """Gradients for the sums of currents `[T, N, H]` that `forward` gave."""
     current, coefficients, start = _adjoint(grad_value, grad_state, total, weight, neuron, lengths)
     dtype, state = state_dtype(total), neuron.state
-    grad_weight = weight.new_zeros(weight.shape, dtype=dtype).t()
+    values = weight.values if isinstance(weight, Rows) else weight.t()
+    grad_weight = torch.zeros_like(values, dtype=dtype)
     steps, batch = total.shape[:2]
     for t in range(steps):
         for n in range(batch):
@@ -121,8 +127,13 @@ def backward(
                 continue
             if t == 0 and state is None:
                 continue
-            spikes = (value[t - 1, n] if t else state[-1, n]).to(dtype)[:, None]  # type: ignore[index]
-            grad_weight = torch.where(spikes != 0, grad_weight + spikes * current[t, n], grad_weight)
+            spikes = (value[t - 1, n] if t else state[-1, n]).to(dtype)  # type: ignore[index]
+            signal = current[t, n]
+            if isinstance(weight, Rows):
+                grad_weight = weight.add_gradient(grad_weight, spikes[None], signal[None])
+                continue
+            fired = spikes[:, None]
+            grad_weight = torch.where(fired != 0, grad_weight + fired * signal, grad_weight)
     return Gradients(current, grad_weight.t(), coefficients, start)
 
 
@@ -130,7 +141,7 @@ def _adjoint(
     grad_value: Tensor,
     grad_state: Tensor | None,
     total: Tensor,
-    weight: Tensor,
+    weight: Tensor | Rows,
     neuron: NeuronArgs,
     lengths: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.recurrent_layer import RecurrentLayer
+from snnlib.structure.operations import check_dense
 
 __all__ = ["RoundedWeight", "quantise_weights_"]
 
@@ -80,6 +81,7 @@ def quantise_weights_(net: nn.Module, *, bits: int = 8, scale: ScaleRule = "chan
     if not layers:
         raise ValueError(f"net: expected layers with weights, got {type(net).__name__} without")
     for layer in layers:
+        check_dense(layer)
         rule: ScaleRule = "layer" if layer is layers[-1] and not hasattr(layer, "neuron") else scale
         nn.utils.parametrize.register_parametrization(layer, "weight", RoundedWeight(bits, rule))
         if isinstance(layer, RecurrentLayer):

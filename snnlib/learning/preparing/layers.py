@@ -9,6 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from snnlib.functional.sparse import fan_in
 from snnlib.learning.preparing.course import Course
 from snnlib.learning.preparing.rate_search import (
     RateSearch,
@@ -122,7 +123,8 @@ class PrepareLayer:
     def _weight(self, layer: SpikingLayer, x: Tensor, weight: Tensor, target: float) -> Tensor:
         """The effective weight with which the channels fire as wanted."""
         if weight[0].numel() == 1:
-            # A shift, or a factor for each, would make channels with one weight copies of each other.
+            # A shift, or a factor for each, would make channels with one weight copies of each other. Sparse
+            # connections, a row of which is one weight here, keep those that they were drawn with to each other, too.
             self.course.as_drawn.add(self.name)
             return weight * common_factor(layer, self._current(layer, x, weight)[0], target)
         # A recurrent layer's weights are drawn to fit each other, so that one learning rate suits both.
@@ -224,7 +226,7 @@ class PrepareLayer:
             # So both weights are stored at one size, and one learning rate suits both.
             gain = _size(wanted) / _size(layer.recurrent_weight.detach())
         else:
-            usual = _size(wanted) * math.sqrt(3 * math.prod(wanted.shape[1:]))
+            usual = _size(wanted) * math.sqrt(3 * fan_in(getattr(layer, "operator", None), wanted))
             gain = min(_STEP / (_LEARNING_RATE * per_unit), _LARGEST_GAIN * usual)
         return 2.0 ** round(math.log2(min(gain, _LARGEST_GAIN_OF_AMPLITUDES) if dense else gain))
 
@@ -239,7 +241,7 @@ def is_grey(x: Tensor) -> bool:
 def is_copied(layer: SpikingLayer) -> bool:
     """Returns whether all channels have equal weights and see the same input, so that they would learn the same."""
     weight = layer.effective_weight.detach()
-    apart = isinstance(layer, Recurrent) or getattr(layer.operator, "groups", 1) > 1
+    apart = isinstance(layer, Recurrent) or getattr(layer.operator, "groups", 1) > 1 or weight.dim() == 1
     differences = (weight - weight[:1]).abs().max()
     return len(weight) > 1 and not apart and bool(differences <= _EQUAL * weight.abs().max())
 

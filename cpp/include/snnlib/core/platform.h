@@ -26,6 +26,13 @@
 #define SNNLIB_NOINLINE
 #endif
 
+// For functions that do nothing but prefetch: GCC takes a call of one for a call without effect, and leaves it out.
+#if defined(__GNUC__)
+#define SNNLIB_INLINE inline __attribute__((always_inline))
+#else
+#define SNNLIB_INLINE inline
+#endif
+
 // Every instruction set compiles the same source; its own namespace keeps the linker from merging the copies.
 #ifndef SNNLIB_ISA
 #define SNNLIB_ISA portable

@@ -36,6 +36,9 @@ struct RecurrentArgs : ScanArgs {
   const void* weight;
   int64_t row;
   RecurrentDelays delays;
+  // Of sparse connections, whose weights lie one after the other (events/sparse.h); null for a full matrix.
+  const int64_t* starts;
+  const int32_t* targets;
   // Steps of each sample; null: all of them.
   const int64_t* lengths;
 };
@@ -59,6 +62,10 @@ struct RecurrentBackwardArgs : RecurrentArgs {
   // reset_next, K more where coefficients have gradients or the neuron has products of states.
   void* kept;
 };
+
+// The same with sparse connections, which have kernels on the CPU alone.
+template <class Args>
+struct SparseRecurrent : Args {};
 
 struct RecurrentKernels {
   void (*forward)(const RecurrentForwardArgs&);

@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "snnlib/events/matrix.h"
+#include "snnlib/events/sparse_rows.h"
 #include "snnlib/loop/linear_block.h"
 #include "snnlib/loop/recurrent.h"
 #include "snnlib/loop/recurrent_delays.h"
@@ -31,13 +31,37 @@ LinearFlags flags_of(const RecurrentArgs& a) {
   return Usual ? usual_flags(SurrogateKind::kTriangle) : a.flags;
 }
 
+// A sample of fewer neurons is not worth several threads, and its rows come into the second cache ahead of their use.
+constexpr int64_t kFewNeurons = 8192;
+
+// Parts of a sample's neurons, each with a thread, where there are fewer samples than threads: of sparse connections.
+inline int64_t parts_of(const RecurrentArgs& a) {
+  const int64_t threads = a.executor.threads();
+  return a.starts && a.view.outer < threads && a.view.inner >= kFewNeurons ? threads : 1;
+}
+
+// Calls f(part, first, end) for each part of so many vectors of neurons.
+template <class F>
+void for_parts(const RecurrentArgs& a, int64_t vectors, const F& f) {
+  const int64_t parts = parts_of(a), each = (vectors + parts - 1) / parts;
+  parallel_for(parts, int(parts), [&](int64_t part) {
+    const int64_t first = part * each, end = first + each;
+    f(part, first < vectors ? first : vectors, end < vectors ? end : vectors);
+  });
+}
+
+template <class S>
+SparseRows<S> rows_of(const RecurrentArgs& a) {
+  return {static_cast<const S*>(a.weight), a.starts, a.targets};
+}
+
 // Calls f(n) in parallel for every sample. Neighbours in memory are of one thread, as far as that leaves each thread
 // some parts: two threads that write neighbouring rows would fetch each other's in advance.
 template <class F>
 void for_samples(const RecurrentArgs& a, const F& f) {
   constexpr int64_t kMost = 8, kParts = 4;
   const int64_t fit = a.view.outer / (kParts * a.executor.threads()), part = fit < 1 ? 1 : fit < kMost ? fit : kMost;
-  parallel_for((a.view.outer + part - 1) / part, a.executor.threads(), [&](int64_t task) {
+  parallel_for((a.view.outer + part - 1) / part, parts_of(a) > 1 ? 1 : a.executor.threads(), [&](int64_t task) {
     const int64_t end = (task + 1) * part < a.view.outer ? (task + 1) * part : a.view.outer;
     for (int64_t n = task * part; n < end; ++n) f(n);
   });

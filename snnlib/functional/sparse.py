@@ -1,0 +1,254 @@
+"""A linear operator whose connections are sparse: those that exist are stored by input, and no others cost anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from snnlib import ops
+from snnlib.checks import check_count, check_integers, check_rank, check_sequence_rank, check_shape
+from snnlib.functional.operators import LinearOperator, check_pair
+
+__all__ = ["SparselyConnected"]
+
+
+class SparselyConnected(nn.Module):
+    """`I = x W^T` for a W `[outputs, inputs]` of which the connections of input j are those from `starts[j]` on.
+
+    ::
+
+        I[n, targets[c]] += x[n, j] weight[c]            for c from starts[j] to starts[j + 1] - 1
+
+    An operator for `snnlib.functional.spiking_layer` and `spiking_recurrent` whose weight is `[connections]`. On a CPU
+    an event adds its input's connections, the weight's gradient reads the signal at the targets of each event, and sums
+    have the order of a full matrix: with zeros elsewhere that gives the same bits by its event kernels. Other devices
+    take `index_add`. Frames may have axes, whose cells count in the order of `torch.nn.Flatten`.
+
+    Args:
+        starts: integers `[inputs + 1]`, from 0 to the number of connections in rising order.
+        targets: the output of each connection `[connections]`, integers in rising order within an input.
+        outputs: number of outputs.
+
+    Raises:
+        ValueError: starts or targets out of order or range.
+
+    >>> import torch, snnlib
+    >>> operator = snnlib.functional.SparselyConnected(torch.tensor([0, 2, 3]), torch.tensor([0, 2, 1]), 3)
+    >>> weight = torch.tensor([1.0, 2.0, 4.0])
+    >>> operator(torch.tensor([[1.0, 1.0]]), weight).tolist()
+    [[1.0, 4.0, 2.0]]
+    >>> operator.dense(weight).tolist()
+    [[1.0, 0.0], [0.0, 4.0], [2.0, 0.0]]
+    """
+
+    starts: Tensor
+    targets: Tensor
+
+    def __init__(self, starts: Tensor, targets: Tensor, outputs: int) -> None:
+        super().__init__()
+        check_count("outputs", outputs)
+        for name, part in (("starts", starts), ("targets", targets)):
+            check_integers(name, part)
+            check_rank(name, part, "[inputs + 1]" if name == "starts" else "[connections]", exactly=1)
+        self.outputs = outputs
+        self.register_buffer("starts", starts.long())
+        self.register_buffer("targets", targets.int())
+        self._check_rows()
+
+    def _check_rows(self) -> None:
+        starts, targets, count = self.starts, self.targets, len(self.targets)
+        if starts.is_meta:
+            return
+        counts = starts.diff()
+        if not len(counts) or int(starts[0]) or int(starts[-1]) != count or bool((counts < 0).any()):
+            raise ValueError(f"starts: expected numbers from 0 to {count} in rising order, got others")
+        if not count:
+            return
+        rises = targets.diff() > 0
+        # The first target of an input follows on the last of another.
+        first = starts[1:-1]
+        rises[first[(first > 0) & (first < count)] - 1] = True
+        least, most = (int(bound) for bound in targets.aminmax())
+        if least < 0 or most >= self.outputs or not bool(rises.all()):
+            raise ValueError(
+                f"targets: expected outputs from 0 to {self.outputs - 1} in rising order within each input, got others"
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Outputs and inputs, as of a full matrix."""
+        return self.outputs, len(self.starts) - 1
+
+    @property
+    def fan_in(self) -> float:
+        """Mean number of connections that lead to an output."""
+        return len(self.targets) / self.outputs
+
+    def sources(self) -> Tensor:
+        """The input of each connection, int32 `[connections]`."""
+        inputs = torch.arange(self.shape[1], dtype=torch.int32, device=self.starts.device)
+        return inputs.repeat_interleave(self.starts.diff(), output_size=len(self.targets))
+
+    def dense(self, weight: Tensor | None = None) -> Tensor:
+        """The full matrix `[outputs, inputs]`, 0 where there is no connection; None takes `values`."""
+        weight = self.values if weight is None else weight
+        out = weight.new_zeros(self.shape[::-1])
+        return out.index_put((self.sources().long(), self.targets.long()), weight).t()
+
+    def bind(self, layer: nn.Module, name: str) -> None:
+        """Makes a layer's parameter of this name the `values` of the connections."""
+        # Not as a submodule, whose parameters would be listed a second time.
+        self.__dict__["_owner"] = (layer, name)
+
+    @property
+    def values(self) -> nn.Parameter:
+        """The weights `[connections]` that a layer learns with this operator, the layer's own parameter."""
+        if "_owner" not in self.__dict__:
+            raise ValueError(
+                "weight: expected an operator that a layer has, got one without weights of its own"
+            )
+        layer, name = self.__dict__["_owner"]
+        return getattr(layer, name)  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def rewire_(self, fallen: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Moves connections to places drawn uniformly among those that have none; their weights are 0 there.
+
+        Takes time and memory by connections, not by the size of the full matrix.
+
+        Args:
+            fallen: which connections move, int64 in rising order, of places that have none as many at most.
+            generator: of the draws, on the CPU. Default None, torch's own.
+
+        Returns:
+            (order, new): for each connection which one it was, int64 `[connections]`, and the moved ones in rising
+            order, for which that means nothing. A sequence that goes with the connections follows by `old[order]`.
+
+        Raises:
+            ValueError: more connections than there are free places.
+        """
+        device = self.starts.device
+        outputs, inputs = self.shape
+        starts, targets, moved = self.starts, self.targets, torch.arange(len(fallen), device=device)
+        # Free places before each input's.
+        free = torch.arange(inputs + 1, device=device) * outputs - starts
+        if len(fallen) > int(free[-1]):
+            raise ValueError(f"fallen: expected up to {int(free[-1])} connections to move, got {len(fallen)}")
+        drawn = _distinct(len(fallen), int(free[-1]), generator).to(device)
+        source = torch.searchsorted(free, drawn, right=True) - 1
+        first = starts[source]
+        place, end, within = first, starts[source + 1], drawn - free[source]
+        # Of an input's connections, those before its free place number `within`, by bisection.
+        while bool((place < end).any()):
+            middle = (place + end) // 2
+            before = targets[middle.clamp(max=len(targets) - 1)] - (middle - first) <= within
+            open_ = place < end
+            place, end = (
+                torch.where(open_ & before, middle + 1, place),
+                torch.where(open_ & ~before, middle, end),
+            )
+        target = within + place - first
+        new = place - torch.searchsorted(fallen, place) + moved
+        order = _merged(len(targets), fallen, new)
+        counts = starts.diff() + torch.bincount(source, minlength=inputs)
+        counts -= torch.bincount(torch.searchsorted(starts, fallen, right=True) - 1, minlength=inputs)
+        torch.cumsum(counts, 0, out=starts[1:])
+        targets.copy_(targets[order]).index_copy_(0, new, target.int())
+        self.values.copy_(self.values[order]).index_fill_(0, new, 0)
+        return order, new
+
+    def check(self, x: Tensor, weight: Tensor) -> None:
+        """Raise an error that names the argument."""
+        check_pair(x, weight, "[connections]")
+        check_shape("weight", weight, self.targets.shape, f"{len(self.targets)} connections")
+        check_sequence_rank(x, "[T, N, inputs] or [T, N, C, ...]")
+        if x.shape[2:].numel() != self.shape[1]:
+            raise ValueError(f"x: expected {self.shape[1]} inputs in a frame, got shape {tuple(x.shape)}")
+
+    def _options(self) -> tuple[Any, ...]:
+        return None, self.starts, self.targets, self.outputs, (), (), (), 1, True, 0
+
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Currents `[B, outputs]`."""
+        current: Tensor = ops.currents.currents_forward(x.flatten(1)[None], weight, *self._options())
+        return current[0]
+
+    def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """`b W`."""
+        return self._backward(signal, x, weight, (True, False))[0].view(x.shape)
+
+    def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """`a^T x` where there are connections."""
+        return self._backward(signal, x, weight, (False, True))[1]
+
+    def _backward(
+        self, signal: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool]
+    ) -> tuple[Tensor, Tensor]:
+        frames = x.flatten(1)[None]
+        found = ops.currents.currents_backward(signal[None], frames, weight, *self._options(), *needs, False)
+        return found[0], found[1]
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        try:
+            self._check_rows()
+        except ValueError as error:
+            # Kernels would read beyond their tensors.
+            errors: list[str] = rest[-1]
+            errors.append(f"{prefix}{error}")
+
+    def extra_repr(self) -> str:
+        """Sizes."""
+        outputs, inputs = self.shape
+        return f"{inputs}, {outputs}, connections={len(self.targets)}"
+
+
+def fan_in(operator: LinearOperator | None, weight: Tensor) -> float:
+    """Connections that lead to a neuron, on average where they are sparse; None stands for a full matrix."""
+    return operator.fan_in if isinstance(operator, SparselyConnected) else weight.shape[1:].numel()
+
+
+def rows_by_input(
+    sources: Tensor, targets: Tensor, outputs: int, inputs: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Starts `[inputs + 1]`, targets in order, and the order of connections that are given in any.
+
+    Raises:
+        ValueError: a source or target that is none, or two connections of the same input and output.
+    """
+    for name, part, count in (("sources", sources, inputs), ("targets", targets, outputs)):
+        check_integers(name, part)
+        least, most = (int(bound) for bound in part.aminmax()) if len(part) else (0, 0)
+        if least < 0 or most >= count:
+            raise ValueError(f"{name}: expected numbers from 0 to {count - 1}, got {least} to {most}")
+    key, order = (sources.long() * outputs + targets).sort()
+    if bool((key.diff() == 0).any()):
+        raise ValueError("targets: expected one connection of an input and an output, got two of the same")
+    starts = torch.zeros(inputs + 1, dtype=torch.int64, device=key.device)
+    torch.cumsum(torch.bincount(key // outputs, minlength=inputs), 0, out=starts[1:])
+    return starts, (key % outputs).int(), order
+
+
+def _distinct(count: int, among: int, generator: torch.Generator | None) -> Tensor:
+    """Returns so many distinct numbers below `among`, each set of them as likely as any other, in rising order."""
+    if 2 * count >= among:
+        return torch.randperm(among, generator=generator)[:count].sort().values
+    drawn = torch.empty(0, dtype=torch.int64)
+    while len(drawn) < count:
+        more = torch.randint(among, (count - len(drawn),), generator=generator)
+        drawn = torch.cat((drawn, more)).unique()
+    return drawn
+
+
+def _merged(count: int, fallen: Tensor, new: Tensor) -> Tensor:
+    """Returns which of `count` connections each one was, where those at `fallen` left and others came to `new`."""
+    every = torch.arange(len(fallen), device=fallen.device)
+    # The one after each that left, by its number among those that stay, and where it is now.
+    stays = fallen - every
+    after = stays + torch.searchsorted(new - every, stays, right=True)
+    order = torch.ones(count + 1, dtype=torch.int64, device=fallen.device)
+    order[new] = 0
+    order.index_add_(0, after, torch.ones_like(after))
+    return order.cumsum_(0)[:count].sub_(1).clamp_(min=0, max=max(count - 1, 0))

@@ -1,0 +1,199 @@
+"""Rewiring: sparse connections that move to other places while a net learns; how many there are stays."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.checks import check_count
+from snnlib.functional.sparse import SparselyConnected
+
+__all__ = ["Rewiring"]
+
+Rule = Literal["deep_r", "set"]
+# Between the seeds of two steps, which are then far apart for seeds that are near.
+_SEEDS_APART = 1000003
+
+
+class Rewiring:
+    """Moves connections of a net's sparse weights to other places while it learns; each weight keeps their number.
+
+    Call `step(optimizer)` after each step of the optimiser. With the rule `"deep_r"` (DEEP R) a connection keeps its
+    sign; with the learning rate eta of its weight and normal noise nu
+
+    ::
+
+        |w| <- |w| - eta l1 + sqrt(2 eta temperature) nu         each step, after that of the optimiser
+        w   <- 0                                                 where its sign has changed: the connection is dormant
+
+    and every `every` steps as many connections as are dormant are drawn anew, at random among the places that have
+    none, with a random sign. With the rule `"set"` (SET), every `every` steps the share `share` of the positive weights
+    and of the negative ones that are nearest to 0 fall, and as many connections grow at random places.
+
+    New connections begin at 0, so that a net computes after a move of dormant ones what it computed before. What an
+    optimiser has stored for a connection (`exp_avg`, `exp_avg_sq`, `momentum_buffer`) goes with it to its new place in
+    memory, and is 0 for a new one. Everything random follows from `seed` and the number of the step: a resumed run and
+    all processes of one that is distributed move the same connections.
+
+    Args:
+        net: a net with layers that have `connections=Sparse(...)`, or that `prune_` has made sparse.
+        every: steps between two moves. 1 is DEEP R as published; SET as published moves once an epoch.
+        rule: `"deep_r"` or `"set"`.
+        l1: of `"deep_r"`: pull towards 0, in learning rates per step. Default 0.01: with Adam, whose steps are about
+            one learning rate, a connection without a use is dormant after some hundred steps.
+        temperature: of `"deep_r"`: T in the equation. Default 0, no noise.
+        share: of `"set"`: share of the weights that move. Default 0.3, as published.
+        seed: seed of places and signs. Default 0.
+
+    Raises:
+        ValueError: a net without sparse weights, a rule that is none, or a number out of its range.
+
+    Source: Bellec et al., "Deep Rewiring: Training very sparse deep networks", ICLR 2018, algorithm 1; Mocanu et al.,
+    "Scalable training of artificial neural networks with adaptive sparse connectivity inspired by network science",
+    Nature Communications 9, 2018.
+
+    >>> import torch, snnlib
+    >>> from snnlib.learning import Rewiring
+    >>> net = snnlib.SpikingLinear(100, 50, connections=snnlib.Sparse(density=0.1))
+    >>> optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+    >>> rewiring = Rewiring(net, every=1, rule="set")
+    >>> x = (torch.rand(20, 3, 100) < 0.1).float()
+    >>> net(x).sum().backward()
+    >>> optimizer.step()
+    >>> rewiring.step(optimizer)                                      # of 500 connections
+    149
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        *,
+        every: int,
+        rule: Rule = "deep_r",
+        l1: float = 0.01,
+        temperature: float = 0.0,
+        share: float = 0.3,
+        seed: int = 0,
+    ) -> None:
+        check_count("every", every)
+        if rule not in get_args(Rule):
+            raise ValueError(f"rule: expected one of {', '.join(get_args(Rule))}, got {rule!r}")
+        for name, value in (("l1", l1), ("temperature", temperature)):
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name}: expected a number >= 0, got {value}")
+        if not 0 < share < 1:
+            raise ValueError(f"share: expected a share of the weights between 0 and 1, got {share}")
+        names = {id(parameter): name for name, parameter in net.named_parameters()}
+        operators = (part for part in net.modules() if isinstance(part, SparselyConnected))
+        self._weights = {names[id(operator.values)]: operator for operator in operators}
+        if not self._weights:
+            raise ValueError(
+                f"net: expected layers with connections=Sparse(...), got {type(net).__name__} without sparse weights"
+            )
+        self.every, self.rule, self.l1, self.temperature = every, rule, l1, temperature
+        self.share, self.seed = share, seed
+        self.steps = 0
+        # Of DEEP R: whether a connection is excitatory, by name of the weight.
+        self._signs: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def step(self, optimizer: torch.optim.Optimizer) -> int:
+        """Constrains signs after a step of the optimiser and, every `every` steps, moves connections.
+
+        Returns:
+            How many connections moved.
+
+        Raises:
+            ValueError: an optimiser that does not have one of the sparse weights.
+        """
+        self.steps += 1
+        generator = torch.Generator().manual_seed(self.seed + _SEEDS_APART * self.steps)
+        moved = 0
+        for name, weight in self._weights.items():
+            if self.rule == "deep_r":
+                self._constrain(name, weight.values, _rate(optimizer, weight.values, name), generator)
+            if self.steps % self.every == 0:
+                moved += self._move(name, weight, optimizer, generator)
+        return moved
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the number of steps and the signs of all connections, which a resumed run needs."""
+        return {"steps": self.steps, "signs": dict(self._signs)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from what `state_dict` gave, for the net with the connections of that time.
+
+        Raises:
+            ValueError: signs of other weights than the net has.
+        """
+        counts = {name: len(weight.values) for name, weight in self._weights.items()}
+        stored = {name: len(signs) for name, signs in state["signs"].items()}
+        if stored and stored != counts:
+            raise ValueError(f"state: expected signs of connections {counts}, got {stored}")
+        self.steps = int(state["steps"])
+        self._signs = {name: signs.clone() for name, signs in state["signs"].items()}
+
+    def _constrain(self, name: str, values: Tensor, rate: float, generator: torch.Generator) -> None:
+        """The rest of a step of DEEP R: pull, noise, and 0 for what has changed its sign."""
+        if name not in self._signs:
+            # After the first step, as what prepares a net may turn signs.
+            drawn = _coins(len(values), generator).to(values.device)
+            self._signs[name] = torch.where(values == 0, drawn, values.sign().to(torch.int8))
+        signs = self._signs[name] = self._signs[name].to(values.device)
+        values.mul_(signs).sub_(rate * self.l1)
+        if self.temperature:
+            noise = torch.randn(len(values), generator=generator).to(values)
+            values.add_(noise, alpha=math.sqrt(2 * rate * self.temperature))
+        values.clamp_(min=0).mul_(signs)
+
+    def _move(
+        self,
+        name: str,
+        weight: SparselyConnected,
+        optimizer: torch.optim.Optimizer,
+        generator: torch.Generator,
+    ) -> int:
+        values = weight.values
+        fallen = (values == 0).nonzero()[:, 0] if self.rule == "deep_r" else _smallest(values, self.share)
+        # Without a place there is no move.
+        fallen = fallen[: math.prod(weight.shape) - len(values)]
+        order, new = weight.rewire_(fallen, generator)
+        carried = [
+            part
+            for part in (values.grad, *optimizer.state.get(values, {}).values())
+            if isinstance(part, Tensor) and part.shape == values.shape
+        ]
+        for part in carried:
+            part.copy_(part[order])
+            part[new] = 0
+        if name in self._signs:
+            signs = self._signs[name]
+            signs.copy_(signs[order])
+            signs[new] = _coins(len(new), generator).to(signs.device)
+        return len(fallen)
+
+
+def _rate(optimizer: torch.optim.Optimizer, values: Tensor, name: str) -> float:
+    """The learning rate of a parameter."""
+    for group in optimizer.param_groups:
+        if any(parameter is values for parameter in group["params"]):
+            return float(group["lr"])
+    raise ValueError(f"optimizer: expected one with the weight {name} of the net, got one without it")
+
+
+def _coins(count: int, generator: torch.Generator) -> Tensor:
+    """1 or -1, by chance."""
+    return torch.randint(2, (count,), generator=generator, dtype=torch.int8) * 2 - 1
+
+
+def _smallest(values: Tensor, share: float) -> Tensor:
+    """Returns where the share of the positive and of the negative values nearest to 0 are, and all that are 0."""
+    falls = values == 0
+    for sign in (values > 0, values < 0):
+        size = values[sign].abs()
+        if count := int(share * len(size)):
+            falls |= sign & (values.abs() <= size.kthvalue(count).values)
+    return falls.nonzero()[:, 0]

@@ -1,0 +1,172 @@
+"""Which connections a layer has: `connections=Sparse(...)` of `SpikingLinear` and `SpikingRNN`."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from snnlib.checks import check_count, check_floating, check_rank, check_shape
+from snnlib.functional.operators import FullyConnected, LinearOperator
+from snnlib.functional.sparse import SparselyConnected, rows_by_input
+
+__all__ = ["Sparse"]
+
+# Connections that are drawn at once.
+_DRAWN = 1 << 22
+
+
+class Sparse:
+    """Sparse connections, for `connections=` of `SpikingLinear` and `SpikingRNN`.
+
+    A layer learns the weights of the connections that exist, and no others take memory or time: a weight, its gradient
+    and Adam's two moments and its target are 20 bytes. Each input has the same number of connections, to outputs that
+    are drawn uniformly without repetition, or those of a mask or a list.
+
+    Args:
+        mask: `[outputs, inputs]`, not zero where there is a connection. Default None, drawn ones.
+        fan_out: connections of each input.
+        density: share of all connections that exist, above 0 and up to 1; each input has the nearest number, 1 at
+            least.
+        generator: of the draws. Default None, torch's own.
+
+    Raises:
+        ValueError: not just one of mask, fan_out and density, or one out of its range.
+
+    >>> import torch, snnlib
+    >>> layer = snnlib.SpikingLinear(1000, 500, connections=snnlib.Sparse(fan_out=20))
+    >>> layer.weight.shape
+    torch.Size([20000])
+    >>> layer((torch.rand(20, 3, 1000) < 0.1).float()).shape
+    torch.Size([20, 3, 500])
+    >>> layer.operator.dense().shape
+    torch.Size([500, 1000])
+    """
+
+    def __init__(
+        self,
+        mask: Tensor | None = None,
+        *,
+        fan_out: int | None = None,
+        density: float | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        given = [
+            name
+            for name, value in zip(("mask", "fan_out", "density"), (mask, fan_out, density), strict=True)
+            if value is not None
+        ]
+        if len(given) != 1:
+            raise ValueError(f"connections: expected one of mask, fan_out and density, got {given or 'none'}")
+        if mask is not None:
+            check_rank("mask", mask, "[outputs, inputs]", exactly=2)
+        if fan_out is not None:
+            check_count("fan_out", fan_out)
+        if density is not None and not 0 < density <= 1:
+            raise ValueError(f"density: expected a share above 0 and up to 1, got {density}")
+        self.mask, self.fan_out, self.density, self.generator = mask, fan_out, density, generator
+        self._given: tuple[Tensor, Tensor, Tensor | None] | None = None
+
+    @classmethod
+    def from_coo(cls, sources: Tensor, targets: Tensor, values: Tensor | None = None) -> Sparse:
+        """Connections from a list, in any order.
+
+        Args:
+            sources: input of each connection `[connections]`.
+            targets: output of each, distinct within an input.
+            values: weight of each. Default None, drawn as in other layers.
+
+        >>> import torch, snnlib
+        >>> given = snnlib.Sparse.from_coo(torch.tensor([0, 1]), torch.tensor([1, 0]), torch.tensor([2.0, 3.0]))
+        >>> snnlib.SpikingLinear(2, 2, connections=given).operator.dense().tolist()
+        [[0.0, 3.0], [2.0, 0.0]]
+        """
+        check_rank("sources", sources, "[connections]", exactly=1)
+        check_shape("targets", targets, sources.shape, "the sources' shape")
+        if values is not None:
+            check_floating("values", values)
+            check_shape("values", values, sources.shape, "the sources' shape")
+        out = cls(density=1.0)
+        out.density, out._given = None, (sources, targets, values)
+        return out
+
+    def build(
+        self, inputs: int, outputs: int, device: torch.device | str | None = None
+    ) -> tuple[SparselyConnected, Tensor | None]:
+        """The operator of a layer with so many inputs and outputs, and its weights where these are given.
+
+        Raises:
+            ValueError: more connections than outputs, or a mask or a list of another size.
+        """
+        if self._given is not None:
+            sources, targets, values = self._given
+            starts, targets, order = rows_by_input(sources, targets, outputs, inputs)
+            values = None if values is None else values[order]
+        elif self.mask is not None:
+            check_shape("mask", self.mask, (outputs, inputs), f"shape {(outputs, inputs)}")
+            sources, targets = self.mask.t().nonzero(as_tuple=True)
+            starts, targets, _ = rows_by_input(sources, targets, outputs, inputs)
+            values = None
+        else:
+            count = max(round((self.density or 0) * outputs), 1) if self.fan_out is None else self.fan_out
+            if count > outputs:
+                raise ValueError(f"fan_out: expected up to {outputs} connections of an input, got {count}")
+            starts, values = torch.arange(inputs + 1) * count, None
+            targets = _drawn(inputs, outputs, count, self.generator)
+        return SparselyConnected(starts, targets, outputs).to(device), values
+
+    def __repr__(self) -> str:
+        if self.fan_out is not None:
+            return f"Sparse(fan_out={self.fan_out})"
+        return f"Sparse(density={self.density})" if self.density is not None else "Sparse(...)"
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Sparse:
+        """A copy that draws from the same generator, which torch does not copy."""
+        return copy.copy(self)
+
+
+def connect(
+    inputs: int, outputs: int, connections: Sparse | None, device: torch.device | str | None
+) -> tuple[LinearOperator, tuple[int, ...], Tensor | None]:
+    """The operator of a layer, the shape of its weight, and the weight's values where these are given."""
+    if connections is None:
+        return FullyConnected(), (outputs, inputs), None
+    if not isinstance(connections, Sparse):
+        raise TypeError(f"connections: expected an instance of snnlib.Sparse, got {connections!r}")
+    operator, values = connections.build(inputs, outputs, device)
+    return operator, tuple(operator.targets.shape), values
+
+
+@torch.no_grad()
+def set_values(weight: Tensor, values: Tensor | None) -> None:
+    """Gives a weight the values that its connections came with."""
+    if values is not None and not weight.is_meta:
+        weight.copy_(values)
+
+
+def _drawn(inputs: int, outputs: int, count: int, generator: torch.Generator | None) -> Tensor:
+    """Targets of `count` connections of each input, uniform without repetition, in rising order: int32."""
+    out = np.empty((inputs, count), np.int32)
+    device = "cpu" if generator is None else generator.device
+
+    def draw(amount: int) -> np.ndarray:
+        drawn = torch.randint(outputs, (amount,), dtype=torch.int32, generator=generator, device=device)
+        return drawn.cpu().numpy()
+
+    step = max(_DRAWN // count, 1)
+    for first in range(0, inputs, step):
+        some = out[first : first + step]
+        some[:] = draw(some.size).reshape(some.shape)
+        open_, rows = np.arange(len(some)), some
+        while len(open_):
+            # What comes a second time is drawn anew, which leaves every set of targets as likely as any other.
+            rows.sort(axis=1)
+            again = np.zeros(rows.shape, bool)
+            again[:, 1:] = rows[:, 1:] == rows[:, :-1]
+            some[open_] = rows
+            left = again.any(axis=1)
+            open_, rows, again = open_[left], rows[left], again[left]
+            rows[again] = draw(int(again.sum()))
+    return torch.from_numpy(out.reshape(-1))

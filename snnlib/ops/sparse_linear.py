@@ -1,0 +1,109 @@
+"""Currents of a sparse map: how the ops of `currents.py` call its kernels.
+
+Kernels: cpp/include/snnlib/events/sparse.h and cpp/cpu/sparse.cpp; reference: snnlib/backends/reference/sparse.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from snnlib import checks
+from snnlib.backends import cpu_memory, native
+from snnlib.backends.native import state_dtype
+from snnlib.backends.reference.sparse import Rows
+
+
+class SparseMap(NamedTuple):
+    """Events x `[T, N, I]`, and the connections of input j, those from `starts[j]` on: weights `[C]` and targets."""
+
+    x: Tensor
+    weight: Tensor
+    starts: Tensor
+    targets: Tensor
+    outputs: int
+
+    def rows(self) -> Rows:
+        """The connections for the reference."""
+        return Rows(self.weight.to(state_dtype(self.x)), self.starts, self.targets)
+
+    def arguments(self) -> dict[str, Any]:
+        """`SparseArgs` of cpp/include/snnlib/events/sparse.h."""
+        dtype = state_dtype(self.x)
+        return {
+            "dtype": native.DTYPE_CODES[dtype],
+            "frames": self.x.shape[0] * self.x.shape[1],
+            "inputs": self.x.shape[2],
+            "outputs": self.outputs,
+            "x": self.x.to(dtype).contiguous(),
+            "weight": self.weight.to(dtype).contiguous(),
+            "starts": self.starts.contiguous(),
+            "targets": self.targets.contiguous(),
+        }
+
+    def check(self) -> None:
+        """Checks shapes, dtypes and devices; what the indices hold is checked where they are made."""
+        checks.check_kernel_dtype("x", self.x)
+        checks.check_rank("x", self.x, "[T, N, I]", exactly=3)
+        check_rows(self.x, self.weight, self.starts, self.targets)
+
+
+def given(targets: Tensor | None) -> Tensor:
+    """Returns the targets of connections; raises ValueError where there are none beside `starts`."""
+    if targets is None:
+        raise ValueError("targets: expected the targets of the connections beside starts, got None")
+    return targets
+
+
+def check_rows(x: Tensor, weight: Tensor, starts: Tensor, targets: Tensor) -> None:
+    """Checks the connections of a map of x `[T, N, I]`."""
+    checks.check_kernel_dtype("weight", weight)
+    checks.check_rank("weight", weight, "[connections]", exactly=1)
+    checks.check_shape("starts", starts, (x.shape[2] + 1,), "shape [inputs + 1]")
+    checks.check_shape("targets", targets, weight.shape, "the weight's shape")
+    for name, tensor in (("weight", weight), ("starts", starts), ("targets", targets)):
+        checks.check_device(name, tensor, x)
+
+
+def forward(call: SparseMap) -> Tensor:
+    """Returns currents `[T, N, O]`, float32 (float64 for float64)."""
+    call.check()
+    x = call.x
+    kernel = native.kernel("sparse_currents", x, weight=call.weight)
+    shape, wide = (*x.shape[:2], call.outputs), state_dtype(x)
+    if kernel is None:
+        sums = x.new_zeros((x.shape[0] * x.shape[1], call.outputs), dtype=wide)
+        return call.rows().add(sums, x.flatten(0, 1).to(wide)).view(shape)
+    out = cpu_memory.empty_permuted(shape, range(3), x, wide)
+    kernel(**call.arguments(), out=out)
+    return out
+
+
+def backward(signal: Tensor, call: SparseMap, need_input: bool, need_weight: bool) -> tuple[Tensor, Tensor]:
+    """Returns dL/dx and dL/dweight of dL/dcurrents; one that is not needed has no elements."""
+    call.check()
+    x, weight = call.x, call.weight
+    checks.check_gradient("signal", signal, (*x.shape[:2], call.outputs), "the currents' shape", x)
+    wide = state_dtype(x)
+    signal = signal.to(wide).contiguous()
+    grad_x = x.new_empty(x.shape if need_input else 0, dtype=wide)
+    grad_weight = weight.new_empty(0, dtype=wide)
+    if need_weight:
+        grad_weight = cpu_memory.empty_like(weight, wide)
+    kernel = native.kernel("sparse_gradients", x, signal=signal, weight=weight)
+    if kernel is not None:
+        kernel(
+            **call.arguments(),
+            signal=signal,
+            grad_x=grad_x if need_input else None,
+            grad_weight=grad_weight if need_weight else None,
+        )
+    else:
+        rows, seen = call.rows(), signal.flatten(0, 1)
+        if need_input:
+            grad_x = rows.times(seen).view(x.shape)
+        if need_weight:
+            grad_weight = rows.add_gradient(torch.zeros_like(grad_weight), x.flatten(0, 1).to(wide), seen)
+    return grad_x.to(x.dtype), grad_weight.to(weight.dtype)
