@@ -117,6 +117,7 @@ def to_lava(net: nn.Module, path: str | Path, *, x: Tensor | None = None) -> Loi
     layer  neurons  fan-in  weight bits  cores (estimated)
     0          256     200            8                  1
     cores in all, estimated: 1; a chip has 128
+    0: wgtExp -5, which lava-dl's netx does not read
     """
     writer = _Writer(None if x is None else tuple(x.shape[2:]))
     for where, module in modules_of(net):
