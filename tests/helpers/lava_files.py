@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import numpy.typing as npt
+import pytest
 import torch
 from torch.nn import functional
+
+h5py: Any = pytest.importorskip("h5py", reason="files of lava-dl are HDF5; the package h5py is not installed")
 
 Array = npt.NDArray[Any]
 # Data sets by their names; those of a group in one.

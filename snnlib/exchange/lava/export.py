@@ -117,6 +117,7 @@ def to_lava(net: nn.Module, path: str | Path, *, x: Tensor | None = None) -> Loi
     layer  neurons  fan-in  weight bits  cores (estimated)
     0          256     200            8                  1
     cores in all, estimated: 1; a chip has 128
+    0: wgtExp -5, which lava-dl's netx does not read
     """
     writer = _Writer(None if x is None else tuple(x.shape[2:]))
     for where, module in modules_of(net):
@@ -153,8 +154,8 @@ class _Writer:
         elif isinstance(module, nn.Flatten):
             self.add("flatten", kept(module), shape=(math.prod(self.frames(module)), 1, 1))
         elif isinstance(module, PerStep) and isinstance(module[-1], nn.AvgPool1d):
-            (window,) = as_sizes("kernel_size", module[-1].kernel_size, 1, minimum=1)
-            self.shape = (math.prod(self.frames(module)) // window,)
+            (size,) = as_sizes("kernel_size", module[-1].kernel_size, 1, minimum=1)
+            self.shape = (math.prod(self.frames(module)) // size,)
             self.add("average", kept(module), shape=(*self.shape, 1, 1))
         elif isinstance(module, AvgPool2d | SpikeAvgPool2d):
             window = pooling_window(module)
@@ -233,9 +234,7 @@ class _Writer:
         if self.pool == (1, 1):
             return weight
         channels, height, width = self.frames(layer)
-        (rows, below), (columns, right) = (
-            divmod(*each) for each in zip((height, width), self.pool, strict=True)
-        )
+        (rows, below), (columns, right) = divmod(height, self.pool[0]), divmod(width, self.pool[1])
         if below or right:
             raise Unsupported(
                 f"an average of frames {height} x {width}, which its windows cut, has no counterpart"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ class _Loader:
             module = self.frames(block, kind) if kind in ("conv", "pool") else self.dense(block, kind)
             self.read_delay(block)
         self.modules.append(module)
-        keep(module.layers[0] if isinstance(module, SpikingRNN) else module, block.values)  # type: ignore[arg-type]
+        keep(module.layers[0] if isinstance(module, SpikingRNN) else module, block.values)
         if kind == "input" and neural:
             assert self.shape is not None
             self.modules.append(self.neuron(block, self.shape[0], biased=False))
@@ -144,7 +145,7 @@ class _Loader:
         return nn.Flatten(2)
 
     def average(self, block: Block) -> nn.Module:
-        features, (groups,) = math.prod(self.shape or ()), block.shape()
+        features, groups = math.prod(self.shape or ()), math.prod(block.shape())
         if self.shape is None or features % groups or self.delay is not None:
             raise block.error("shape", f"expected groups of {features} features without delays, got {groups}")
         self.shape = (groups,)
@@ -157,17 +158,16 @@ class _Loader:
         if self.shape and (said != inputs or math.prod(self.shape[1:]) > 1):
             raise block.error("inFeatures", f"expected features as before it, {self.shape}, got {inputs}")
         self.shape = (outputs,)
+        shapes = {"weight": (outputs, inputs)} | (
+            {"weight_rec": (outputs, outputs)} if kind == "dense_rec" else {}
+        )
+        tensors, options = self.synapses(block, outputs, shapes)
+        whole = (SpikingRNN if kind == "dense_rec" else SpikingLinear)(inputs, outputs, **options)
+        layer: Any = whole.layers[0] if isinstance(whole, SpikingRNN) else whole
+        layer.weight.data.copy_(tensors[0])
         if kind == "dense_rec":
-            shapes = {"weight": (outputs, inputs), "weight_rec": (outputs, outputs)}
-            (weight, back), options = self.synapses(block, outputs, shapes)
-            rnn = SpikingRNN(inputs, outputs, **options)
-            layer: Any = rnn.layers[0]
-            layer.recurrent_weight.data.copy_(back)
-        else:
-            (weight,), options = self.synapses(block, outputs, {"weight": (outputs, inputs)})
-            rnn = layer = SpikingLinear(inputs, outputs, **options)
-        layer.weight.data.copy_(weight)
-        return rnn
+            layer.recurrent_weight.data.copy_(tensors[1])
+        return whole
 
     def frames(self, block: Block, kind: str) -> nn.Module:
         """A convolution; a pool, which sums windows, is one of each channel with a weight that does not learn."""
@@ -175,7 +175,9 @@ class _Loader:
         kernel, before = block.pair("kernelSize", axes[2:]), self.shape
         said = tuple(block.numbers("shape", sizes=(3,), low=1).tolist())
         given = {"stride": 1 if kind == "conv" else kernel, "padding": 0, "dilation": 1}
-        sizes = {name: block.pair(name, usual, name != "padding") for name, usual in given.items()}
+        sizes: dict[str, Any] = {
+            name: block.pair(name, usual, name != "padding") for name, usual in given.items()
+        }
         if kind == "conv":
             groups, outputs = block.number("groups", 1, 1), block.number("outChannels", axes[0], 1)
             inputs = block.number("inChannels", axes[1] * groups, 1)
@@ -202,7 +204,7 @@ class _Loader:
         self.delay = np.broadcast_to(delay, self.shape[0]).copy() if delay.any() else None
 
     def synapses(
-        self, block: Block, outputs: int, shapes: dict[str, tuple[int, ...]]
+        self, block: Block, outputs: int, shapes: Mapping[str, tuple[int, ...]]
     ) -> tuple[list[Tensor], dict[str, Any]]:
         """Returns weights in this library's unit, and a layer's delays and neurons, which know the weights' grid."""
         found = [block.numbers(name, None, (math.prod(shape),)) for name, shape in shapes.items()]
@@ -214,8 +216,10 @@ class _Loader:
             torch.from_numpy(values.reshape(shape)) * (2.0**exponent / UNIT)
             for values, shape in zip(found, shapes.values(), strict=True)
         ]
-        usual = {"surrogate": default_neuron().surrogate} if "weight_rec" in shapes else {}
-        neuron = self.neuron(block, outputs, weight_exponent=exponent - grid, **usual)
+        given: dict[str, Any] = {"weight_exponent": exponent - grid}
+        if "weight_rec" in shapes:
+            given["surrogate"] = default_neuron().surrogate
+        neuron = self.neuron(block, outputs, **given)
         delays = None
         if self.delay is not None:
             delays = Delays(int(self.delay.max()), initial=torch.from_numpy(self.delay).double())
