@@ -129,7 +129,7 @@ class SparselyConnected(nn.Module):
             ValueError: another number of connections, or two of the same input and output.
         """
         for name, part in (("sources", sources), ("targets", targets), ("values", values)):
-            check_shape(name, part, self.targets.shape, "the shape [connections]")
+            check_shape(name, part, self.targets.shape, "shape [connections]")
         starts, ordered, order = rows_by_input(sources, targets, *self.shape)
         self.starts.copy_(starts)
         self.targets.copy_(ordered)
