@@ -246,6 +246,34 @@ def delayed_linear_backward(grad: Tensor, x: Tensor, weight: Tensor, delay: Tens
 
 
 @Case
+def sparse_forward(x: Tensor, weight: Tensor, *rows: Any) -> OpCall:
+    """Rows: starts, targets, outputs."""
+    return OpCall(_op("currents_forward"), (x, weight, None, *rows, [], [], [], 1, True, 0))
+
+
+@Case
+def sparse_backward(signal: Tensor, x: Tensor, weight: Tensor, *others: Any) -> OpCall:
+    """Others: starts, targets, outputs, need_x, need_weight."""
+    *rows, need_x, need_weight = others
+    arguments = (signal, x, weight, None, *rows, [], [], [], 1, True, 0, need_x, need_weight, False)
+    return OpCall(_op("currents_backward"), arguments, (0, 1))
+
+
+@Case
+def sparse_recurrent_forward(current: Tensor, weight: Tensor, starts: Tensor, *others: Any) -> OpCall:
+    """Others: targets and those of `recurrent_forward`."""
+    targets, *rest = others
+    return recurrent_forward.resolve(current, weight, *rest).changed(starts=starts, targets=targets)
+
+
+@Case
+def sparse_recurrent_backward(*arguments: Any) -> OpCall:
+    """Arguments: those of `recurrent_backward` with starts and targets behind the weight."""
+    starts, targets = arguments[5:7]
+    return recurrent_backward.resolve(*arguments[:5], *arguments[7:]).changed(starts=starts, targets=targets)
+
+
+@Case
 def recurrent_forward(current: Tensor, weight: Tensor, coefficients: Tensor, *others: Any) -> OpCall:
     """Others: state, lengths, flags, time_dim, keep."""
     state, lengths, flags, time_dim, keep = others

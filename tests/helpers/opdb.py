@@ -12,6 +12,7 @@ import opdb_delayed_recurrent as late
 import opdb_exact as exact
 import opdb_neurons as of_neurons
 import opdb_recurrent as recurrent
+import opdb_sparse as sparse
 import oracles
 import scan_samples
 import torch
@@ -484,6 +485,35 @@ _CASES = (
         of_neurons.currents_backward_answer,
         bit_equal=False,
         events=1,
+    ),
+    OpCase(
+        "sparse_forward",
+        _samples(sparse.sparse_sample, sparse.SPARSE),
+        sparse.sparse_answer,
+        tolerance=CONV_TOLERANCE,
+        differentiable=True,
+    ),
+    _summed(
+        "sparse_backward",
+        (
+            *_samples(sparse.sparse_backward_sample, sparse.SPARSE),
+            sparse.sparse_backward_sample("few", (True, False)),
+            sparse.sparse_backward_sample("few", (False, True)),
+        ),
+        sparse.sparse_backward_answer,
+        events=1,
+    ),
+    OpCase(
+        "sparse_recurrent_forward",
+        sparse.recurrent_samples(),
+        sparse.recurrent_answer,
+        differentiable=True,
+    ),
+    _summed(
+        "sparse_recurrent_backward",
+        sparse.recurrent_backward_samples(),
+        sparse.recurrent_backward_answer,
+        events=2,
     ),
     OpCase(
         "spike_avg_pool",

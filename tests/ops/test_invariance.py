@@ -46,6 +46,31 @@ def _late_arguments(name: str, dtype: torch.dtype) -> tuple[object, ...]:
     return (*grads, total, value, *loop, True, True, True)
 
 
+def _sparse_arguments(name: str, dtype: torch.dtype) -> tuple[object, ...]:
+    """As many neurons as several threads share out of one sample."""
+    generator = torch.Generator().manual_seed(6)
+    neurons = 9000
+    starts = torch.arange(neurons + 1) * 6
+    # A target of each sixth of the neurons, so that they rise.
+    targets = torch.randint(neurons // 6, (neurons, 6), generator=generator) + torch.arange(6) * (
+        neurons // 6
+    )
+    rows = (torch.randn(6 * neurons, generator=generator).to(dtype), starts, targets.flatten().int())
+    events = (torch.rand(5, 3, neurons, generator=generator) < 0.1).to(dtype)
+    current = torch.randn(5, 3, neurons, generator=generator).to(dtype)
+    if name == "sparse_forward":
+        return (events, *rows, neurons)
+    if name == "sparse_backward":
+        return (current, events, *rows, neurons, True, True)
+    table = opdb_neurons.coefficients(2, neurons, generator, a01=0.5, keep0=0.0, scale=0.5)
+    loop = (*rows, table, None, None, opdb_neurons.COMPACT, 0)
+    if name == "sparse_recurrent_forward":
+        return (current, *loop, True)
+    value, final, total = op_calls.sparse_recurrent_forward(current, *loop, True)
+    grads = (torch.randn(part.shape, generator=generator).to(part.dtype) for part in (value, final))
+    return (*grads, total, value, *loop, True, True)
+
+
 def _exact_arguments(name: str, dtype: torch.dtype) -> tuple[object, ...]:
     """Those of the linear family's neurons with other constants."""
     generator = torch.Generator().manual_seed(5)
@@ -64,7 +89,12 @@ def _exact_arguments(name: str, dtype: torch.dtype) -> tuple[object, ...]:
 
 
 def _arguments(name: str, dtype: torch.dtype = torch.float32) -> tuple[object, ...]:
-    own = {"exact": _exact_arguments, "delayed_recurrent": _late_arguments, "delay": _delay_arguments}
+    own = {
+        "exact": _exact_arguments,
+        "sparse": _sparse_arguments,
+        "delayed_recurrent": _late_arguments,
+        "delay": _delay_arguments,
+    }
     for prefix, arguments in own.items():
         if name.startswith(prefix):
             return arguments(name, dtype)
@@ -254,7 +284,12 @@ def test_batch_split(case: OpCase, path: str) -> None:
     size = (FRAMES if dim == 0 else TRAIN)[dim]
     shared |= {id(x) for x in whole[1:3]} if case.name == "delayed_linear_forward" else set()
     sums = ("srm_conv_backward", "layer_backward", "exact_layer_backward", "currents_backward")
-    sums += ("recurrent_backward", "delayed_recurrent_backward")
+    sums += (
+        "recurrent_backward",
+        "delayed_recurrent_backward",
+        "sparse_backward",
+        "sparse_recurrent_backward",
+    )
     if case.name in (*sums, "delay_backward", "delayed_linear_backward"):
         pytest.skip("its weight gradient sums over the batch")
     # The record of spikes that follows is in an order of its own.

@@ -174,7 +174,10 @@ def _adjoint(
                 products = _times_rows(grads[-1], weight.to(dtype))
                 back = torch.where(adjoint.slope(steps[t]) != 0, products, adjoint.zero)
         grads.append(adjoint.step(grad_value[t].to(dtype) + back, total[t].to(dtype), steps[t]))
-    if grads:
+    if grads and isinstance(weight, Rows) and neuron.state is None:
+        # Nobody asks for the gradient of spikes before the first step.
+        back = adjoint.zero
+    elif grads:
         back = _times_rows(grads[-1], weight.to(dtype)) if flags.through_time else adjoint.zero
     current = torch.stack(grads[::-1]) if grads else total.to(dtype)
     return current, adjoint.coefficients(), torch.cat((adjoint.state(), back[None]))

@@ -36,7 +36,11 @@ class Rows:
 
     def add(self, sums: Tensor, events: Tensor) -> Tensor:
         """`sums` `[B, O]` and the rows of the events `[B, I]`, row after row."""
-        sums, sources, targets = sums.clone(), self.sources(), self.targets.long()
+        sums, sources, targets = (
+            sums.clone(memory_format=torch.contiguous_format),
+            self.sources(),
+            self.targets.long(),
+        )
         frames = max(_MOST // max(len(targets), 1), 1)
         for first in range(0, len(events), frames):
             some = events[first : first + frames]
