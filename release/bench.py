@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = (
     "training_step", "surrogate_step", "batch_norm_step", "small_batch", "fine_bins",
-    "spike_rates", "convolution", "scan", "recurrent", "event_readers", "attention_step",
+    "spike_rates", "convolution", "scan", "recurrent", "sparse", "event_readers", "attention_step",
 )  # fmt: skip
 PEER_BENCHMARKS = (
     "training_step", "surrogate_step", "batch_norm_step", "recurrent", "small_batch",

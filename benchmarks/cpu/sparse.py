@@ -11,8 +11,8 @@ each of a hundred, T = 100, batch 1, Triangle(0.5); the input is such that about
 status 1 above the bounds that are stated for 100,000 and 1,000,000 neurons with 100 connections. `--grow` does this for
 1,000 to 1,000,000 neurons, each in a process of its own, and gives the exponent with which the time grows.
 
-`--products`: weights per second of the three products of a layer, 100,000 inputs with 100 targets each, of which 2 %
-fire, beside brainevent's product where it is installed.
+`--products`: weights per second of a processor of the three products of a layer, 100,000 inputs with 100 targets each,
+of which 2 % fire, beside brainevent's product where it is installed.
 
 `--dense`: 4096 recurrent neurons at 2 % density beside dense weights, and the net of recurrent.py by density.
 """
@@ -180,7 +180,7 @@ def grow(sizes: list[int], connections: int, threads: int) -> list[dict[str, flo
 
 
 def products(report: Report, turns: int, inputs: int = 100_000, fan_out: int = 100) -> None:
-    """Time of the three products of a layer, and the weights that each reads in a second."""
+    """Time of the three products of a layer, and the weights that each reads in a second of a processor."""
     torch.manual_seed(0)
     layer = snnlib.SpikingLinear(inputs, inputs, connections=snnlib.Sparse(fan_out=min(fan_out, inputs)))
     weight, operator = layer.weight, layer.operator
@@ -203,7 +203,7 @@ def products(report: Report, turns: int, inputs: int = 100_000, fan_out: int = 1
         table = take_turns(tasks, turns)
         for name, row in table.items():
             rows = x.numel() if "every" in name else int(x.sum())
-            row["weights_per_s"] = rows * len(weight) / inputs / (row["min_ms"] / 1000) / 1e9
+            row["weights_per_s"] = rows * len(weight) / inputs / (row["processor_ms"] / 1000) / 1e9
         report.add(f"{inputs} inputs with {fan_out} targets, T = {steps}, batch {batch}", table)
 
 
@@ -229,10 +229,8 @@ def beside_dense(report: Report, turns: int, quick: bool) -> None:
     steps, batch, inputs = (8, 4, 30) if quick else (100, 128, 700)
     torch.manual_seed(0)
     x, y = (torch.rand(steps, batch, inputs) < INPUT_RATE).float(), torch.randint(10, (batch,))
-    for hidden, densities in (
-        (24 if quick else 256, (0.02, 0.05, 0.1, 0.2, 0.5)),
-        (48 if quick else 4096, (0.02,)),
-    ):
+    sizes = {24: (0.3, 0.6), 48: (0.3,)} if quick else {256: (0.02, 0.05, 0.1, 0.2, 0.5), 4096: (0.02,)}
+    for hidden, densities in sizes.items():
         nets = {"dense": Ours(inputs, hidden, BUMP)}
         nets |= {
             f"{density:.0%} of the connections": sparse_of(inputs, hidden, density) for density in densities

@@ -169,21 +169,6 @@ class TestConnections:
         assert sparse.operator.fan_in == 100
         torch.testing.assert_close(sparse.weight.std(), full.weight.std(), rtol=0.03, atol=0)
 
-    def test_rewire(self) -> None:
-        layer = snnlib.SpikingLinear(6, 9, connections=Sparse(fan_out=3))
-        operator, weight = layer.operator, layer.weight
-        sources, targets = operator.sources(), operator.targets.clone()
-        targets[4] = next(t for t in range(9) if t not in targets[3:6])
-        values = torch.randn(18)
-        where = operator.rewire_(sources, targets, values)
-        assert layer.weight is weight and operator.values is weight
-        assert torch.equal(weight[where], values) and torch.equal(operator.targets[where], targets)
-        assert torch.equal(operator.dense()[targets.long(), sources.long()], values)
-        with pytest.raises(ValueError, match="two of the same"):
-            operator.rewire_(sources, targets.clone().fill_(2), values)
-        with pytest.raises(ValueError, match=r"sources: expected shape \[connections\]"):
-            operator.rewire_(sources[1:], targets, values)
-
     @pytest.mark.parametrize(
         ("make", "error"),
         [
@@ -194,6 +179,10 @@ class TestConnections:
             (lambda: Sparse(fan_out=9).build(4, 8), "fan_out: expected up to 8"),
             (lambda: Sparse(torch.ones(3, 4)).build(3, 4), "mask: expected shape"),
             (lambda: Sparse.from_coo(torch.tensor([4]), torch.tensor([0])).build(4, 8), "sources: expected"),
+            (
+                lambda: Sparse.from_coo(torch.tensor([0, 0]), torch.tensor([1, 1])).build(4, 8),
+                "targets: expected one connection of an input and an output",
+            ),
             (lambda: SparselyConnected(torch.tensor([0, 2]), torch.tensor([1, 1]), 3), "targets: expected"),
             (lambda: SparselyConnected(torch.tensor([0, 1]), torch.tensor([3]), 3), "targets: expected"),
             (lambda: SparselyConnected(torch.tensor([0, 3, 2]), torch.tensor([0, 1]), 3), "starts: expected"),
@@ -239,8 +228,6 @@ def _input() -> Tensor:
 class TestTools:
     def test_copies_and_files(self) -> None:
         net, x = _net(), _input()
-        other = _net()
-        other[0].operator.rewire_(net[0].operator.sources(), net[0].operator.targets, net[0].weight)
         for copied in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
             assert_bits(copied(x), net(x))
             assert copied[0].operator.values is copied[0].weight

@@ -21,6 +21,7 @@ ROWS = {
     "spike_rates": ["snnlib, fused, 1% of neurons fire", "snnlib, fused, 50% of neurons fire"],
     "convolution": ["snnlib layer, with neurons", "torch, channels-last", "torch, contiguous"],
     "recurrent": ["snnlib", "snnlib, ATan", "dense torch loop"],
+    "sparse": ["forward", "weight gradient", "input gradient, every row"],
     "event_readers": ["floor", "snnlib", "snnlib, NumPy"],
     "scan": ["copy_", "snnlib scan, forward", "snnlib scan, backward, weights", "LIF scan, backward"],
     "attention_step": ["snnlib, fused", "snnlib, as layers"],
@@ -66,6 +67,52 @@ def test_the_readme_has_its_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     picture = tmp_path / "picture.png"
     monkeypatch.setattr(sys, "argv", ["readme_picture", str(tmp_path), "--picture", str(picture)])
     importlib.import_module("readme_picture").main()
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_step_of_sparse_neurons_is_held_to_its_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    module, file = importlib.import_module("sparse"), tmp_path / "figures.json"
+    monkeypatch.setattr(sys, "argv", ["sparse", "--neurons", "300", "--json", str(file)])
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    found = json.loads(file.read_text())
+    assert "300 neurons, 100 connections each" in capsys.readouterr().out
+    assert 0 < found["fired"] < found["near"] < 0.2 and found["seconds"] > 0
+    assert (ended.value.code == 0) == (not module.check_bounds(found))
+    slow = {
+        **found,
+        "neurons": 100_000,
+        "fired": 0.02,
+        "near": 0.09,
+        "seconds": 0.7,
+        "mb": 390,
+        "build_mb": 100,
+    }
+    assert module.check_bounds(slow) == ["seconds of a step: expected at most 0.6, got 0.7"]
+    assert module.check_bounds({**slow, "seconds": 0.5, "near": 0.2}) == [
+        "share near the threshold: expected at most 0.1, got 0.2"
+    ]
+
+
+def test_the_page_on_sparse_connections_has_its_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    grow = [
+        {"neurons": size, "processor_seconds": size / 1e5, "mb_with_net": size / 300}
+        for size in (1000, 10000)
+    ]
+    (tmp_path / "grow.json").write_text(json.dumps(grow))
+    rows = {name: {"processor_ratio": 1.0} for name in ("dense", "2% of the connections")}
+    facts = {"processor": "P", "torch": "2", "date": "today"}
+    dense = {"facts": facts, "tables": {"one training step, 700 -> 256, T = 100, batch 128": rows}}
+    (tmp_path / "dense.json").write_text(json.dumps(dense))
+    picture = tmp_path / "picture.png"
+    monkeypatch.setattr(sys, "argv", ["sparse_picture", str(tmp_path), "--picture", str(picture)])
+    importlib.import_module("sparse_picture").main()
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

@@ -13,13 +13,17 @@ import torch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # Shorter than what the example shows by default, as far as it still learns.
-ARGUMENTS = {"nmnist.py": ("--epochs", "2", "--samples", "200")}
+ARGUMENTS = {
+    "nmnist.py": ("--epochs", "2", "--samples", "200"),
+    "million.py": ("--neurons", "20000"),
+}
 # Those that train on all digits, or for long.
 SLOW = {
     *(
         "decoupled_heads.py",
         "explain.py",
         "labelled_steps.py",
+        "million.py",
         "mnist.py",
         "nmnist.py",
         "pipeline.py",
