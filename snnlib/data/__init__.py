@@ -2,6 +2,7 @@
 # ruff: noqa: F403 - each module says which of its names are public.
 
 from snnlib import guesses
+from snnlib.data.beat_frames import *
 from snnlib.data.cache_dir import *
 from snnlib.data.camera import *
 from snnlib.data.channels import *

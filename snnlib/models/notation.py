@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, Unpack
 
@@ -12,10 +12,13 @@ from torch import nn
 
 from snnlib.neurons import Neuron
 from snnlib.nn.bidirectional import Bidirectional
+from snnlib.nn.delay_line import DelayLine
 from snnlib.nn.delays import Delays
+from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.per_step import AvgPool2d, PerStep
 from snnlib.nn.pool import SpikeAvgPool2d
 from snnlib.nn.recurrent import SpikingRNN
+from snnlib.nn.residual_connection import Residual
 from snnlib.nn.spiking import SpikingConv2d, SpikingLinear
 from snnlib.nn.srm import SRMConv2d, SRMLinear, SRMOptions
 from snnlib.nn.state_space import StateSpaceBlock
@@ -25,6 +28,8 @@ _CONV = re.compile(
 )
 _CONV_DEFAULTS = (("kernel", 0), ("stride", 1), ("padding", 0))
 _POOL = re.compile(r"P(?P<size>[1-9]\d*)")
+_DELAY_LINE = re.compile(r"(?P<kind>[AT])(?P<delay>[1-9]\d*)")
+_BLOCK = re.compile(r"(?P<features>[1-9]\d*)M(?P<delay>[1-9]\d*)")
 _OVER_TIME = re.compile(r"(?P<features>[1-9]\d*)(?P<kind>RB?|S)")
 _LINEAR = re.compile(r"(?P<features>[1-9]\d*)(?:D(?P<delay>[1-9]\d*))?")
 
@@ -36,6 +41,7 @@ def from_notation(
     neuron: Neuron | None = None,
     recurrent_neuron: Callable[[int], Neuron] | None = None,
     batch_norm: bool = False,
+    dropout: float = 0.0,
     **options: Unpack[SRMOptions],
 ) -> nn.Sequential:
     """A spiking net from the papers' notation, layers joined by `-`.
@@ -43,7 +49,11 @@ def from_notation(
     `12C5` is a 5x5 convolution to 12 channels, `12C5p1` with padding 1, `12C5s2p1` with stride 2 as well; `P2` is a
     2x2 average pooling; `100` a fully connected layer of 100 neurons, `100D25` one whose connections learn delays of up
     to 25 steps (`Delays`), `100R` a recurrent one (`SpikingRNN`) and `100RB` one of 100 neurons in each direction of
-    time (`Bidirectional`); `64S` a `StateSpaceBlock` of width 64, behind a linear map from another width. Layers are
+    time (`Bidirectional`); `64S` a `StateSpaceBlock` of width 64, behind a linear map from another width; `A2` delays
+    the channels by 0 to 2 steps in turn, `T2` brings each at all of these delays (`DelayLine`); `64M2`, with batch norm
+    behind another layer of 64 neurons, is a block whose neurons' currents are those of the neurons before it and, by a
+    map of the spikes of 3 steps, what it adds to them. In frames of height 1 a convolution goes along the width alone,
+    with its kernel, stride and padding. Layers are
     `SRMConv2d`, `SpikeAvgPool2d` and `SRMLinear`, or with a `neuron` `SpikingConv2d`, `SpikingLinear` and the pooling
     of its kind of gradient.
 
@@ -55,6 +65,7 @@ def from_notation(
             of their own. Default: copies of `neuron`, which recurrent layers need; for blocks without one, theirs.
         batch_norm: whether every convolution and linear layer but the last is `PerStep` of a torch layer and its batch
             norm, with neurons of a surrogate gradient behind it: `conv1`, `neuron1`, ... Default False.
+        dropout: probability with which `SpikeDropout` silences each of these neurons while training. Default 0.
         options: constants of all SRM layers, as in `SRMConv2d`; with a `neuron`, `batch_first`, `device` and `dtype`.
 
     Returns:
@@ -78,123 +89,196 @@ def from_notation(
     >>> [name for name, _ in snnlib.models.from_notation("16S-16S-10", (1, 1, 1)).named_children()]
     ['flatten', 'linear1', 'block1', 'block2', 'fc1']
     """
-    layers: OrderedDict[str, nn.Module] = OrderedDict()
     if batch_norm and (neuron is None or neuron.gradient != "surrogate"):
         raise ValueError(f"batch_norm: expected a neuron with a surrogate gradient, got {neuron}")
-
-    factory: dict[str, Any] = {"device": options.get("device"), "dtype": options.get("dtype")}
-    channels, height, width = input_shape
-    features = 0
-
-    def name_for(kind: str) -> str:
-        return f"{kind}{1 + sum(name.startswith(kind) for name in layers)}"
-
+    chain = _Chain(notation, input_shape, neuron, recurrent_neuron, dropout, options)
     words = notation.split("-")
     for number, word in enumerate(words):
-        normalized = batch_norm and number < len(words) - 1
-        if match := _CONV.fullmatch(word):
-            size, stride, padding = (int(match[key] or default) for key, default in _CONV_DEFAULTS)
-            shape = channels, int(match["channels"]), size, stride, padding
-            layer: nn.Module = (
-                PerStep(nn.Conv2d(*shape, bias=False, **factory), nn.BatchNorm2d(shape[1], **factory))
-                if normalized
-                else _with_neurons((SRMConv2d, SpikingConv2d), shape, neuron, options)
-            )
-            channels = int(match["channels"])
-            height, width = ((side + 2 * padding - size) // stride + 1 for side in (height, width))
-            kind = "conv"
-        elif match := _POOL.fullmatch(word):
-            by_event = neuron is None or neuron.gradient == "event"
-            layer = (SpikeAvgPool2d if by_event else AvgPool2d)(int(match["size"]))
-            height, width = (side // int(match["size"]) for side in (height, width))
-            kind = "pool"
-        elif match := _OVER_TIME.fullmatch(word):
-            if not features:
-                layers["flatten"] = nn.Flatten(2)
-            makers = neuron, recurrent_neuron
-            for kind, layer in _over_time(features or channels * height * width, match, makers, options):
-                layers[name_for(kind)] = layer
-            features = int(match["features"]) * (2 if match["kind"] == "RB" else 1)
-            continue
-        elif match := _LINEAR.fullmatch(word):
-            flat = features or channels * height * width, int(match["features"])
-            if normalized and not features:
-                layers["flatten"] = nn.Flatten(2)
-            layer = (
-                _normalized_linear(flat, match, factory)
-                if normalized
-                else _with_neurons((SRMLinear, SpikingLinear), flat, neuron, _with_delays(match, options))
-            )
-            features = int(match["features"])
-            kind = "fc"
+        chain.normalized = batch_norm and number < len(words) - 1
+        chain.add(word)
+    return nn.Sequential(chain.layers)
+
+
+class _Chain:
+    """The layers so far, and the shape of what the last one gives.
+
+    Args:
+        notation: all words, for messages.
+        shape: `(C, H, W)` of the input.
+        neuron, recurrent_neuron, dropout, options: as in `from_notation`.
+
+    Attributes:
+        layers: by name.
+        normalized: whether the next layer has batch norm.
+        features: neurons of a last layer without axes of space, 0 for frames.
+    """
+
+    normalized = False
+
+    def __init__(
+        self,
+        notation: str,
+        shape: tuple[int, int, int],
+        neuron: Neuron | None,
+        recurrent_neuron: Callable[[int], Neuron] | None,
+        dropout: float,
+        options: SRMOptions,
+    ) -> None:
+        self.notation, self.neuron, self.recurrent_neuron = notation, neuron, recurrent_neuron
+        self.dropout, self.options = dropout, options
+        self.batch_first: bool = options.get("batch_first", False)
+        self.factory: dict[str, Any] = {"device": options.get("device"), "dtype": options.get("dtype")}
+        self.layers: OrderedDict[str, nn.Module] = OrderedDict()
+        self.channels, self.height, self.width = shape
+        self.features = 0
+
+    def add(self, word: str) -> None:
+        """Add the layer of a word."""
+        for pattern, add in _WORDS:
+            if match := pattern.fullmatch(word):
+                add(self, match)
+                return
+        raise ValueError(
+            "notation: expected words like 12C5p1, P2, A2, T2, 100, 100R, 64S, 64M2 or 100D25, got "
+            f"{word!r} in {self.notation!r}"
+        )
+
+    def convolution(self, word: re.Match[str]) -> None:
+        """Kernel, stride and padding are along height and width, or along the width alone of frames of height 1."""
+        sizes = [int(word[key] or default) for key, default in _CONV_DEFAULTS]
+        beside = (1, 1, 0) if self.height == 1 < self.width else sizes
+        window = tuple(zip(beside, sizes, strict=True))
+        self.height, self.width = (
+            (side + 2 * padding - size) // stride + 1
+            for side, size, stride, padding in zip((self.height, self.width), *window, strict=True)
+        )
+        self._check_window(word)
+        shape = self.channels, int(word["channels"]), *window
+        self.channels = shape[1]
+        if self.normalized:
+            norm = nn.BatchNorm2d(shape[1], **self.factory)
+            self._put("conv", PerStep(nn.Conv2d(*shape, bias=False, **self.factory), norm))
+            self._put_neuron()
         else:
+            self._put("conv", self._with_neurons(SRMConv2d, SpikingConv2d, shape, self.options))
+
+    def pool(self, word: re.Match[str]) -> None:
+        """Averages, of the gradient that the neurons have."""
+        size = int(word["size"])
+        by_event = self.neuron is None or self.neuron.gradient == "event"
+        self.height, self.width = self.height // size, self.width // size
+        self._check_window(word)
+        self._put("pool", (SpikeAvgPool2d if by_event else AvgPool2d)(size))
+
+    def delays(self, word: re.Match[str]) -> None:
+        """Channels that arrive later."""
+        line = self._delay_line(word, every=word["kind"] == "T")
+        self._put("delay", line)
+        if self.features:
+            self.features *= line.copies
+        else:
+            self.channels *= line.copies
+
+    def over_time(self, word: re.Match[str]) -> None:
+        """A recurrent layer or a state-space block, the latter behind a linear map from another width."""
+        inputs = self._flattened()
+        size, kind = int(word["features"]), word["kind"]
+        made = self.recurrent_neuron(size) if self.recurrent_neuron else deepcopy(self.neuron)
+        self.features = size * (2 if kind == "RB" else 1)
+        if kind == "S":
+            if inputs != size:
+                self._put("linear", nn.Linear(inputs, size, **self.factory))
+            block = StateSpaceBlock(size, neuron=made, batch_first=self.batch_first)
+            self._put("block", block.to(**self.factory))
+            return
+        if self.neuron is None or self.neuron.gradient != "surrogate":
             raise ValueError(
-                f"notation: expected words like 12C5p1, P2, 100, 100R, 64S or 100D25, got {word!r} in {notation!r}"
+                f"notation: expected a neuron with a surrogate gradient for {word[0]!r}, got "
+                f"{self.neuron or 'SRM neurons'}"
             )
-        if kind != "fc":
-            _check_window(word, notation, features, (height, width))
-        layers[name_for(kind)] = layer
-        if normalized and kind in ("conv", "fc"):
-            own = deepcopy(neuron)
-            assert own is not None
-            own.batch_first = options.get("batch_first", False)
-            layers[name_for("neuron")] = own.to(options.get("device"))
-    return nn.Sequential(layers)
+        rnn = SpikingRNN(inputs, size, neuron=made, **self.options)  # type: ignore[misc]
+        self._put("rnn", Bidirectional(rnn) if kind == "RB" else rnn)
+
+    def block(self, word: re.Match[str]) -> None:
+        """A map of the spikes of the neurons before it, which it takes over, added to their currents."""
+        size = int(word["features"])
+        if not (self.normalized and size == self.features):
+            raise ValueError(
+                f"notation: expected batch norm and a layer of {size} neurons before {word[0]!r}, got "
+                f"{self.features or 'frames'}"
+            )
+        line = self._delay_line(word, every=True)
+        neurons = [self.layers.popitem()[1] for _ in range(2 if self.dropout else 1)]
+        body = nn.Sequential(*reversed(neurons), line, self._normalized_map(size * line.copies, size))
+        self._put("block", Residual(body))
+        self._put_neuron()
+
+    def linear(self, word: re.Match[str]) -> None:
+        """A fully connected layer."""
+        size = int(word["features"])
+        if not self.normalized:
+            inputs = self.features or self.channels * self.height * self.width
+            options = self.options
+            if word["delay"]:
+                options = {**options, "delays": Delays(int(word["delay"]), "connection")}  # type: ignore[typeddict-unknown-key]
+            self._put("fc", self._with_neurons(SRMLinear, SpikingLinear, (inputs, size), options))
+        elif word["delay"]:
+            raise ValueError(f"batch_norm: expected none beside delays, which {word[0]!r} has")
+        else:
+            self._put("fc", self._normalized_map(self._flattened(), size))
+            self._put_neuron()
+        self.features = size
+
+    def _put(self, kind: str, layer: nn.Module) -> None:
+        self.layers[f"{kind}{1 + sum(name.startswith(kind) for name in self.layers)}"] = layer
+
+    def _put_neuron(self) -> None:
+        own = deepcopy(self.neuron)
+        assert own is not None
+        own.batch_first = self.batch_first
+        self._put("neuron", own.to(self.factory["device"]))
+        if self.dropout:
+            self._put("dropout", SpikeDropout(self.dropout, self.batch_first))
+
+    def _flattened(self) -> int:
+        """Inputs of a layer without axes of space; frames are flattened before the first."""
+        if not self.features:
+            self.layers["flatten"] = nn.Flatten(2)
+        return self.features or self.channels * self.height * self.width
+
+    def _check_window(self, word: re.Match[str]) -> None:
+        """Raises ValueError where a convolution or a pooling finds neurons without axes or too few cells."""
+        if self.features or min(self.height, self.width) < 1:
+            got = f"{self.height} x {self.width} cells after it"
+            raise ValueError(
+                f"notation: {word[0]!r} in {self.notation!r} does not fit: expected a window within the frames before "
+                f"it, got {'neurons without axes' if self.features else got}"
+            )
+
+    def _with_neurons(
+        self, of_srm: type[nn.Module], of_others: type[nn.Module], sizes: tuple[Any, ...], options: SRMOptions
+    ) -> nn.Module:
+        """A layer of weights and neurons: of SRM neurons, or of copies of another."""
+        if self.neuron is None:
+            return of_srm(*sizes, **options)
+        return of_others(*sizes, neuron=deepcopy(self.neuron), **options)
+
+    def _delay_line(self, word: re.Match[str], every: bool) -> DelayLine:
+        channels = self.features or self.channels
+        line = DelayLine(channels, int(word["delay"]), every=every, batch_first=self.batch_first)
+        return line.to(self.factory["device"])
+
+    def _normalized_map(self, inputs: int, outputs: int) -> PerStep:
+        norm = nn.BatchNorm1d(outputs, **self.factory)
+        return PerStep(nn.Linear(inputs, outputs, bias=False, **self.factory), norm)
 
 
-def _check_window(word: str, notation: str, features: int, after: tuple[int, int]) -> None:
-    """Raises ValueError where a convolution or a pooling finds neurons without axes or too few cells."""
-    if features or min(after) < 1:
-        got = "neurons without axes" if features else f"{after[0]} x {after[1]} cells after it"
-        raise ValueError(
-            f"notation: {word!r} in {notation!r} does not fit: expected a window within the frames before it, got {got}"
-        )
-
-
-def _with_neurons(
-    kinds: tuple[type[nn.Module], type[nn.Module]],
-    sizes: tuple[int, ...],
-    neuron: Neuron | None,
-    options: SRMOptions,
-) -> nn.Module:
-    """A layer of weights and neurons: of SRM neurons, or of copies of another."""
-    if neuron is None:
-        return kinds[0](*sizes, **options)
-    return kinds[1](*sizes, neuron=deepcopy(neuron), **options)
-
-
-def _with_delays(word: re.Match[str], options: SRMOptions) -> SRMOptions:
-    if not word["delay"]:
-        return options
-    return {**options, "delays": Delays(int(word["delay"]), "connection")}
-
-
-def _over_time(
-    inputs: int,
-    word: re.Match[str],
-    makers: tuple[Neuron | None, Callable[[int], Neuron] | None],
-    options: SRMOptions,
-) -> Iterator[tuple[str, nn.Module]]:
-    """A recurrent layer or a state-space block, with the kind of layer in front of the module."""
-    neuron, own = makers
-    size, kind = int(word["features"]), word["kind"]
-    made = own(size) if own else deepcopy(neuron)
-    if kind == "S":
-        factory: dict[str, Any] = {"device": options.get("device"), "dtype": options.get("dtype")}
-        if inputs != size:
-            yield "linear", nn.Linear(inputs, size, **factory)
-        block = StateSpaceBlock(size, neuron=made, batch_first=options.get("batch_first", False))
-        yield "block", block.to(**factory)
-        return
-    if neuron is None or neuron.gradient != "surrogate":
-        raise ValueError(
-            f"notation: expected a neuron with a surrogate gradient for {word[0]!r}, got {neuron or 'SRM neurons'}"
-        )
-    rnn = SpikingRNN(inputs, size, neuron=made, **options)  # type: ignore[misc]
-    yield "rnn", Bidirectional(rnn) if kind == "RB" else rnn
-
-
-def _normalized_linear(shape: tuple[int, int], word: re.Match[str], factory: dict[str, Any]) -> PerStep:
-    if word["delay"]:
-        raise ValueError(f"batch_norm: expected none beside delays, which {word[0]!r} has")
-    return PerStep(nn.Linear(*shape, bias=False, **factory), nn.BatchNorm1d(shape[1], **factory))
+# What each kind of word adds.
+_WORDS: tuple[tuple[re.Pattern[str], Callable[[_Chain, re.Match[str]], None]], ...] = (
+    (_CONV, _Chain.convolution),
+    (_POOL, _Chain.pool),
+    (_DELAY_LINE, _Chain.delays),
+    (_OVER_TIME, _Chain.over_time),
+    (_BLOCK, _Chain.block),
+    (_LINEAR, _Chain.linear),
+)

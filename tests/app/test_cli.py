@@ -317,7 +317,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         (["--epochs", "0"], r"error: --epochs: expected an integer >= 1, got 0"),
         (["--tau-m", "0.5"], r"error: --tau-m: expected a number >= 1, got 0\.5"),
         (["--target-rate", "2"], r"error: --target-rate: expected a rate .*, got 2\.0"),
-        (["--net", "12X5-10"], r"error: --net: expected words like 12C5p1, P2, 100, 100R, 64S or 100D25, got '12X5'"),
+        (["--net", "12X5-10"], r"error: --net: expected words like 12C5p1, .*, got '12X5'"),
         (["--net", "4C5-P2-7"], r"error: --net: expected 10 output neurons.*, got '7'"),
         (["--data", "nmnist"], r"error: --root: expected the folder of the N-MNIST copy .*, got none"),
         (["--data", "nmnist", "--root", "absent"], r"error: --root: root 'absent': expected a folder .*found nothing"),

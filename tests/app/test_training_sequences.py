@@ -145,7 +145,7 @@ def test_sound_is_heard_by_a_cochlea(tmp_path):
             pitch = 400 * (1 + 4 * (number % 2)) + shift
             sound = np.sin(2 * np.pi * pitch * np.arange(rng.integers(800, 1600)) / 8000)
             write_wav(root / f"{number % 2}_{speaker}_{number}.wav", 20_000 * sound)
-    other = {"data": "spoken-digits", "net": "16R-10", "channels": 12, "val_split": 0.0, "batch_size": 4}
+    other = {"data": "cochlea-digits", "net": "16R-10", "channels": 12, "val_split": 0.0, "batch_size": 4}
     config = TrainConfig(root=str(root), epochs=5, lr=0.02, **{**SETTINGS, **other})
     folder = RunFolder.create(tmp_path / "run", config)
     result = train_run(config, folder, progress=False)

@@ -69,7 +69,8 @@ ZEROS = ["0", "0C3", "4C0", "P0", "4C3s0"]
 @pytest.mark.parametrize("notation", UNKNOWN + UNFINISHED + ZEROS)
 def test_unknown_words(notation: str) -> None:
     with pytest.raises(
-        ValueError, match=r"notation: expected words like 12C5p1, P2, 100, 100R, 64S or 100D25, got '.*' in"
+        ValueError,
+        match=r"notation: expected words like 12C5p1, P2, A2, T2, 100, 100R, 64S, 64M2 or 100D25, got '.*' in",
     ):
         from_notation(notation, (2, 34, 34))
 

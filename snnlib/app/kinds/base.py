@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from snnlib.app.errors import ConfigError
-from snnlib.data import stack_time_first
+from snnlib.data import AugmentFrames, stack_time_first
 from snnlib.data.datasets.splits import Split
 
 if TYPE_CHECKING:
@@ -106,6 +106,11 @@ class Kind(ABC):
     def collate(self, config: TrainConfig) -> Callable[[Sequence[Any]], tuple[Tensor, ...]]:
         """What makes a batch of samples: `(x, labels)`, and of ragged ones `(x, labels, lengths)`."""
         return stack_time_first
+
+    def augment(self, config: TrainConfig) -> Callable[[Tensor], Tensor] | None:
+        """What changes a training sample at random, or None for nothing."""
+        moved = config.shift or config.rotate or config.warp
+        return AugmentFrames(shift=config.shift, rotate=config.rotate, warp=config.warp) if moved else None
 
     def choose(self, given: Mapping[str, Any]) -> Choice | None:
         """Settings that fit the data, beside those that the user has given."""

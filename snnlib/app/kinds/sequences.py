@@ -67,7 +67,7 @@ class SequenceKind(Kind):
         dataset: the data set.
     """
 
-    recipe: str = "spoken-digits"
+    recipe: str = "speech"
     sample: str = "steps of {step_ms:g} ms, {channels} channels"
     ragged: bool = True
     dataset: Callable[[str, Split, Callable[[Any], Tensor]], Any]
@@ -166,7 +166,7 @@ SEQUENCES = (
         labels_steps=True,
         dataset=lambda root, split, _: ECG(root, split),
     ),
-    _SpokenDigits(name="spoken-digits", help="recorded voices", dataset=SpokenDigits),
+    _SpokenDigits(name="cochlea-digits", help="spoken digits as spikes of a cochlea", dataset=SpokenDigits),
     SequenceKind(name="shd", help="Spiking Heidelberg Digits", dataset=SHD, changes={"net": "256R-20"}),
     SequenceKind(name="ssc", help="Spiking Speech Commands", dataset=SSC, changes={"net": "512R-35"}),
 )

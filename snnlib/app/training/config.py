@@ -86,9 +86,15 @@ class DataSettings:
         such_that(lambda ms: round(ms * 1000) >= 1, "at least 0.001 ms"),
     )
     """That of electrocardiograms is the data's."""
-    channels: int = setting(
-        70, "Hear spoken digits with a cochlea of this many frequency channels.", count(1)
+    channels: int = setting(70, "Hear sound in this many frequency channels.", count(1))
+    fold: int | None = setting(
+        None,
+        "Test on this part of the speakers or patients, counted from 0, and train on the others.",
+        count(0),
+        needs="folds",
     )
+    """As `fold` of `SpeechCommands` and `MITBIH`; of spoken digits the speaker of this number. None for the data set's
+    own test set."""
     crop: str | None = setting(
         None,
         "Use this part of the sensor, WIDTHxHEIGHT+LEFT+TOP in pixels.",
@@ -160,7 +166,8 @@ class NetSettings:
     net: str = setting(
         "12C5p1-P2-64C5-P2-10",
         "Build these layers: 12C5p1 is a convolution, P2 a pooling, 10 a linear layer, 10D25 one with delays up to 25 "
-        "steps, 128R a recurrent one, 64RB one in both directions, 64S a state-space block.",
+        "steps, 128R a recurrent one, 64RB one in both directions, 64S a state-space block; A2 and T2 delay channels, "
+        "64M2 is a residual block over 3 steps.",
     )
     """The papers' notation, see `snnlib.models.from_notation`. The last layer must have one neuron per class."""
     neuron: str = setting(
@@ -182,6 +189,12 @@ class NetSettings:
     )
     batch_norm: bool = setting(False, "Normalise currents over each batch before the neurons, not for srm.")
     """torch's, before the neurons of every layer but the last. Their rates are not calibrated then."""
+    dropout: float = setting(
+        0.0,
+        "Silence neurons behind batch norm for whole training samples with this probability.",
+        number(least=0),
+        such_that(lambda share: share < 1, "a probability below 1"),
+    )
     tau_m: float = setting(
         8.0, "Set the membrane time constant of srm neurons and read-outs, in time steps.", number(least=1)
     )
@@ -292,6 +305,14 @@ class LearningSettings:
     warp: float = setting(
         1.0, "Warp training samples by about this many pixels.", number(least=0), needs="frames", off=0
     )
+    vary: float = setting(
+        0.0,
+        "Change tempo and voice of training samples by about this share.",
+        number(least=0),
+        such_that(lambda share: share <= 1, "a share, at most 1"),
+        needs="voices",
+    )
+    """See `snnlib.data.WarpChannels`; 0 changes nothing."""
     loss: str = setting(
         "tet",
         "Minimise this loss of output potentials (tet, mean-potential), spike counts, spike times or spike trains.",
@@ -388,6 +409,9 @@ class TrainConfig(RunSettings, LearningSettings, NetSettings, DataSettings):
         if not isinstance(values, dict):
             raise ConfigError(str(path), f"expected a JSON object of settings, got {type(values).__name__}")
         version = values.pop(_VERSION_KEY, "0.1.0")
+        if values.get("data") == "spoken-digits" and "fold" not in values:
+            # Until 0.3 these were spikes of a cochlea.
+            values["data"] = "cochlea-digits"
         former = {declared.also: declared.name for declared in settings_of(cls)}
         values = {former.get(name, name): value for name, value in values.items()}
         gone = sorted(_RETIRED.keys() & values.keys())

@@ -16,7 +16,7 @@ from snnlib.app.errors import ConfigError
 from snnlib.app.kinds.base import Samples, memory_bytes
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.order import SeededCopies, TrainingBatches, stack_copies
-from snnlib.data import AugmentFrames, FrameCache, collate_ragged
+from snnlib.data import FrameCache, collate_ragged
 
 
 class EventData(pl.LightningDataModule):
@@ -58,9 +58,7 @@ class EventData(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Any]:
         """Augmented batches; samples, order and random numbers follow from the seed and the epoch alone."""
         config = self.config
-        moved = config.shift or config.rotate or config.warp
-        augment = AugmentFrames(shift=config.shift, rotate=config.rotate, warp=config.warp) if moved else None
-        samples = SeededCopies(self.train_set, augment, config.copies, config.seed)
+        samples = SeededCopies(self.train_set, self.kind.augment(config), config.copies, config.seed)
         batches = TrainingBatches(
             len(samples),
             config.batch_size,

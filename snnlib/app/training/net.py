@@ -71,4 +71,5 @@ def _layers(config: TrainConfig, facts: DataFacts) -> nn.Sequential:
         neuron=neuron,
         recurrent_neuron=partial(build_recurrent_neuron, config),
         batch_norm=config.batch_norm,
+        dropout=config.dropout,
     )

@@ -27,7 +27,7 @@ _FETCH = (
     "download.tensorflow.org/data and unpack it"
 )
 SILENCE, UNKNOWN, _NOISE = "_silence_", "_unknown_", "_background_noise_"
-_COMMANDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
+COMMANDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
 # Of words, of unknown ones in the test archive, where the word stands first, and of silence there.
 _SPOKEN = re.compile(r"(?:[a-z]+_)?([0-9a-f]+)_nohash_\d+\.wav(?:\.wav)?")
 _SILENT = re.compile(r"(\d+)\.wav")
@@ -130,7 +130,7 @@ class SpeechCommands(Samples):
             wanted = "12 for the archive of test files" if archive else "12 or 35"
             raise ValueError(f"num_classes: expected {wanted}, got {num_classes}")
         found = self._recordings(str(root), names, paths, archive)
-        self.classes: tuple[str, ...] = (SILENCE, UNKNOWN, *_COMMANDS)
+        self.classes: tuple[str, ...] = (SILENCE, UNKNOWN, *COMMANDS)
         if self.num_classes == 35:
             self.classes = tuple(sorted({recording.label for recording in found}))
         elif not archive:
@@ -153,7 +153,7 @@ class SpeechCommands(Samples):
         recordings = []
         for name, (folder, file) in paths.items():
             match = (_SILENT if folder == SILENCE else _SPOKEN).fullmatch(file)
-            if folder == _NOISE or (archive and folder not in (SILENCE, UNKNOWN, *_COMMANDS)):
+            if folder == _NOISE or (archive and folder not in (SILENCE, UNKNOWN, *COMMANDS)):
                 continue
             if match is None:
                 raise EventFileError(
@@ -183,8 +183,8 @@ class SpeechCommands(Samples):
         noise = sorted(name for name in names if name.endswith(".wav") and name.split("/")[-2] == _NOISE)
         chosen = []
         for group in {one.group: None for one in found}:
-            commands = [one for one in found if one.group == group and one.label in _COMMANDS]
-            others = [one for one in found if one.group == group and one.label not in _COMMANDS]
+            commands = [one for one in found if one.group == group and one.label in COMMANDS]
+            others = [one for one in found if one.group == group and one.label not in COMMANDS]
             count = math.ceil(len(commands) / _EACH)
             others.sort(
                 key=lambda one: hashlib.sha256(f"{one.label}/{one.name.split('/')[-1]}".encode()).digest()

@@ -3,6 +3,7 @@
 
 from snnlib import guesses
 from snnlib.data.transforms.batch import *
+from snnlib.data.transforms.channels import *
 from snnlib.data.transforms.crops import *
 from snnlib.data.transforms.events import *
 from snnlib.data.transforms.filters import *

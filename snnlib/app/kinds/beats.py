@@ -1,0 +1,127 @@
+"""Heart beats of records, one after the other, as whole numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Subset
+
+from snnlib.app.errors import ConfigError, naming
+from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples
+from snnlib.data import MITBIH, BeatFrames
+from snnlib.data.datasets.splits import Split
+
+if TYPE_CHECKING:
+    from snnlib.app.training.config import TrainConfig
+
+# Normal, supraventricular and ventricular beats; fusions and unknown ones are no class of their own.
+CLASSES = ("N", "S", "V")
+# Beats of an epoch, and the share of each class: rare ones are drawn often enough to be learned.
+DRAWN, _SHARES = 9_600, (0.6, 0.1, 0.3)
+
+
+class Beats(Dataset[tuple[Tensor, Any]]):
+    """Beats of many records, uint8 `[S, T, C]`, their labels, and the record of each.
+
+    Args:
+        root, split, fold: as in `MITBIH`.
+        front_end: makes frames of a record.
+    """
+
+    def __init__(self, root: str, split: Split, fold: int | None, front_end: BeatFrames) -> None:
+        whole = MITBIH(root, split, unit="record", before=front_end.before, after=front_end.after, fold=fold)
+        beats, labels, records = [], [], []
+        for number in range(len(whole)):
+            signal, over_time = whole[number]
+            ends = torch.from_numpy(whole.peaks[number]) + front_end.after - 1
+            known = ends < len(signal)
+            label = torch.full_like(ends, len(CLASSES))
+            label[known] = over_time[ends[known]]
+            kept = label < len(CLASSES)
+            beats.append(front_end(signal, whole.peaks[number])[kept])
+            labels.append(label[kept])
+            records.append(torch.full_like(label[kept], int(whole.records[number])))
+        self.beats, self.targets, self.records = torch.cat(beats), torch.cat(labels), torch.cat(records)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, number: int) -> tuple[Tensor, int]:
+        return self.beats[number], int(self.targets[number])
+
+
+def balanced(targets: Tensor, records: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Numbers of beats, drawn so that classes have their shares and no record has too large a part of its class.
+
+    A beat weighs by the root of how many of its class its record has.
+    """
+    _, cell = torch.stack((records, targets)).unique(dim=1, return_inverse=True)
+    weight = cell.bincount()[cell].rsqrt()
+    for label, share in enumerate(_SHARES):
+        of_class = targets == label
+        weight[of_class] *= share / weight[of_class].sum().clamp(min=1e-9)
+    return weight.multinomial(count, replacement=True, generator=generator)
+
+
+class VaryBeats:
+    """Beats `[T, C]` or `[T, N, C]` of whole numbers with other amplitudes of both leads, a shifted zero and noise."""
+
+    def __call__(self, beats: Tensor) -> Tensor:
+        batch = beats.unsqueeze(1) if beats.dim() == 2 else beats
+        samples, channels = batch.shape[1:]
+        signals = channels - 5
+        gain, zero = torch.ones(2, samples, channels)
+        gain[:, :signals] = (0.2 * torch.randn(samples, 2)).exp().repeat(1, signals // 2)
+        zero[:, :signals] = 2 * torch.randn(samples, 2).repeat(1, signals // 2)
+        zero[:, signals:] = 4 * torch.randn(samples, 5)
+        noise = 2 * torch.randn(*batch.shape[:2], signals)
+        varied = (batch.float() - 128) * gain + zero
+        varied[..., :signals] += noise
+        return (varied + 128).round_().clamp_(0, 255).to(beats.dtype).view(beats.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeatKind(Kind):
+    """Beats of records, with folds by patient."""
+
+    noun: str = "records"
+    sample: str = "{time_steps} steps of {channels} channels"
+    has: frozenset[str] = frozenset({"folds"})
+    own_validation: bool = False
+
+    def facts(self, config: TrainConfig) -> DataFacts:
+        """Classes N, S and V, and the channels."""
+        front_end = BeatFrames()
+        if config.time_steps != front_end.steps:
+            raise ConfigError(
+                "time_steps", f"expected {front_end.steps} for {self.name}, got {config.time_steps}"
+            )
+        return DataFacts(CLASSES, (front_end.channels, 1, 1))
+
+    def open(self, config: TrainConfig, split: Split, progress: bool) -> Samples:
+        """All beats of a set; of the training set as many as an epoch has, balanced."""
+        with naming("root"):
+            beats = Beats(config.root or "", split, config.fold, BeatFrames())
+        if split != "train":
+            return beats
+        generator = torch.Generator().manual_seed(config.seed)
+        chosen = balanced(beats.targets, beats.records, DRAWN, generator)
+        return Subset(beats, chosen.tolist())
+
+    def augment(self, config: TrainConfig) -> VaryBeats:
+        """Other amplitudes, and noise."""
+        return VaryBeats()
+
+    def transform(self, config: TrainConfig, dtype: torch.dtype) -> Any:
+        """Signal and R peaks of a record to its beats `[T, beats, C]`."""
+        return lambda record: BeatFrames()(*record).transpose(0, 1).to(dtype)
+
+    def reader(self, config: TrainConfig) -> Reader:
+        """Records are no single files."""
+        raise ConfigError("FILE", f"expected a net that classifies whole files, got one of {self.name}")
+
+
+BEATS = (BeatKind(name="beats", help="heart beats", recipe="beats"),)

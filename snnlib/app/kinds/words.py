@@ -1,0 +1,161 @@
+"""Single words as sound: frames of a log-mel front end in whole numbers, several of them at a step of the net."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from snnlib.app.errors import ConfigError, naming
+from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples
+from snnlib.app.setting import wrong
+from snnlib.data import FrameCache, LogMel, SpeechCommands, SpokenDigits, StackFrames, WarpChannels, read_wav
+from snnlib.data.datasets.speech_commands import COMMANDS, SILENCE, UNKNOWN
+from snnlib.data.datasets.splits import Split
+
+if TYPE_CHECKING:
+    from snnlib.app.training.config import TrainConfig
+
+# Milliseconds from a frame to the next.
+_FRAME_MS = 10
+# Frames by which a training sample is moved, and, for a unit of `vary`, its tempo and its channels.
+_SHIFT, _TEMPO, _CHANNELS = 10, 1.5, 20
+
+
+class WordToFrames:
+    """Sound `[samples]` to frames of a fixed number, uint8 `[T, C]`; a class, so that processes can be sent it.
+
+    Args:
+        front_end: gives the frames.
+        frames: how many; shorter sound goes on in silence, and what comes later is left out.
+    """
+
+    def __init__(self, front_end: LogMel, frames: int) -> None:
+        self.front_end, self.frames = front_end, frames
+
+    def __call__(self, waveform: Tensor) -> Tensor:
+        samples = self.frames * self.front_end.hop
+        return self.front_end(pad(waveform[:samples], (0, max(samples - len(waveform), 0))))
+
+
+@dataclass(frozen=True)
+class WordToSteps:
+    """Sound to the net's input `[T, window, 1, C]`: `stack` of what `frames` gives."""
+
+    frames: WordToFrames
+    stack: StackFrames
+    dtype: torch.dtype
+
+    def __call__(self, waveform: Tensor) -> Tensor:
+        return self.stack(self.frames(waveform)).unsqueeze(-2).to(self.dtype)
+
+
+@dataclass(frozen=True)
+class CollateFrames:
+    """Frames `[T, C]` and labels as a batch `[T, N, window, 1, C]` and `[N]`."""
+
+    stack: StackFrames
+
+    def __call__(self, batch: Sequence[tuple[Tensor, Any]]) -> tuple[Tensor, Tensor]:
+        frames = torch.stack([sample for sample, _ in batch], 1)
+        return self.stack(frames).unsqueeze(-2), torch.tensor([label for _, label in batch])
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordKind(Kind):
+    """Words, with folds by speaker. A step of the net has two steps' worth of frames: its own and those before.
+
+    Args:
+        sample_rate: of the sound.
+        dataset: the recordings of a set; takes the root, the set, the fold that tests and a transform.
+        names: the classes.
+    """
+
+    sample: str = "{time_steps} steps of {step_ms:g} ms, {channels} frames of {height} channels each"
+    has: frozenset[str] = frozenset({"voices", "folds"})
+    own_validation: bool = False
+    sample_rate: int
+    dataset: Callable[[str, Split, int | None, Callable[[Tensor], Tensor]], Any]
+    names: tuple[str, ...]
+
+    def facts(self, config: TrainConfig) -> DataFacts:
+        """Frames of a step, 1, and their channels."""
+        return DataFacts(self.names, (self.stack(config).window, 1, config.channels))
+
+    def open(self, config: TrainConfig, split: Split, progress: bool) -> Samples:
+        """Frames in memory, a byte for each channel."""
+        with naming("root"):
+            words = self.dataset(config.root or "", split, config.fold, self.frames(config))
+            return FrameCache(words, preload=True, progress=progress, dtype=torch.uint8)
+
+    def augment(self, config: TrainConfig) -> WarpChannels | None:
+        """Another tempo and another voice."""
+        vary = config.vary
+        if not vary:
+            return None
+        return WarpChannels(shift=_SHIFT, tempo=_TEMPO * vary, shift_channels=_CHANNELS * vary, stretch=vary)
+
+    def frames(self, config: TrainConfig) -> WordToFrames:
+        """The front end."""
+        with naming("channels"):
+            front_end = LogMel(config.channels, sample_rate=self.sample_rate, compression="log")
+        return WordToFrames(front_end, config.time_steps * self.stack(config).hop)
+
+    def stack(self, config: TrainConfig) -> StackFrames:
+        """What makes steps of frames."""
+        if config.step_ms % _FRAME_MS:
+            raise wrong(config, "step_ms", f"a multiple of {_FRAME_MS} ms for {self.name}")
+        hop = round(config.step_ms / _FRAME_MS)
+        return StackFrames(hop, 2 * hop)
+
+    def collate(self, config: TrainConfig) -> CollateFrames:
+        """Frames to steps."""
+        return CollateFrames(self.stack(config))
+
+    def transform(self, config: TrainConfig, dtype: torch.dtype) -> WordToSteps:
+        """Sound to steps."""
+        return WordToSteps(self.frames(config), self.stack(config), dtype)
+
+    def reader(self, config: TrainConfig) -> Reader:
+        """Sound files."""
+        return lambda file: (read_wav(file, sample_rate=self.sample_rate)[0], "")
+
+
+def _commands(root: str, split: Split, fold: int | None, transform: Callable[[Tensor], Tensor]) -> Any:
+    return SpeechCommands(root, split, transform, num_classes=12, fold=fold)
+
+
+def _digits(root: str, split: Split, fold: int | None, transform: Callable[[Tensor], Tensor]) -> Any:
+    options: dict[str, Any] = {"val_speakers": []}
+    if fold is not None:
+        speakers = sorted(
+            {*SpokenDigits(root, "test").speakers, *SpokenDigits(root, val_speakers=[]).speakers}
+        )
+        if fold >= len(speakers):
+            raise ConfigError("fold", f"expected a speaker's number below {len(speakers)}, got {fold}")
+        options["test_speakers"] = speakers[fold : fold + 1]
+    return SpokenDigits(root, split, transform, **options)
+
+
+WORDS = (
+    WordKind(
+        name="keywords",
+        help="spoken commands",
+        recipe="keywords",
+        sample_rate=SpeechCommands.sample_rate,
+        dataset=_commands,
+        names=(SILENCE, UNKNOWN, *COMMANDS),
+    ),
+    WordKind(
+        name="spoken-digits",
+        help="spoken digits",
+        recipe="spoken-digits",
+        sample_rate=8000,
+        dataset=_digits,
+        names=SpokenDigits.classes,
+    ),
+)

@@ -1,0 +1,107 @@
+"""Frames of frequency channels: other voices and tempos of them, and several of them at a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import affine_grid, grid_sample, pad
+
+from snnlib.data.checks import check_int
+from snnlib.data.transforms.options import check_number
+
+__all__ = ["StackFrames", "WarpChannels"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarpChannels:
+    """Change tempo and voice of frames `[T, C]` of channels in the order of their frequency, or of a batch `[T, N, C]`.
+
+    A sample is resampled once, linearly between neighbouring steps and channels, which moves it in time, makes it
+    faster or slower, and moves and stretches its channels: on a scale of mel a longer or shorter vocal tract. Its ends
+    go on as they are. Each sample is drawn for itself; whole numbers stay whole.
+
+    Args:
+        shift: most steps by which a sample is moved either way. Default 0.
+        tempo: most that it becomes faster or slower, as the logarithm of the factor. Default 0.
+        shift_channels: most channels by which it is moved. Default 0.
+        stretch: most that its channels are stretched, as the logarithm of the factor. Default 0.
+        generator: source of randomness. Default torch's own.
+
+    Raises:
+        TypeError: an option of the wrong type.
+        ValueError: an option out of range; (called) frames of another rank.
+
+    Source: Jaitly and Hinton, "Vocal Tract Length Perturbation improves speech recognition", 2013.
+
+    >>> import torch
+    >>> warp = snnlib.data.WarpChannels(shift=10, tempo=0.15, shift_channels=2, stretch=0.1)
+    >>> warp(torch.zeros(100, 40, dtype=torch.uint8)).shape
+    torch.Size([100, 40])
+    """
+
+    shift: float = 0.0
+    tempo: float = 0.0
+    shift_channels: float = 0.0
+    stretch: float = 0.0
+    generator: torch.Generator | None = None
+
+    def __post_init__(self) -> None:
+        check_number("shift", self.shift, "steps in 0..1e6", 1e6)
+        check_number("tempo", self.tempo, "a number in 0..3", 3)
+        check_number("shift_channels", self.shift_channels, "channels in 0..1e6", 1e6)
+        check_number("stretch", self.stretch, "a number in 0..3", 3)
+
+    def __call__(self, frames: Tensor) -> Tensor:
+        if not isinstance(frames, Tensor) or frames.dim() not in (2, 3):
+            got = getattr(frames, "shape", type(frames).__name__)
+            raise ValueError(f"frames: expected a tensor [T, C] or [T, N, C], got {got}")
+        batch = frames.unsqueeze(1) if frames.dim() == 2 else frames
+        steps, samples, channels = batch.shape
+        drawn = 2 * torch.rand(samples, 4, generator=self.generator) - 1
+        # Half a sequence is 1 in the coordinates of `grid_sample`, whose axes are channels and steps.
+        maps = torch.zeros(samples, 2, 3)
+        maps[:, 0, 0] = (self.stretch * drawn[:, 0]).exp()
+        maps[:, 0, 2] = 2 * self.shift_channels / channels * drawn[:, 1]
+        maps[:, 1, 1] = (self.tempo * drawn[:, 2]).exp()
+        maps[:, 1, 2] = 2 * self.shift / steps * drawn[:, 3]
+        grid = affine_grid(maps, [samples, 1, steps, channels], align_corners=False).to(batch.device)
+        images = batch.transpose(0, 1).unsqueeze(1)
+        dtype = batch.dtype if batch.is_floating_point() else torch.float32
+        warped = grid_sample(
+            images.to(dtype), grid.to(dtype), padding_mode="border", align_corners=False
+        ).squeeze(1)
+        if not batch.is_floating_point():
+            warped = warped.round_()
+        return warped.transpose(0, 1).to(frames.dtype).reshape(frames.shape)
+
+
+@dataclass(frozen=True)
+class StackFrames:
+    """Frames `[T, ..., C]` to steps of several of them, `[T // hop, ..., window, C]`; what is before the first is 0.
+
+    Step t has frames `hop t + hop - window` to `hop t + hop - 1`, so it is causal. A net then runs at a fraction of the
+    rate of its front end and sees changes within a step; frames that do not fill the last step are left out.
+
+    Args:
+        hop: frames from a step to the next.
+        window: frames in a step, at least `hop`.
+
+    Raises:
+        ValueError: a number out of its range.
+
+    >>> import torch
+    >>> snnlib.data.StackFrames(2, 3)(torch.arange(1, 6).view(5, 1)).squeeze(-1).tolist()
+    [[0, 1, 2], [2, 3, 4]]
+    """
+
+    hop: int
+    window: int
+
+    def __post_init__(self) -> None:
+        check_int("window", self.window, check_int("hop", self.hop, 1))
+
+    def __call__(self, frames: Tensor) -> Tensor:
+        before = [0, 0] * (frames.dim() - 1) + [self.window - self.hop, 0]
+        return pad(frames, before).unfold(0, self.window, self.hop).movedim(-1, -2)

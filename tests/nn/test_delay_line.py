@@ -1,0 +1,111 @@
+"""Channels that arrive later, alone, in parts, and in integers."""
+
+import pytest
+import torch
+from torch import nn
+
+import snnlib
+from snnlib.models import from_notation
+from snnlib.neurons import LIF
+from snnlib.nn import DelayLine, SRMReadout
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_channels_arrive_later_by_their_numbers(batch_first: bool) -> None:
+    x = torch.randn(7, 2, 5, 3)
+    late = DelayLine(5, 2, batch_first=batch_first)(x.transpose(0, 1) if batch_first else x)
+    late = late.transpose(0, 1) if batch_first else late
+    for channel in range(5):
+        delay = channel % 3
+        assert not late[:delay, :, channel].any()
+        assert torch.equal(late[delay:, :, channel], x[: 7 - delay, :, channel])
+
+
+def test_every_channel_arrives_at_each_delay() -> None:
+    x = torch.randn(6, 2, 4, requires_grad=True)
+    late = DelayLine(4, 2, every=True)(x)
+    for delay in range(3):
+        part = late[:, :, 4 * delay : 4 * delay + 4]
+        assert not part[:delay].any() and torch.equal(part[delay:], x[: 6 - delay])
+    late.sum().backward()
+    assert x.grad is not None
+    assert x.grad[:, 0, 0].tolist() == [3, 3, 3, 3, 2, 1]
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_a_sequence_in_parts(every: bool) -> None:
+    line, x = DelayLine(5, 3, every=every), torch.randn(9, 2, 5, 2)
+    first, state = line.run(x[:2])
+    second, state = line.run(x[2:3], state)
+    third, _ = line.run(x[3:], state)
+    assert torch.equal(torch.cat((first, second, third)), line(x))
+    value = line.run(x, None, torch.tensor([9, 4])).value
+    assert torch.equal(value[:4], line(x)[:4]) and not value[4:, 1].any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "x", "message"),
+    [
+        ((0, 1), None, "channels: expected"),
+        ((4, 0), None, "max_delay: expected"),
+        ((4, 2), torch.zeros(5, 2, 3), "x: expected channels as in shape"),
+        ((4, 5), torch.zeros(5, 2, 4), "max_delay: expected a max_delay below the 5 steps"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    arguments: tuple[int, int], x: torch.Tensor | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        DelayLine(*arguments)(x)
+
+
+def _net(notation: str) -> nn.Sequential:
+    torch.manual_seed(0)
+    net = from_notation(notation, (4, 1, 20), neuron=LIF(2.0), batch_norm=True, dropout=0.1)
+    net[-1] = SRMReadout(net[-1].in_features, 3, tau_m=1.0, tau_s=1.0)
+    x = torch.randint(0, 256, (12, 16, 4, 1, 20)).float()
+    for name, parameter in net.named_parameters():
+        if name.endswith(".1.weight"):
+            # Gains of the norms at which the neurons fire.
+            nn.init.constant_(parameter, 3.0)
+    for _ in range(30):
+        net(x)
+    return net.eval()
+
+
+def test_a_net_of_them_streams_and_becomes_integers() -> None:
+    net, x = _net("A2-6C5s2p2-A1-16-3"), torch.randint(0, 256, (12, 5, 4, 1, 20)).float()
+    whole, stream = net(x), snnlib.Stream(net)
+    assert torch.equal(torch.cat([stream(part) for part in x.split((1, 4, 7))]), whole)
+    late = net[0](x)
+    without = snnlib.to_integers(net[1:], late).integers(late)
+    assert without.any() and torch.equal(snnlib.to_integers(net, x).integers(x), without)
+
+
+def test_blocks_stream_and_have_no_integers() -> None:
+    net, x = _net("6C5s2p2-T1-16-16M2-3"), torch.randint(0, 256, (12, 5, 4, 1, 20)).float()
+    names = [name for name, _ in net.named_children()]
+    assert names == [
+        "conv1",
+        "neuron1",
+        "dropout1",
+        "delay1",
+        "flatten",
+        "fc1",
+        "block1",
+        "neuron2",
+        "dropout2",
+        "fc2",
+    ]
+    stream = snnlib.Stream(net)
+    assert torch.equal(torch.cat([stream(part) for part in x.split((1, 4, 7))]), net(x))
+    with pytest.raises(
+        ValueError, match=r"delay1 .*: channels that arrive several times have no counterpart"
+    ):
+        snnlib.to_integers(net, x)
+
+
+@pytest.mark.parametrize("notation", ["6C5-M2-3", "16-8M2-3", "8M2-3"])
+def test_blocks_stand_behind_as_many_neurons(notation: str) -> None:
+    with pytest.raises(ValueError, match="notation: expected"):
+        _net(notation)
