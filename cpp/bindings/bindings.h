@@ -92,7 +92,7 @@ void bind_kernel(pybind11::module_& module, KernelTable table, const char* name,
 inline void fill(Arguments& a, LinearFlags& f) {
   a("kind", f.surrogate)("strict", f.strict)("detach_reset", f.detach_reset)("detach_jump", f.detach_jump);
   a("reset_next", f.reset_next)("membrane", f.membrane)("through_time", f.through_time);
-  a("rectified", f.rectified)("quadratic", f.quadratic);
+  a("rectified", f.rectified)("quadratic", f.quadratic)("fixed_point", f.fixed_point);
 }
 
 inline void fill(Arguments& a, ExactFlags& f) {

@@ -14,10 +14,11 @@ void fill(Arguments& a, snn_layer& l) {
   a("width", l.width)("channels", l.channels)("kernel_height", l.kernel_height)("kernel_width", l.kernel_width);
   a("stride_y", l.stride_y)("stride_x", l.stride_x)("padding_y", l.padding_y)("padding_x", l.padding_x);
   a("dilation_y", l.dilation_y)("dilation_x", l.dilation_x)("pool_y", l.pool_y)("pool_x", l.pool_x);
+  a("refractory", l.refractory)("toward_zero", l.toward_zero);
   a("leak_m", l.leak_m)("leak_s", l.leak_s)("fraction", l.fraction)("has_synapse", l.has_synapse);
   a("resets_all", l.resets_all)("keep", l.keep)("is_wide", l.is_wide)("packed", l.packed)("weight", l.weight);
   a("recurrent", l.recurrent)("delay", l.delay)("weight_delay", l.weight_delay);
-  a("recurrent_delay", l.recurrent_delay)("period", l.period)("bias", l.bias)("above", l.above)("offset", l.offset);
+  a("recurrent_delay", l.recurrent_delay)("period", l.period)("bias", l.bias)("drive", l.drive)("above", l.above)("offset", l.offset);
 }
 
 namespace {
@@ -35,9 +36,11 @@ class Net {
       // States of 16 bits take half of it.
       own.potential.resize(neurons(layer));
       own.current.resize(layer.has_synapse ? neurons(layer) : 0);
+      own.left.resize(layer.refractory ? neurons(layer) : 0);
       own.last.resize(layer.recurrent ? layer.channels : 0);
       layer.potential = own.potential.data();
       layer.current = layer.has_synapse ? own.current.data() : nullptr;
+      layer.left = layer.refractory ? own.left.data() : nullptr;
       layer.last = layer.recurrent ? own.last.data() : nullptr;
       const bool sees_all = snn_sees_all(&layer) != 0;
       if (layer.delay || (layer.weight_delay && !sees_all)) {
@@ -92,7 +95,7 @@ class Net {
   };
   struct Memory {
     std::vector<int32_t> potential, current, waiting_sum;
-    std::vector<uint8_t> last, waiting;
+    std::vector<uint8_t> left, last, waiting;
     int32_t now = 0;
     List inputs;
   };

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
 from snnlib import checks
@@ -31,12 +32,18 @@ class Flags(NamedTuple):
     through_time: bool
     rectified: bool
     quadratic: bool
+    # Exported programs of version 0.2 have no number for it.
+    fixed_point: bool = False
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> Flags:
         """Returns the options, from the number of the surrogate and zeros and ones."""
         count = len(cls._fields)
-        if len(numbers) != count or not 0 <= numbers[0] < len(KINDS) or not set(numbers[1:]) <= {0, 1}:
+        if (
+            len(numbers) not in (count - 1, count)
+            or not 0 <= numbers[0] < len(KINDS)
+            or not set(numbers[1:]) <= {0, 1}
+        ):
             raise ValueError(
                 f"flags: expected a number from 0 to {len(KINDS) - 1} and {count - 1} of 0 or 1, got {list(numbers)}"
             )
@@ -214,9 +221,19 @@ class NeuronArgs:
         checks.check_grad_clamp(grad_clamp)
         checks.check_threshold(self.constants, channels, like)
 
+    @property
+    def is_fixed_point(self) -> bool:
+        """Returns whether states are whole multiples of 2^-12."""
+        return not self.is_srm and not self.is_exact and self.options.fixed_point
+
     def check_sequence(self, current: Tensor, time_dim: int) -> None:
         """Checks currents `[T, N, ...]`, or `[N, T, ...]` with `time_dim` 1, and the neurons that get them."""
         checks.check_kernel_dtype("current", current)
+        if self.is_fixed_point and current.dtype not in (torch.float32, torch.float64):
+            raise TypeError(
+                f"current: expected torch.float32 or torch.float64, which hold fixed-point numbers of 23 bits, got "
+                f"{current.dtype}"
+            )
         checks.check_rank("current", current, "[T, N, ...]", at_least=2)
         checks.check_time_dim(time_dim)
         self.check(current.shape[2] if current.dim() > 2 else 1, current)
@@ -240,6 +257,8 @@ def check_dynamics(options: Flags, states: int) -> None:
         raise ValueError(
             f"flags: expected products of states with two or three of them and a reset in the same step, {got}"
         )
+    if options.fixed_point and (options.reset_next or options.rectified or options.quadratic):
+        raise ValueError(f"flags: expected linear fixed-point states and a reset in the same step, {got}")
 
 
 class Windows(NamedTuple):

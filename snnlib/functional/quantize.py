@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from snnlib.backends.fixed_point import WEIGHT_EXPONENTS
 from snnlib.checks import check_choice, check_device, check_floating
 
 Rounding = Literal["trunc", "nearest"]
@@ -143,13 +144,18 @@ def _integers(x: Tensor, scale: Tensor, rounding: str) -> Tensor:
 
 
 def quantize_power_of_two(
-    x: Tensor, exponent: int | Tensor, bits: int, rounding: Rounding = "trunc"
+    x: Tensor,
+    exponent: int | Tensor,
+    bits: int,
+    rounding: Rounding = "trunc",
+    *,
+    symmetric: bool = True,
 ) -> Tensor:
     """Fake quantisation: x rounded to `bits`-bit multiples of `2^-exponent`, in x's own dtype.
 
-    With `qmax = 2^(bits-1) - 1`, symmetric about 0::
+    With `qmax = 2^(bits-1) - 1` and `qmin = -qmax`::
 
-        n = round(x 2^exponent)        y = clamp(n, -qmax, qmax) 2^-exponent        dL/dx = dL/dy [|n| <= qmax]
+        n = round(x 2^exponent)        y = clamp(n, qmin, qmax) 2^-exponent        dL/dx = dL/dy [qmin <= n <= qmax]
 
     The gradient is the clipped straight-through estimator. All products are exact. NaN gives NaN.
 
@@ -159,6 +165,8 @@ def quantize_power_of_two(
         bits: width of the integers with sign: 2 to 24, at most 11 for float16 and 8 for bfloat16.
         rounding: `"trunc"`, toward zero (default, as a cast to integers does), or `"nearest"`, halves to even: a
             quarter of the squared error.
+        symmetric: whether integers are symmetric about 0; without, `qmin = -qmax - 1` as in two's complement. Default
+            True.
 
     Returns:
         Quantised values, shape and dtype of x.
@@ -178,8 +186,22 @@ def quantize_power_of_two(
     """
     scale, largest = _prepare(x, exponent, bits, rounding)
     integers = _integers(x, scale, rounding)
-    value = (integers.clamp(-largest, largest) / scale).to(x.dtype)
-    return _straight_through(x, value, integers.abs() <= largest)
+    lowest = -largest if symmetric else -largest - 1
+    value = (integers.clamp(lowest, largest) / scale).to(x.dtype)
+    return _straight_through(x, value, (integers >= lowest) & (integers <= largest))
+
+
+def fixed_point_weight(weight: Tensor, exponent: int | None) -> Tensor:
+    """Returns the weight in 8 bits, `k 2^exponent` with k from -128 to 127, for neurons in fixed point.
+
+    None is the finest exponent from -12 to 2 that the largest weight fits into. Gradients as in
+    `quantize_power_of_two`.
+    """
+    low, high = WEIGHT_EXPONENTS
+    fine: int | Tensor = -high if exponent is None else -exponent
+    if exponent is None and weight.numel():
+        fine = power_of_two_exponent(weight.detach().abs().amax(), 8, (-high, -low))
+    return quantize_power_of_two(weight, fine, 8, "nearest", symmetric=False)
 
 
 def quantize_to_int(x: Tensor, exponent: int | Tensor, bits: int, rounding: Rounding = "trunc") -> Tensor:

@@ -16,6 +16,7 @@ from snnlib.neurons.config import from_config as from_config
 from snnlib.neurons.cuba_lif import CubaLIF as CubaLIF
 from snnlib.neurons.dynamics import Dynamics as Dynamics
 from snnlib.neurons.firing import SpikingNeuron as SpikingNeuron
+from snnlib.neurons.fixed_point import FixedPointNeuron as FixedPointNeuron
 from snnlib.neurons.integrate_fire import IF as IF
 from snnlib.neurons.integrator import Integrator as Integrator
 from snnlib.neurons.izhikevich import Izhikevich as Izhikevich
@@ -61,6 +62,7 @@ FIXED_LENGTH_MODELS |= {model.__name__: model for model in (PSN, MaskedPSN)}
 _OTHERS = (
     "MODELS",
     "Dynamics",
+    "FixedPointNeuron",
     "Neuron",
     "Output",
     "SpikingNeuron",

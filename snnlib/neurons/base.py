@@ -87,6 +87,8 @@ class Neuron(KnownOptions, Constants):
     gives_spikes: bool = True
     # Of which kind dL/dcurrent is: at spikes only, or everywhere by a surrogate.
     gradient: str = "surrogate"
+    # Whether states are whole multiples of 2^-12 and weights of layers have 8 bits, of models that have the option.
+    fixed_point: bool = False
     # Whether gradients flow to earlier steps.
     gradient_through_time: bool = True
     # Of models that run by `step`: `snnlib.compile_steps_` sets it.

@@ -3,6 +3,7 @@
 A step of K states y, in this order::
 
     h = A y + B x + d
+    fixed point: each a_ij y_j rounded towards zero and B x to the nearest multiple of 2^-12; h NaN beyond 23 bits
     quadratic:   h_i <- h_i + p_i y_0 y_0 of two states, h_i + p_i y_2 y_i of three; with the reset in the same step
     rectified:   h_0 <- max(0, c_0 h_0)     of one state, with the reset in the same step
     next:   h_i <- keep_i h_i + offset_i    where the last step spiked (reset_time "next")
@@ -72,6 +73,8 @@ class Dynamics:
     rectified: bool = False
     # Whether p is of products of states: y_0 y_0 with two of them, y_2 y_i with three.
     quadratic: bool = False
+    # Whether states are whole multiples of 2^-12 and what they keep is rounded towards zero.
+    fixed_point: bool = False
     # Packed coefficients by dtype and device, of dynamics that are kept (`Constants._kept_tables`).
     tables: dict[Any, Any] | None = field(default=None, init=False, repr=False, compare=False)
 

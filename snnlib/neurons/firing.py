@@ -224,6 +224,7 @@ class SpikingNeuron(Model):
             "strict": self.compare == ">",
             "detach_reset": self.detach_reset,
             "reset_next": self.reset_time == "next",
+            "fixed_point": self.fixed_point,
         }
 
     @classmethod

@@ -31,8 +31,12 @@ class WeightWithGain(StoredWeight):
 
     @property
     def effective_weight(self) -> Tensor:
-        """The weight that acts on the input, `weight * gain`."""
-        return self.weight if self._has_unit_gain() else self.weight * self.weight_gain()
+        """The weight that acts on the input, `weight * gain`, as `rounded` leaves it."""
+        return self.rounded(self.weight if self._has_unit_gain() else self.weight * self.weight_gain())
+
+    def rounded(self, weight: Tensor) -> Tensor:
+        """The weight that a layer computes with, of one in full precision: that itself, unless its neurons round it."""
+        return weight
 
     def weight_gain(self) -> Tensor:
         """The gain in a shape that broadcasts with the weight."""

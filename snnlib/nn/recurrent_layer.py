@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from snnlib.functional.spiking import layer_currents, pooled
 from snnlib.neurons import CubaLIF, Neuron, Output
 from snnlib.neurons.surrogate import Surrogate, Triangle
 from snnlib.nn.delays import Delays, check_sequence
-from snnlib.nn.spiking_layer import LayerOptions, SpikingLayer, draw_weight
+from snnlib.nn.spiking_layer import LayerOptions, SpikingLayer, draw_weight, naming_overflow
 from snnlib.sequences.history import last_steps
 from snnlib.sequences.input_time import spike_time_gradient
 from snnlib.sequences.lengths import run_with_lengths, without_padding
@@ -130,22 +130,14 @@ class Recurrent(SpikingLayer):
     def _recur(
         self, current: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
-        weight = self.recurrent_weight.to(current.dtype)
+        weight = self.rounded(self.recurrent_weight).to(current.dtype)
         delays = self.recurrent_delays
-        if delays is None:
-            return spiking_recurrent(
-                current, weight, self.neuron, operator=self.recurrent_operator, state=state, lengths=lengths
-            )
-        return spiking_recurrent(
-            current,
-            weight,
-            self.neuron,
-            state=state,
-            lengths=lengths,
-            delay=delays(),
-            max_delay=delays.max_delay,
-            rounded=not self.training or self.neuron.gradient == "event",
-        )
+        given: dict[str, Any] = {"operator": self.recurrent_operator}
+        if delays is not None:
+            whole = not self.training or self.neuron.gradient == "event"
+            given = {"delay": delays(), "max_delay": delays.max_delay, "rounded": whole}
+        with naming_overflow(self):
+            return spiking_recurrent(current, weight, self.neuron, state=state, lengths=lengths, **given)
 
     def sent_back(self, spikes: Tensor) -> Tensor:
         """Currents `[T, N, ...]` that the spikes of a sequence cause one step later, without recurrent delays."""
@@ -159,7 +151,9 @@ class Recurrent(SpikingLayer):
         )
         operator = FullyConnected() if self.recurrent_operator is None else self.recurrent_operator
         frames = before.flatten(0, 1)
-        return operator.forward(frames, self.recurrent_weight.to(frames.dtype)).reshape(spikes.shape)
+        return operator.forward(frames, self.rounded(self.recurrent_weight).to(frames.dtype)).reshape(
+            spikes.shape
+        )
 
     def fire(self, current: Tensor) -> Tensor:
         """Spikes for an input current `[T, N, H]` or `[T, N, C, ...]`, with the recurrence."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, TypedDict
 
 import torch
@@ -12,8 +13,10 @@ from torch import Tensor, nn
 from snnlib.checks import LAYER_HINTS, KnownOptions, check_flag, check_untransformed, warn_caller
 from snnlib.functional.delayed import delayed_currents, delayed_layer
 from snnlib.functional.operators import LinearOperator
+from snnlib.functional.quantize import fixed_point_weight
 from snnlib.functional.spiking import layer_currents, spiking_layer
 from snnlib.neurons import LIF, Neuron, Output
+from snnlib.neurons.fixed_point import FixedPoint
 from snnlib.neurons.training_watch import TrainingWatch, cannot_watch
 from snnlib.nn.delays import Delays, check_sequence
 from snnlib.nn.gain import WeightWithGain
@@ -110,6 +113,13 @@ class SpikingLayer(KnownOptions, WeightWithGain):
     def batch_first(self, batch_first: bool) -> None:
         self.neuron.batch_first = batch_first
 
+    def rounded(self, weight: Tensor) -> Tensor:
+        """See `WeightWithGain.rounded`."""
+        neuron = self.neuron
+        if not isinstance(neuron, FixedPoint) or not neuron.fixed_point:
+            return weight
+        return fixed_point_weight(weight, neuron.weight_exponent)
+
     def input_channels(self) -> int:
         """Channels of the input, in its dimension 2."""
         return self.weight.shape[1]
@@ -124,7 +134,8 @@ class SpikingLayer(KnownOptions, WeightWithGain):
         weight = self.effective_weight
         if self.delays is not None:
             check_sequence("delays", self.delays, x.shape[int(self.batch_first)] if x.dim() > 1 else 0)
-        value = self._run(x, weight, None, window, return_state=False).value
+        with naming_overflow(self):
+            value = self._run(x, weight, None, window, return_state=False).value
         self.observe(x, weight, value)
         return value
 
@@ -142,7 +153,8 @@ class SpikingLayer(KnownOptions, WeightWithGain):
 
     def run_pooled(self, x: Tensor, state: tuple[Tensor, ...] | None, window: tuple[int, int]) -> Output:
         """`pooled` from a given state and with the state after the last step."""
-        return self._run(x, self.effective_weight, state, window, return_state=True)
+        with naming_overflow(self):
+            return self._run(x, self.effective_weight, state, window, return_state=True)
 
     def _run(
         self,
@@ -307,6 +319,16 @@ class SpikingLayer(KnownOptions, WeightWithGain):
     def extra_repr(self) -> str:
         """Options that differ from the defaults."""
         return ", batch_first=True" if self.batch_first else ""
+
+
+@contextmanager
+def naming_overflow(layer: SpikingLayer) -> Iterator[None]:
+    """Within the block the error of states that overflow has the layer's name."""
+    try:
+        yield
+    except OverflowError as error:
+        name = layer.training_watch.name or " ".join(repr(layer).split())
+        raise OverflowError(f"{name}: {error}") from error
 
 
 def draw_weight(weight: Tensor, bound: float) -> None:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import algorithm, cpu_memory, reference
+from snnlib.backends import algorithm, cpu_memory, fixed_point, reference
 from snnlib.backends.arguments import LayerArgs, NeuronArgs, row_names
 from snnlib.backends.geometry import ConvOptions
 from snnlib.backends.native import state_dtype
@@ -99,16 +99,20 @@ def layer_forward(
     neuron.check_state(state, (g.batch, g.channels, *g.space), x)
     out, final, bits, starts = _empty_outputs(call, neuron, return_state, keep)
     kernel = conv_layout.kernel("layer_forward", x, weight=weight, **neuron.tensors())
+    last = final if return_state else None
+    if neuron.is_fixed_point and last is None:
+        last = conv_layout.empty_state(x, g, neuron.states)
     if kernel is None:
-        room = (out, final if return_state else None, bits if keep else None, starts)
-        record = _by_reference(call, neuron, room)
+        record = _by_reference(call, neuron, (out, last, bits if keep else None, starts))
+        _check_fixed_point(neuron, last)
         if keep and not exact:
             record = F.pad(record, (0, g.neuron_steps - record.shape[1]))
         return out, final, bits, record, starts
     start = None if state is None else conv_layout.laid_out(state, state_dtype(x))
     by_events = algorithm.path(x, g, streaming=return_state or start is not None) == "events"
-    states, kept = (start, final if return_state else None), bits if keep else None
-    found = conv_call.forward(call, neuron, kernel, out, by_events, states=states, bits=kept)
+    kept = bits if keep else None
+    found = conv_call.forward(call, neuron, kernel, out, by_events, states=(start, last), bits=kept)
+    _check_fixed_point(neuron, last)
     count = (found.count if exact else g.neuron_steps) if keep else 0
     record = cpu_memory.empty_strided([record_rows(neuron), count], [count, 1], state_dtype(x))
     if keep:
@@ -131,6 +135,11 @@ def _(
         count = torch.library.get_ctx().new_dynamic_size() if exact else call.geometry.neuron_steps
     record = x.new_empty(record_rows(neuron), count, dtype=state_dtype(x))
     return out, final, bits, record, starts
+
+
+def _check_fixed_point(neuron: NeuronArgs, last: Tensor | None) -> None:
+    if neuron.is_fixed_point and last is not None:
+        fixed_point.check_states(last)
 
 
 def _by_reference(

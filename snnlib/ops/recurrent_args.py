@@ -121,8 +121,10 @@ class RecurrentArgs:
     def kernel(self, name: str, **others: Tensor) -> Callable[..., Any] | None:
         """The compiled function of a pass, `forward` or `backward`; None where the reference has to do."""
         tensors = {"weight": self.weight, **self.neuron.tensors()}
+        # As in a scan: of fixed-point states GPUs have no kernels, and none is found by this name.
+        family = "fixed_point" if self.neuron.is_fixed_point and self.current.is_cuda else "recurrent"
         if self.delay is None:
-            found = native.kernel(f"recurrent_{name}", self.current, **others, **tensors)
+            found = native.kernel(f"{family}_{name}", self.current, **others, **tensors)
             return None if found is None or unsupported(self.current) else found
         tensors |= {"delay": self.delay, "past": self.past}
-        return native.kernel(f"delayed_recurrent_{name}", self.current, **others, **tensors)
+        return native.kernel(f"delayed_{family}_{name}", self.current, **others, **tensors)

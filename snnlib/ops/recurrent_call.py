@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import cpu_memory, native, reference
+from snnlib.backends import cpu_memory, fixed_point, native, reference
 from snnlib.backends.arguments import count_states
 from snnlib.backends.geometry import GROUP
 from snnlib.backends.native import state_dtype
@@ -95,10 +95,14 @@ def forward(args: RecurrentArgs, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
             )
         if keep:
             total.copy_(time_first(sums, time_dim))
-        return value.copy_(time_first(spikes, time_dim)), final.copy_(last), total
-    spikes = value if value.dtype == total.dtype else cpu_memory.empty_like(value, total.dtype)
-    kernel(**_arguments(args, lengths), value=spikes, state_out=final, total=total if keep else None)
-    return spikes.to(current.dtype), final, total
+        value.copy_(time_first(spikes, time_dim)), final.copy_(last)
+    else:
+        spikes = value if value.dtype == total.dtype else cpu_memory.empty_like(value, total.dtype)
+        kernel(**_arguments(args, lengths), value=spikes, state_out=final, total=total if keep else None)
+        value = spikes.to(current.dtype)
+    if neuron.is_fixed_point:
+        fixed_point.check_states(final)
+    return value, final, total
 
 
 def backward(

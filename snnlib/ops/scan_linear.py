@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.backends import cpu_memory, native, reference
+from snnlib.backends import cpu_memory, fixed_point, native, reference
 from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.native import state_dtype
 from snnlib.ops.sequence_layout import as_walkable, empty_state, laid_out_state, neuron_order, scan_arguments
@@ -42,26 +42,33 @@ def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int, learn: bool =
     return scan_arguments(current, neuron, _per_neuron(neuron.constants, current), time_dim)
 
 
-def _family(neuron: NeuronArgs) -> str:
-    return "exact" if neuron.is_exact else "scan"
+def _family(neuron: NeuronArgs, current: Tensor) -> str:
+    if neuron.is_exact:
+        return "exact"
+    # Of fixed-point states GPUs have no kernels, and none is found by this name.
+    return "fixed_point" if neuron.is_fixed_point and current.is_cuda else "scan"
 
 
 def forward(current: Tensor, neuron: NeuronArgs, time_dim: int) -> tuple[Tensor, Tensor]:
     """Returns the value of every step and the state after the last."""
     current = as_walkable(current)
     final = empty_state(current, neuron.states, time_dim)
-    kernel = native.kernel(f"{_family(neuron)}_forward", current, **neuron.tensors())
+    kernel = native.kernel(f"{_family(neuron, current)}_forward", current, **neuron.tensors())
     if kernel is None:
         if neuron.is_exact:
             value, last = reference.exact.forward(current, neuron, time_dim)
         else:
             linear = neuron.constants, neuron.state, neuron.options
             value, last = reference.linear.forward(current, *linear, time_dim)
-        return torch.empty_like(current).copy_(value), final.copy_(last)
-    arguments = _arguments(current, neuron, time_dim)
-    value = cpu_memory.empty_like(arguments["current"])
-    kernel(**arguments, value=value, state_out=final)
-    return value.to(current.dtype), final
+        value, final = torch.empty_like(current).copy_(value), final.copy_(last)
+    else:
+        arguments = _arguments(current, neuron, time_dim)
+        value = cpu_memory.empty_like(arguments["current"])
+        kernel(**arguments, value=value, state_out=final)
+        value = value.to(current.dtype)
+    if neuron.is_fixed_point:
+        fixed_point.check_states(final)
+    return value, final
 
 
 def backward(
@@ -75,7 +82,9 @@ def backward(
     """Returns dL/dcurrent, dL/dcoefficients `[P, C]`, without elements unless `learn`, and dL/dstate."""
     coefficients, current = neuron.constants, as_walkable(current)
     grad_start = empty_state(current, neuron.states, time_dim)
-    kernel = native.kernel(f"{_family(neuron)}_backward", current, grad_value=grad_value, **neuron.tensors())
+    kernel = native.kernel(
+        f"{_family(neuron, current)}_backward", current, grad_value=grad_value, **neuron.tensors()
+    )
     if kernel is None:
         if neuron.is_exact:
             rows = coefficients

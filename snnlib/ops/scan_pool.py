@@ -43,7 +43,8 @@ MOST_NEURONS = 1 << 33
 
 def can_fuse(current: Tensor, dynamics: Dynamics, window: Window) -> bool:
     """Returns whether a kernel takes these neurons and currents `[T, N, C, H, W]`."""
-    one_state = dynamics.states == 1 and not dynamics.reset_next and not dynamics.membrane
+    unknown = dynamics.reset_next or dynamics.membrane or dynamics.fixed_point
+    one_state = dynamics.states == 1 and not unknown
     return one_state and current.dim() == 5 and _has_kernels(current, False, window)
 
 
@@ -95,10 +96,10 @@ def check(current: Tensor, neuron: NeuronArgs, window: Window, return_state: boo
             raise ValueError(f"current: expected at least {window} rows and columns, got {space}")
         return
     options, states = neuron.options, count_states(len(neuron.constants))
-    if options.reset_next or options.membrane or states > 1:
+    if options.reset_next or options.membrane or options.fixed_point or states > 1:
         raise ValueError(
-            f"flags: expected one state, a reset in the same step and spikes as values, got {list(neuron.flags)} "
-            f"and {states} states"
+            "flags: expected one state, not in fixed point, a reset in the same step and spikes as values, got "
+            f"{list(neuron.flags)} and {states} states"
         )
     if not is_whole(current, window):
         raise ValueError(f"current: expected rows and columns in multiples of {window}, got {space}")

@@ -40,6 +40,11 @@ def gives_potentials(module: nn.Module) -> bool:
     return isinstance(module, SRMReadout) or (neuron is not None and not neuron.gives_spikes)
 
 
+def is_readout(module: nn.Module) -> bool:
+    """Returns whether a module with weights gives potentials."""
+    return gives_potentials(module) and not isinstance(module, Neuron)
+
+
 def neuron_of(module: nn.Module) -> Neuron | None:
     """Returns the neuron of a layer, or the neuron itself; None for another module."""
     found = module.neuron if isinstance(module, SpikingLayer) else module

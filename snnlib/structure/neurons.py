@@ -45,6 +45,8 @@ class Neurons:
         subtracts: whether a spike takes the threshold off instead.
         resets_all: whether a spike clears the synaptic current as well.
         recurrence: how their spikes come back to them, or None.
+        refractory: steps that the membrane stays as a spike left it, while the current runs on, of neurons in fixed
+            point; None of others.
     """
 
     cell: Cell
@@ -52,6 +54,7 @@ class Neurons:
     subtracts: bool = False
     resets_all: bool = False
     recurrence: Recurrence | None = None
+    refractory: float | None = None
 
 
 def neurons_of(neuron: Neuron) -> Neurons:
@@ -72,7 +75,8 @@ def neurons_of(neuron: Neuron) -> Neurons:
         gain_s = array(dynamics.b[1])
         cell = replace(cell, decay_s=array(dynamics.a[1][1]), gain_s=gain_s, gain=gain / gain_s)
     if isinstance(neuron, Integrator):
-        return Neurons(cell)
+        found = {"fixed_point": "fixed_point=True"} if neuron.fixed_point else {}
+        return Neurons(cell, found, refractory=0 if neuron.fixed_point else None)
     assert isinstance(neuron, SpikingNeuron)
     return _fires(cell, neuron)
 
@@ -87,6 +91,7 @@ def _fires(cell: Cell, neuron: SpikingNeuron) -> Neurons:
         "floor": (neuron.floor is not None, f"floor={neuron.floor or 0:g}"),
         "max_spikes": (neuron.max_spikes != 1, f"max_spikes={neuron.max_spikes:g}"),
         "refractory": (neuron.refractory != 0, f"refractory={neuron.refractory:g}"),
+        "fixed_point": (neuron.fixed_point, "fixed_point=True"),
     }
     cell = replace(
         cell,
@@ -96,7 +101,8 @@ def _fires(cell: Cell, neuron: SpikingNeuron) -> Neurons:
         strict=neuron.compare == ">",
     )
     found = {option: text for option, (differs, text) in faults.items() if differs}
-    return Neurons(cell, found, neuron.reset == "subtract", resets_all)
+    refractory = neuron.refractory if neuron.fixed_point else None
+    return Neurons(cell, found, neuron.reset == "subtract", resets_all, refractory=refractory)
 
 
 def srm_neurons(tau_m: float, tau_s: float, threshold: Any, resets_all: bool) -> Neurons:

@@ -165,6 +165,6 @@ def _layer(module: Any, lead: int) -> Parts:
     readout = isinstance(module, SRMReadout)
     neurons = potentials(module.tau_m, module.tau_s) if readout else neurons_of(module.neuron)
     if recurrent:
-        back = Recurrence(module.recurrent_weight, delays=module.recurrent_delays)
+        back = Recurrence(module.rounded(module.recurrent_weight), delays=module.recurrent_delays)
         neurons = replace(neurons, recurrence=back)
     return [*parts, ("neuron", neurons)]

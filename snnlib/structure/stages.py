@@ -54,6 +54,7 @@ class Stage:
         weight_delay: those of each weight, in its shape, or None.
         recurrent_delay: those of each recurrent weight, beyond the one step that spikes take to return, or None.
         axes: of space that the frames behind it have in the net, 0 for none.
+        refractory: of neurons in fixed point, see `Neurons`, whose bias current stays in the cell; None of others.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Stage:
     weight_delay: Tensor | None = None
     recurrent_delay: Tensor | None = None
     axes: int = 0
+    refractory: float | None = None
 
     @property
     def neurons(self) -> Shape:
@@ -231,7 +233,9 @@ class _Chain:
     def neurons(self, given: Neurons) -> None:
         if not self.stages or self.stages[-1].cell is not None:
             raise Unsupported("neurons that do not stand behind weights")
+        in_fixed_point = given.refractory is not None
         known = {"reset_states"} | ({"reset"} if given.subtracts else set())
+        known |= {"fixed_point", "refractory"} if in_fixed_point else set()
         unknown = [text for option, text in given.faults.items() if option not in known]
         if unknown:
             raise Unsupported(f"{unknown[0]} has no counterpart")
@@ -250,7 +254,7 @@ class _Chain:
         elif gain.size == 1:
             last.unit = float(gain.reshape(()))
         ones = np.ones_like(gain)
-        if np.any(cell.offset):
+        if np.any(cell.offset) and not in_fixed_point:
             if cell.decay_s is not None:
                 raise Unsupported("a resting potential beside a synapse has no counterpart")
             rest = torch.from_numpy(np.broadcast_to(cell.offset, (len(last.weight),)).copy())
@@ -258,8 +262,9 @@ class _Chain:
         usual = cell.reset_value if cell.reset_value is not None else np.zeros(())
         if not bool(np.all(cell.start == usual)):
             raise Unsupported("a membrane that does not start where its reset puts it has no counterpart")
-        last.cell = replace(cell, gain=ones, offset=0 * ones, gain_s=None if cell.decay_s is None else ones)
-        last.resets_all = given.resets_all
+        offset = cell.offset if in_fixed_point else 0 * ones
+        last.cell = replace(cell, gain=ones, offset=offset, gain_s=None if cell.decay_s is None else ones)
+        last.resets_all, last.refractory = given.resets_all, given.refractory
 
     def recur(self, back: Recurrence) -> None:
         if back.bias is not None or back.weight.dim() != 2:

@@ -23,6 +23,7 @@ from snnlib.inspect.activity import LayerActivity, SpikeCounter
 from snnlib.learning.losses import SynapticOperationsLoss
 from snnlib.nn import SRMLinear, parameter_groups, run_ragged, supervised_spikes
 from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.structure.layers import is_readout
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ class SpikingClassifier(pl.LightningModule):
 
     def target_rates(self) -> dict[str, float]:
         """Firing rate that each layer of weights and neurons is calibrated to before training."""
-        names = [name for name, module in self.net.named_modules() if isinstance(module, SpikingLayer)]
+        layers = [name for name, module in self.net.named_modules() if isinstance(module, SpikingLayer)]
+        names = [name for name in layers if not is_readout(self.net.get_submodule(name))]
         rates = dict.fromkeys(names, self.config.target_rate)
         # The output layer has a rate of its own, if it fires at all.
         if not LOSSES[self.config.loss].of_potentials:

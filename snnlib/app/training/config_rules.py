@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from snnlib.app.errors import ConfigError
 from snnlib.app.read_options import read_options
 from snnlib.app.setting import settings_of, wrong
-from snnlib.app.training.neuron import SPIKE_TIME_NEURONS, STATE_SPACE_NEURONS
+from snnlib.app.training.neuron import FIXED_POINT_NEURONS, SPIKE_TIME_NEURONS, STATE_SPACE_NEURONS
 from snnlib.app.training.objective import LOSSES
 from snnlib.data import EventFileError
 
@@ -21,7 +21,7 @@ def check_together(config: TrainConfig) -> None:
     Raises:
         ConfigError: names a setting that does not fit the others, what was expected and what came.
     """
-    for rule in (wanted_counts, blocks, data, reader):
+    for rule in (wanted_counts, blocks, fixed_point, data, reader):
         rule(config)
 
 
@@ -51,6 +51,21 @@ def blocks(config: TrainConfig) -> None:
         raise wrong(config, "net", f"blocks like 64S before the last layer for {config.neuron}")
     if not LOSSES[config.loss].of_potentials:
         raise wrong(config, "loss", f"tet or mean-potential for {config.neuron}")
+
+
+def fixed_point(config: TrainConfig) -> None:
+    """Neurons that a chip has, in layers that it has, without norms behind the weights."""
+    if config.dialect is None:
+        return
+    if config.neuron not in FIXED_POINT_NEURONS:
+        known = " or ".join(sorted(FIXED_POINT_NEURONS))
+        raise wrong(config, "neuron", f"{known} beside dialect {config.dialect}")
+    if config.batch_norm:
+        raise wrong(config, "batch_norm", f"false beside dialect {config.dialect}, whose weights have 8 bits")
+    if any("R" in word for word in config.net.split("-")):
+        raise wrong(config, "net", f"layers without recurrence beside dialect {config.dialect}")
+    if config.precision not in ("32-true", "64-true"):
+        raise wrong(config, "precision", f"32-true or 64-true beside dialect {config.dialect}")
 
 
 def data(config: TrainConfig) -> None:

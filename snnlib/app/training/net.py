@@ -12,6 +12,7 @@ from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.neuron import SPIKE_TIME_NEURONS, build_neuron, build_recurrent_neuron
 from snnlib.app.training.objective import LOSSES
 from snnlib.models import from_notation
+from snnlib.neurons import Integrator
 from snnlib.nn import SpikingLinear, SRMLinear, SRMReadout, standardize_weights_
 
 
@@ -48,9 +49,13 @@ def build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
     if LOSSES[config.loss].of_potentials:
         name, last = list(net.named_children())[-1]
         assert isinstance(last, SRMLinear | SpikingLinear)
-        net.set_submodule(
-            name, SRMReadout(last.in_features, last.out_features, tau_m=config.tau_m, tau_s=config.tau_s)
-        )
+        sizes = last.in_features, last.out_features
+        if config.dialect is None:
+            readout: nn.Module = SRMReadout(*sizes, tau_m=config.tau_m, tau_s=config.tau_s)
+        else:
+            membrane = Integrator(config.tau_m, tau_s=config.tau_s, dialect=config.dialect)
+            readout = SpikingLinear(*sizes, neuron=membrane)
+        net.set_submodule(name, readout)
     return net
 
 

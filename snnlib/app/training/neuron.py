@@ -50,9 +50,11 @@ NEURONS: Mapping[str, Callable[[NetSettings, Surrogate], neurons.Neuron] | None]
         of.tau_m, of.tau_s, 1.0, gradient="event", refractory=torch.inf, grad_clamp=_ONE_SPIKE_CLAMP
     ),
     "if": lambda _of, shape: neurons.IF(surrogate=shape),
-    "lif": lambda of, shape: neurons.LIF(of.tau, surrogate=shape),
+    "lif": lambda of, shape: neurons.LIF(of.tau, surrogate=shape, dialect=of.dialect),
     "plif": lambda of, shape: neurons.PLIF(of.tau, surrogate=shape),
-    "cubalif": lambda of, shape: neurons.CubaLIF(of.tau, surrogate=shape),
+    "cubalif": lambda of, shape: neurons.CubaLIF(
+        of.tau, neurons.CubaLIF().tau_s, surrogate=shape, dialect=of.dialect
+    ),
     "alif": lambda of, shape: neurons.ALIF(of.tau, surrogate=shape),
     "adlif": lambda of, shape: neurons.AdLIF(of.tau, surrogate=shape),
     "brf": lambda _of, _shape: neurons.BRF(),
@@ -63,6 +65,8 @@ NEURONS: Mapping[str, Callable[[NetSettings, Surrogate], neurons.Neuron] | None]
 SPIKE_TIME_NEURONS = frozenset({"srm", "cuba-event", "cuba-once"})
 # Neurons of state-space blocks, and of no other layer.
 STATE_SPACE_NEURONS = frozenset({"lru", "spiking-lru"})
+# Neurons that a setting can have compute as a chip does.
+FIXED_POINT_NEURONS = frozenset({"lif", "cubalif"})
 
 
 def build_neuron(config: NetSettings) -> neurons.Neuron | None:

@@ -26,7 +26,8 @@ from snnlib.app.training.trainer import build_trainer, quiet_lightning
 from snnlib.backends.cpu_memory import keep_freed_memory
 from snnlib.data.datasets.splits import some_names
 from snnlib.learning.preparing import prepare_
-from snnlib.nn import SpikingRNN, SRMReadout, fuse_, unfuse_
+from snnlib.nn import SpikingRNN, fuse_, unfuse_
+from snnlib.structure.layers import is_readout
 
 # Bytes of a batch's frames above which a word on memory and time comes before the first step.
 _LARGE_BATCH = 10**9
@@ -209,7 +210,7 @@ def _calibrate(module: SpikingClassifier, data: EventData) -> None:
     # In recurrent nets gains give all weights one pace. Elsewhere layers behind batch norm and read-outs begin as they
     # are drawn: from the larger weights that `prepare_` gives read-outs the embedded digits lost half a point.
     recurrent = any(isinstance(layer, SpikingRNN) for layer in net.modules())
-    drawn: list[Tensor] = [] if recurrent else [m.weight for m in net.modules() if isinstance(m, SRMReadout)]
+    drawn: list[Tensor] = [] if recurrent else [m.weight for m in net.modules() if is_readout(m)]
     with_rate = {id(weight) for name in rates for weight in net.get_submodule(name).parameters()}
     with_rate.update(map(id, drawn))
     frozen = [weight for weight in net.parameters() if not recurrent and id(weight) not in with_rate]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from snnlib.backends import fixed_point
 from snnlib.backends.arguments import Flags, count_states, row_names
 from snnlib.backends.native import state_dtype
 from snnlib.backends.surrogate import KINDS, SHAPES
@@ -84,6 +85,9 @@ def _run(
     for x in currents:
         raw = []
         for i in range(k):
+            if flags.fixed_point:
+                raw.append(_fixed_point(rows, y, x, i))
+                continue
             h = rows.a[i][0] * y[0]
             for j in range(1, k):
                 h = h + rows.a[i][j] * y[j]
@@ -108,6 +112,14 @@ def _run(
             y = [torch.where(fired, y[i] + rows.j[i], y[i]) for i in range(k)]
         y[0] = torch.where(y[0] < rows.floor, rows.floor, y[0])
     return steps, y if before is None else [*y, before]
+
+
+def _fixed_point(rows: _Rows, y: Sequence[Tensor], x: Tensor, i: int) -> Tensor:
+    """h_i in whole multiples of 2^-12: the states nearest to the input first, as later sums have more bits."""
+    h = fixed_point.on_grid(rows.b[i] * x)
+    for j in reversed(range(rows.states)):
+        h = h + fixed_point.kept(rows.a[i][j], y[j])
+    return fixed_point.within_bits(h + rows.d[i])
 
 
 def _prepared(

@@ -17,7 +17,7 @@ CELL_BYTES = 5
 # Fields of the header that point to constants.
 _CONSTANTS = (
     *("weight", "recurrent", "delay", "weight_delay", "recurrent_delay"),
-    *("bias", "above", "offset"),
+    *("bias", "drive", "above", "offset"),
 )
 # Cells of a column are numbered in 16 bits, as are those of a row of neurons.
 LARGEST_NUMBER = 2**16 - 1
@@ -97,6 +97,7 @@ def memory_of(layer: IntegerLayer) -> dict[str, tuple[torch.dtype, int]]:
     found = {
         "potential": (state, neurons),
         "current": (state, 0 if layer.leak_s is None else neurons),
+        "left": (torch.uint8, neurons if layer.refractory else 0),
         "last": (torch.uint8, 0 if layer.recurrent is None else layer.neurons[0]),
         "waiting": (torch.uint8, layer.waiting[0]),
         "waiting_sum": (torch.int32, layer.waiting[1]),
@@ -118,9 +119,10 @@ def _as_bytes(weight: Tensor, bits: int) -> Tensor:
 
 
 def _rows_of(layer: IntegerLayer) -> dict[str, Tensor]:
-    """Constants of a row of neurons `[width][channels]`: bias in 32 bits, the others as wide as the state."""
+    """Constants of a row of neurons `[width][channels]`: two in 32 bits, the others as wide as the state."""
     wide = torch.int32 if layer.state_bits == 32 else torch.int16
-    found: dict[str, Tensor] = {} if layer.bias is None else {"bias": layer.bias}
+    both = {"bias": layer.bias, "drive": layer.drive}
+    found: dict[str, Tensor] = {name: value for name, value in both.items() if value is not None}
     if layer.threshold is not None:
         low, high = BOUNDS[layer.state_bits]
         # A threshold beyond the state's range is never reached: no state is above the highest.
@@ -155,6 +157,8 @@ def numbers_of(layer: IntegerLayer) -> dict[str, int]:
         "has_synapse": int(layer.leak_s is not None),
         "resets_all": int(layer.resets_all),
         "keep": int(layer.subtracts),
+        "refractory": layer.refractory,
+        "toward_zero": int(layer.toward_zero),
         "is_wide": int(layer.state_bits == 32),
         "packed": int(layer.weight_bits == 4),
     }

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from snnlib.checks import check_choice
 from snnlib.exchange.integers.c_layout import LARGEST_NUMBER
+from snnlib.exchange.integers.fixed_point import SAME, fixed_point_layer
 from snnlib.exchange.integers.integer_layer import BOUNDS, LEAK_BITS, IntegerLayer
 from snnlib.exchange.integers.integer_net import IntegerNet
 from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
@@ -26,11 +27,6 @@ _ROOM = 0.9
 # Bits below the point while ranges are measured.
 _MEASURED = 6
 
-# What a layer in integers has as its stage has it.
-_SAME = (
-    *("name", "resets_all", "stride", "padding", "dilation", "pool", "input", "neurons", "axes"),
-    *("delay", "weight_delay", "recurrent_delay"),
-)
 
 Decay = Literal["multiplier", "shift"]
 
@@ -50,7 +46,8 @@ def to_integers(
     Weights become `round(w / scale)`; sums are taken in 32 bits; thresholds become the integers at which the float
     neuron fires; a state decays by `(z * leak + 2^14) >> 15`, rounded to the nearest. Averages of spikes before a layer
     become sums, with the divisor in the scale. States keep as many bits below the point as the ranges on `x` leave
-    room for, and saturate.
+    room for, and saturate. Layers of neurons in fixed point (`dialect="loihi"`) are the integers that they are, and
+    none of this is asked: they need no calibration, and lose nothing.
 
     Args:
         net: a chain of this library's layers and neurons, `PerStep` with convolutions, linear layers and batch norm,
@@ -88,9 +85,18 @@ def to_integers(
     divisor = 1.0
     stages = stages_of(net, frame)  # type: ignore[arg-type]
     for stage in stages:
-        last = stage is stages[-1]
-        layer = _layer(stage, divisor, weight_bits, scale, decay, last)
+        _check(stage, stage is stages[-1])
         assert stage.cell is not None
+        if stage.refractory is not None:
+            if (weight_bits, decay) != (8, "multiplier"):
+                raise ValueError(
+                    f"{stage.name}: expected weight_bits=8 and decay='multiplier' for neurons in fixed point, got "
+                    f"{weight_bits} and {decay!r}"
+                )
+            layers.append(fixed_point_layer(stage, divisor))
+            divisor = 1.0 / (stage.pool[0] * stage.pool[1])
+            continue
+        layer = _layer(stage, divisor, weight_bits, scale, decay)
         try:
             layers.append(_calibrated(layer, stage.cell.strict, layers, x, state_bits))
         except RuntimeError as error:
@@ -101,10 +107,8 @@ def to_integers(
     return IntegerNet(layers)
 
 
-def _layer(
-    stage: Stage, divisor: float, weight_bits: int, rule: ScaleRule, decay: Decay, last: bool
-) -> IntegerLayer:
-    """A stage in integers, its states wide and with bits to spare."""
+def _check(stage: Stage, last: bool) -> None:
+    """Raise ValueError unless integers can have such a stage, the last one or before others."""
     assert stage.cell is not None
     if not last and not stage.cell.spikes:
         raise ValueError(
@@ -122,6 +126,11 @@ def _layer(
             f"{stage.name}: expected at most {LARGEST_NUMBER} inputs in a column and neurons in a row, got inputs "
             f"{stage.input} and neurons {stage.neurons}"
         )
+
+
+def _layer(stage: Stage, divisor: float, weight_bits: int, rule: ScaleRule, decay: Decay) -> IntegerLayer:
+    """A stage in integers, its states wide and with bits to spare."""
+    assert stage.cell is not None
     weight = stage.weight * divisor
     outputs = len(weight)
     both = weight.flatten(1)
@@ -145,7 +154,7 @@ def _layer(
         state_bits=32,
         subtracts=stage.cell.spikes and stage.cell.reset_value is None,
         weight_bits=weight_bits,
-        **{field: getattr(stage, field) for field in _SAME},
+        **{field: getattr(stage, field) for field in SAME},
     )
 
 

@@ -36,6 +36,9 @@ class IntegerLayer:
         weight_delay: steps of each weight, or None.
         recurrent_delay: steps of each recurrent weight beyond one, or None.
         axes: of space that the layer's output has in the float net, 0 for none.
+        drive: int32 `[O]`, what comes into each membrane in every step, or None.
+        refractory: steps that a membrane stays as a spike left it, while the current runs on.
+        toward_zero: whether what a state keeps is rounded towards zero, not its leak to the nearest, as on Loihi.
     """
 
     name: str
@@ -62,6 +65,9 @@ class IntegerLayer:
     weight_delay: Tensor | None = None
     recurrent_delay: Tensor | None = None
     axes: int = 0
+    drive: Tensor | None = None
+    refractory: int = 0
+    toward_zero: bool = False
 
     @property
     def period(self) -> int:
@@ -135,6 +141,8 @@ def run_layer(layer: IntegerLayer, frames: Tensor) -> Tensor:
     low, high = BOUNDS[layer.state_bits]
 
     def decayed(z: Tensor, leak: int) -> Tensor:
+        if layer.toward_zero:
+            return z.sign() * ((z.abs() * ((1 << LEAK_BITS) - leak)) >> LEAK_BITS)
         return z - ((z * leak + (1 << (LEAK_BITS - 1))) >> LEAK_BITS)
 
     def by_channel(value: Tensor) -> Tensor:
@@ -143,6 +151,8 @@ def run_layer(layer: IntegerLayer, frames: Tensor) -> Tensor:
     reset = torch.zeros(1, dtype=torch.long) if layer.reset is None else by_channel(layer.reset)
     v = sums.new_zeros(sums.shape[1:]) + (0 if layer.subtracts else reset)
     i, spikes = torch.zeros_like(v), list[Tensor]()
+    drive = 0 if layer.drive is None else by_channel(layer.drive)
+    left = torch.zeros_like(v)
     values = []
     for now in sums:
         total = now
@@ -151,12 +161,14 @@ def run_layer(layer: IntegerLayer, frames: Tensor) -> Tensor:
         current = total.clamp(low >> layer.fraction, high >> layer.fraction) << layer.fraction
         if layer.leak_s is not None:
             i = current = (decayed(i, layer.leak_s) + current).clamp(low, high)
-        v = (decayed(v, layer.leak_m) + current).clamp(low, high)
+        moved = (decayed(v, layer.leak_m) + current + drive).clamp(low, high)
+        v = torch.where(left > 0, v, moved)
         if layer.threshold is None:
             values.append(v.int())
             continue
         threshold = by_channel(layer.threshold)
-        s = v >= threshold
+        s = (v >= threshold) & (left == 0)
+        left = torch.where(s, layer.refractory, (left - 1).clamp(min=0))
         v = torch.where(s, v + reset if layer.subtracts else reset, v)
         if layer.resets_all:
             i = torch.where(s, 0, i)

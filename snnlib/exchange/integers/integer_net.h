@@ -33,7 +33,8 @@ SNN_INLINE void snn_step(const snn_layer* layer, const snn_list* inputs, const s
     if (layer->is_wide) {
       snn_move_parts(n, !row.is_split, row.part, row.sum);
       snn_fire32(layer, n, row.sum, (int32_t*)layer->potential + first,
-                 layer->has_synapse ? (int32_t*)layer->current + first : (int32_t*)0, scratch->spikes);
+                 layer->has_synapse ? (int32_t*)layer->current + first : (int32_t*)0,
+                 layer->left ? layer->left + first : (uint8_t*)0, scratch->spikes);
     } else {
       if (row.is_split) snn_saturate(&row);
       snn_fire16(layer, n, row.part, (int16_t*)layer->potential + first,
@@ -63,6 +64,7 @@ static void snn_clear(const snn_layer* layer) {
     }
   }
   if (layer->current) memset(layer->current, 0, (size_t)layer->height * row);
+  if (layer->left) memset(layer->left, 0, (size_t)layer->height * (size_t)(layer->width * layer->channels));
   if (layer->now) snn_clear_delays(layer);
   if (layer->last) memset(layer->last, 0, (size_t)(layer->width * layer->channels));
 }

@@ -6,9 +6,11 @@
  *     a = sum over inputs of count * weight + recurrent weights of the last step's spikes + bias       32 bits
  *     x = a * 2^fraction, a saturated to the state's width less `fraction` bits
  *     i = sat(i - D(i, leak_s) + x)                    with a synapse, else i = x
- *     v = sat(v - D(v, leak_m) + i)
+ *     v = sat(v - D(v, leak_m) + i + drive)
  *     s = [v > above];  v = keep * v + offset where s, and i = 0 where all states are reset
  *
+ * For `refractory` steps after a spike v stays as it is and s is 0, while i runs on. With `toward_zero` a state keeps
+ * sign(z) * ((|z| * (2^15 - leak)) >> 15) in the place of z - D(z, leak). Both are of states of 32 bits, as is `drive`.
  * with D(z, leak) = (z * leak + 2^14) >> 15, a leak of leak / 2^15 rounded to the nearest, and sat to the width of the
  * state, 16 or 32 bits. A layer without `above` gives v. Right shifts of negative numbers are arithmetic.
  */
@@ -86,17 +88,21 @@ typedef struct {
   int32_t period;
   /* Of a row of neurons [width][channels]; null for no bias. */
   const int32_t* bias;
+  /* What comes into the membranes of a row in every step, [width][channels]; null for nothing. */
+  const int32_t* drive;
   /* The largest membrane that does not fire, and what a spike sets or adds; of the state's width, of a row of neurons.
    * Null for a layer that gives potentials. */
   const void* above;
   const void* offset;
-  int32_t leak_m, leak_s, fraction;
+  int32_t leak_m, leak_s, fraction, refractory, toward_zero;
   /* Whether there is a synapse, a reset of all states, whether a spike keeps the membrane (reset by subtraction),
    * whether states have 32 bits, and whether weights have four bits. */
   int32_t has_synapse, resets_all, keep, is_wide, packed;
   /* [height][width][channels], of int16_t or int32_t; the current is null without a synapse. */
   void* potential;
   void* current;
+  /* Refractory steps that are left of each neuron; null without. */
+  uint8_t* left;
   /* Spikes of the last step, for recurrence: [channels]. */
   uint8_t* last;
   /* What waits: frames of inputs [period][in_height][in_width][in_channels], for delays of inputs and for those of
@@ -107,8 +113,8 @@ typedef struct {
   int32_t* now;
 } snn_layer;
 
-/* Of the 16 bits of a part, how many spikes with weights of 8 bits fit: 258 times 127. */
-#define SNN_ROOM 258
+/* Of the 16 bits of a part, how many spikes with weights of 8 bits fit: 256 times -128. */
+#define SNN_ROOM 256
 /* Lanes of a vector may reach beyond the end of a row of parts, and of a list of places. */
 #define SNN_SPARE 32
 

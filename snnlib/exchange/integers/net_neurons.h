@@ -125,26 +125,34 @@ SNN_INLINE void snn_fire16(const snn_layer* layer, int32_t n, const int16_t* SNN
   }
 }
 
-static int64_t snn_decayed(int64_t z, int32_t leak) { return z - ((z * leak + 16384) >> 15); }
+static int64_t snn_decayed(int64_t z, int32_t leak, int32_t toward_zero) {
+  const int64_t kept = ((z < 0 ? -z : z) * (32768 - leak)) >> 15;
+  if (toward_zero) return z < 0 ? -kept : kept;
+  return z - ((z * leak + 16384) >> 15);
+}
 
 static int32_t snn_clamp_wide(int64_t value) {
   return value > INT32_MAX ? INT32_MAX : value < INT32_MIN ? INT32_MIN : (int32_t)value;
 }
 
-/* The same with states of 32 bits; without `above`, membranes alone. */
+/* The same with states of 32 bits; without `above`, membranes alone. `left` is null without a refractory time. */
 static void snn_fire32(const snn_layer* layer, int32_t n, const int32_t* sum, int32_t* v, int32_t* current,
-                       uint8_t* spikes) {
+                       uint8_t* left, uint8_t* spikes) {
   const int32_t* above = (const int32_t*)layer->above;
   const int32_t* offset = (const int32_t*)layer->offset;
-  const int32_t high = INT32_MAX >> layer->fraction, low = -high - 1;
+  const int32_t high = INT32_MAX >> layer->fraction, low = -high - 1, toward_zero = layer->toward_zero;
   int32_t k;
   for (k = 0; k < n; ++k) {
     int32_t i = snn_clamp(sum[k], low, high) * (1 << layer->fraction), s = 0, h;
-    if (layer->has_synapse) i = snn_clamp_wide(snn_decayed(current[k], layer->leak_s) + i);
-    h = snn_clamp_wide(snn_decayed(v[k], layer->leak_m) + i);
-    if (above) {
+    if (layer->has_synapse) i = snn_clamp_wide(snn_decayed(current[k], layer->leak_s, toward_zero) + i);
+    h = snn_clamp_wide(snn_decayed(v[k], layer->leak_m, toward_zero) + i + (layer->drive ? layer->drive[k] : 0));
+    if (left && left[k]) {
+      h = v[k];
+      --left[k];
+    } else if (above) {
       s = h > above[k];
       if (s) h = layer->keep * h + offset[k];
+      if (s && left) left[k] = (uint8_t)layer->refractory;
     }
     v[k] = h;
     if (layer->has_synapse) current[k] = s && layer->resets_all ? 0 : i;

@@ -31,6 +31,7 @@ from snnlib.nn.recurrent_layer import Recurrent
 from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.nn.stored_weight import learned_weight
 from snnlib.sequences.spike_count import channel_rates
+from snnlib.structure.layers import is_readout
 
 # By how many thresholds a step of Adam at 1e-3 moves the potential, without spikes, if all weights of a neuron move the
 # same way. So layers of any size learn at one pace; measured between 0.1 and 4.
@@ -71,7 +72,7 @@ class PrepareLayer:
 
     def __call__(self, layer: SpikingLayer | SRMReadout, x: Tensor) -> None:
         """Set weight and gain."""
-        if isinstance(layer, SRMReadout):
+        if isinstance(layer, SRMReadout) or is_readout(layer):
             self._readout(layer, x)
             return
         if not bool((x != 0).any()):
@@ -189,9 +190,12 @@ class PrepareLayer:
             )
         return centred
 
-    def _readout(self, readout: SRMReadout, x: Tensor) -> None:
+    def _readout(self, readout: SpikingLayer | SRMReadout, x: Tensor) -> None:
         def potential(weight: Tensor, x: Tensor) -> float:
-            values = readout.potentials_of(x, weight).spikes
+            if isinstance(readout, SRMReadout):
+                values = readout.potentials_of(x, weight).value
+            else:
+                values = readout.fire(readout.input_current(x, readout.rounded(weight)))
             return float(values.float().square().mean(dtype=torch.float64).sqrt())
 
         weight = readout.effective_weight.detach()

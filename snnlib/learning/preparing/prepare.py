@@ -31,7 +31,7 @@ from snnlib.nn.readout import SRMReadout
 from snnlib.nn.recurrent_layer import Recurrent
 from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.nn.stored_weight import learned_weight, standardization_of
-from snnlib.structure.layers import outer_modules
+from snnlib.structure.layers import is_readout, outer_modules
 
 # RMS of the potential without spikes, in thresholds, before the shift that sets the rate.
 _HIDDEN_SPREAD = 4.0
@@ -67,8 +67,9 @@ def prepare_(
       neurons fire in a step, they stay as they are drawn. Weights become `a W` with a factor per channel where no
       shift gives the rate: where the input has negative values, as behind batch norm, for neurons that answer
       inhibition with spikes, and for neurons of one's own; with one factor for all where a channel has one weight only;
-    - a readout (`SRMReadout`, the module before an `Integrator` or `LRU`) is scaled so that its potentials have an RMS
-      of 1, the size of logits; before a single `Integrator`, which predicts a number, it stays as it is drawn;
+    - a readout (`SRMReadout`, a layer of `Integrator`, the module before an `Integrator` or `LRU`) is scaled so that
+      its potentials have an RMS of 1, the size of logits; before a single `Integrator`, which predicts a number, it
+      stays as it is drawn;
     - standalone neurons, as `LIF` behind `PerStep(conv, batch norm)`, get their rate by the bias of the module
       before them, and where that is no batch norm by a factor that gives the potential a spread of one threshold;
       without a bias by one factor per channel. Behind other modules they stay as they are, and the report says so;
@@ -154,7 +155,7 @@ def prepare_(
         for name, module in outer_modules(net).items()
         if isinstance(module, SpikingLayer | Neuron | SRMReadout)
     }
-    spiking = {name: module for name, module in prepared.items() if not isinstance(module, SRMReadout)}
+    spiking = {name: module for name, module in prepared.items() if not is_readout(module)}
     if not spiking:
         raise ValueError(f"net: expected a module with spiking layers, got {type(net).__name__} without any")
     _check_target(target_rate, spiking)
@@ -173,7 +174,7 @@ def prepare_(
         kept = target_rate is None and kept_by_batch_norm(net, spiking, course.measured)
         for name, module in prepared.items():
             target = targets.get(name)
-            if kept and not isinstance(module, SRMReadout):
+            if kept and not is_readout(module):
                 course.keep(name)
             elif isinstance(module, Neuron):
                 course.at_first_call(module, name, PrepareNeuron(name, course, sources, target))

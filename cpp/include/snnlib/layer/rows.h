@@ -243,7 +243,8 @@ SNNLIB_NOINLINE int64_t linear_row(const float* current, const LinearRowCoeffici
                                    float* distance, Floats* fired) {
   using R = LinearRows<1>;
   const Floats zero = Floats{}, one = zero + 1.0f;
-  const bool compact = is_compact(flags.surrogate), skims = kKeep == Keep::kFew && compact && !flags.rectified;
+  const bool compact = is_compact(flags.surrogate), plain = !flags.rectified && !flags.fixed_point;
+  const bool skims = kKeep == Keep::kFew && compact && plain;
   return step_vectors<kKeep, Add, Count, false>(n, spikes, bits, distance, nullptr, fired, [&](int64_t j) -> RowStep {
     const LinearCoefficients<1, Floats>& k = coefficients.at(j);
     LinearState<1, Floats> state{{load(v + j)}, zero};

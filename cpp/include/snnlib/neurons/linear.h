@@ -1,6 +1,7 @@
 // Spiking neurons with linear dynamics: K states y, a threshold and a reset. One step, in this order:
 //
 //   h = A y + B x + d
+//   fixed point   each a_ij y_j rounded towards zero and B x to the nearest multiple of 2^-12; h NaN beyond 23 bits
 //   quadratic   h_i <- h_i + p_i y_0 y_0 of two states, h_i + p_i y_2 y_i of three; no p below; reset in the same step
 //   rectified   h_0 <- max(0, c_0 h_0)      of one state, reset in the same step
 //   next   h_i <- keep_i h_i + offset_i     where the last step spiked (reset_time "next")
@@ -23,6 +24,7 @@
 #pragma once
 
 #include "snnlib/core/platform.h"
+#include "snnlib/neurons/fixed_point.h"
 #include "snnlib/neurons/surrogate.h"
 
 namespace snnlib {
@@ -38,15 +40,17 @@ struct LinearFlags {
   bool through_time;  // whether G' is passed on
   bool rectified;     // the membrane is scaled and not below zero before it is compared
   bool quadratic;     // p is of products of states instead of the new membrane
+  bool fixed_point;   // states are whole multiples of 2^-12
 };
 
 // The options that most nets have: kernels take them as constants.
 SNNLIB_HD inline LinearFlags usual_flags(SurrogateKind surrogate) {
-  return {surrogate, false, true, true, false, false, true, false, false};
+  return {surrogate, false, true, true, false, false, true, false, false, false};
 }
 
 SNNLIB_HD inline bool is_usual(const LinearFlags& f) {
-  return !f.strict && f.detach_reset && f.detach_jump && !f.reset_next && !f.membrane && f.through_time && !f.rectified;
+  const bool plain = !f.strict && f.detach_reset && f.detach_jump && !f.reset_next && !f.membrane && f.through_time;
+  return plain && !f.rectified && !f.fixed_point;
 }
 
 // Rows of the coefficients: `row_names` of snnlib/backends/arguments.py.
@@ -144,6 +148,19 @@ SNNLIB_HD inline void linear_charge(const F (&y)[K], F x, const LinearCoefficien
   }
 }
 
+// The same in fixed point: the states nearest to the input first, as later sums have more bits.
+template <int K, class F>
+SNNLIB_HD inline void linear_charge_on_grid(const F (&y)[K], F x, const LinearCoefficients<K, F>& k, F (&h)[K]) {
+  using R = LinearRows<K>;
+  OnGrid<F> state[K];
+  for (int j = 0; j < K; ++j) state[j] = split_on_grid(y[j]);
+  for (int i = 0; i < K; ++i) {
+    F sum = nearest_on_grid(k.row[R::b + i] * x);
+    for (int j = K - 1; j >= 0; --j) sum = sum + kept_on_grid(k.row[R::a(i, j)], state[j]);
+    h[i] = within_bits(sum + k.row[R::d + i]);
+  }
+}
+
 template <int K, class F>
 SNNLIB_HD inline F linear_floor(F y, const LinearCoefficients<K, F>& k) {
   return y < k.row[LinearRows<K>::floor] ? k.row[LinearRows<K>::floor] : y;
@@ -156,7 +173,12 @@ SNNLIB_HD inline LinearStep<K, F> linear_step(LinearState<K, F>& state, F x, con
   using R = LinearRows<K>;
   const F zero = F{};
   LinearStep<K, F> out;
-  linear_charge<K, Quadratic>(state.y, x, k, out.raw);
+#if !defined(__CUDACC__)
+  if (!Quadratic && !Next && flags.fixed_point) {
+    linear_charge_on_grid<K>(state.y, x, k, out.raw);
+  } else
+#endif
+    linear_charge<K, Quadratic>(state.y, x, k, out.raw);
   linear_compared<K, Next>(out.raw, state.fired, k, flags, out.h);
   const auto fired = linear_fires(linear_distance<K>(out.h, k), flags);
   out.spike = fired ? zero + one : out.h[0] - out.h[0];
