@@ -89,7 +89,7 @@ class BeatKind(Kind):
 
     noun: str = "records"
     sample: str = "{time_steps} steps of {channels} channels"
-    has: frozenset[str] = frozenset({"folds"})
+    has: frozenset[str] = frozenset({"folds", "counts"})
     own_validation: bool = False
 
     def facts(self, config: TrainConfig) -> DataFacts:
