@@ -84,10 +84,10 @@ class BeatFrames:
             leads[number] = np.concatenate((window, window - usual), 1) * _ONE // np.tile(unit, 2)
             usual = usual + ((window - usual).clip(-unit, unit) >> _BEAT)
             amplitude = amplitude + ((largest - amplitude) >> _AMPLITUDE)
-        frames = torch.from_numpy((leads + 128).clip(0, 255).astype(np.uint8))
-        stacked = self.stack(frames.transpose(0, 1)).flatten(2).transpose(0, 1)
+        frames = torch.from_numpy(leads).transpose(0, 1)
+        stacked = self.stack(frames).flatten(2).transpose(0, 1)
         intervals = torch.from_numpy(_intervals(times))[:, None].expand(-1, self.steps, -1)
-        return torch.cat((stacked, intervals), 2)
+        return (torch.cat((stacked, intervals), 2) + 128).clamp(0, 255).to(torch.uint8)
 
     def _windows(self, level: Array, peaks: Array) -> Array:
         """Frames of each beat `[beats, frames, 2]`; the record's ends go on as they are."""
@@ -109,7 +109,7 @@ def _level(signal: Tensor) -> Array:
 
 
 def _intervals(peaks: Array) -> Array:
-    """Five intervals of each beat, uint8 `[beats, 5]`."""
+    """Five intervals of each beat `[beats, 5]`, 0 for usual ones."""
     found = np.empty((len(peaks), 5), np.int64)
     known: deque[int] = deque(maxlen=_BEATS)
     slow = 0
@@ -123,10 +123,10 @@ def _intervals(peaks: Array) -> Array:
             (interval * _RATIO << _SLOW) // slow,
         ]
         weights = (3 * _ONE, 3 * _ONE, 2 * _ONE, 3 * _ONE)
-        found[number, 0] = 128 - _ONE + interval * _ONE // _USUAL
+        found[number, 0] = interval * _ONE // _USUAL - _ONE
         found[number, 1:] = [
-            128 + ((ratio - _RATIO) * weight // _RATIO) for ratio, weight in zip(ratios, weights, strict=True)
+            (ratio - _RATIO) * weight // _RATIO for ratio, weight in zip(ratios, weights, strict=True)
         ]
         slow += min(max(interval, _SHORTEST), _LONGEST) - (slow >> _SLOW)
         known.append(interval)
-    return found.clip(0, 255).astype(np.uint8)
+    return found

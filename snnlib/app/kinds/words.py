@@ -79,7 +79,7 @@ class WordKind(Kind):
         names: the classes.
     """
 
-    sample: str = "{time_steps} steps of {step_ms:g} ms, {channels} frames of {height} channels each"
+    sample: str = "{time_steps} steps of {step_ms:g} ms, {channels} frames of {width} channels each"
     has: frozenset[str] = frozenset({"voices", "folds", "counts"})
     own_validation: bool = False
     sample_rate: int

@@ -1,0 +1,125 @@
+"""Runs of words and heart beats: folds, augmentation, a file that is classified."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_sets import write_wav
+
+from snnlib.app.errors import ConfigError
+from snnlib.app.kinds.beats import Beats, VaryBeats, balanced
+from snnlib.app.recipes import recipe
+from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.data_module import EventData
+from snnlib.app.training.predict import Predictor
+from snnlib.app.training.run import train_run
+from snnlib.app.training.run_folder import RunFolder
+from snnlib.data import BeatFrames, EventFileError
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Path:
+    """Low tones for 0 and high ones for 1 by three speakers."""
+    root = tmp_path / "recordings"
+    root.mkdir()
+    rng = np.random.default_rng(0)
+    for speaker, shift in (("anna", 0), ("bert", 40), ("cleo", 80)):
+        for number in range(6):
+            pitch = 400 * (1 + 4 * (number % 2)) + shift
+            sound = np.sin(2 * np.pi * pitch * np.arange(rng.integers(2400, 4000)) / 8000)
+            write_wav(root / f"{number % 2}_{speaker}_{number}.wav", 20_000 * sound)
+    return root
+
+
+def _small(root: Path, **changes: object) -> TrainConfig:
+    small = {"net": "8C5s4p2-A1-12-10", "time_steps": 10, "epochs": 30, "batch_size": 4, "threads": 1, "dropout": 0.0}
+    return recipe("spoken-digits").config(root=str(root), **{**small, **changes})
+
+
+def test_words_of_a_speaker_who_trains_nothing(digits: Path, tmp_path: Path) -> None:
+    config = _small(digits, fold=0)
+    folder = RunFolder.create(tmp_path / "run", config)
+    result = train_run(config, folder, progress=False)
+    assert set(result.data.test_set.dataset.speakers) == {"anna"}
+    assert set(result.data.train_set.dataset.speakers) == {"bert", "cleo"}
+    assert result.test.accuracy == 1
+    predictor = Predictor.of_run(TrainConfig.load(folder.path / "config.json"), folder, "last")
+    for number in range(2):
+        file = digits / f"{number}_anna_{number}.wav"
+        assert predictor.names_of(predictor.scores(file)[0])[0] == str(number)
+    write_wav(tmp_path / "fast.wav", [0] * 100, 44100)
+    with pytest.raises(EventFileError, match=r"fast\.wav: expected 8000 samples a second, found 44100"):
+        predictor.scores(tmp_path / "fast.wav")
+
+
+def test_batches_of_words(digits: Path) -> None:
+    data = EventData(_small(digits), False)
+    data.setup("fit")
+    frames, labels = next(iter(data.train_dataloader()))
+    assert frames.shape == (10, 4, 8, 1, 40) and frames.dtype == torch.uint8
+    # A step has the frames of the one before, then its own.
+    assert torch.equal(frames[1:, :, :4], frames[:-1, :, 4:]) and not frames[0, :, :4].any()
+    still = EventData(_small(digits, vary=0.0), False)
+    still.setup("fit")
+    assert not torch.equal(next(iter(still.train_dataloader()))[0], frames)
+    assert data.facts.input_shape == (8, 1, 40)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"step_ms": 25.0}, "step_ms: expected a multiple of 10 ms for spoken-digits, got 25"),
+        ({"fold": 3}, "fold: expected a speaker's number below 3, got 3"),
+        ({"data": "shd", "vary": 0.0, "batch_norm": False, "fold": 1}, "fold: expected none for shd"),
+        ({"shift": 2}, "shift: expected 0 for spoken-digits, which has no frames"),
+    ],
+)
+def test_settings_of_words_that_do_not_fit(digits: Path, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        EventData(_small(digits, **changes), False).setup("fit")
+
+
+def test_runs_of_a_cochlea_are_read_as_such(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    config = recipe("speech").config(root="somewhere")
+    config.save(file)
+    assert TrainConfig.load(file) == config
+    text = file.read_text().replace("cochlea-digits", "spoken-digits").replace('  "fold": null,\n', "")
+    file.write_text(text)
+    with pytest.warns(UserWarning, match="settings that it does not name: fold=None"):
+        assert TrainConfig.load(file) == config
+
+
+def test_rare_beats_are_drawn_often() -> None:
+    targets = torch.tensor([0] * 900 + [1] * 10 + [2] * 40 + [2] * 50)
+    records = torch.tensor([7] * 500 + [8] * 460 + [9] * 40)
+    drawn = balanced(targets, records, 10_000, torch.Generator().manual_seed(0))
+    shares = targets[drawn].bincount() / 10_000
+    assert torch.allclose(shares, torch.tensor([0.6, 0.1, 0.3]), atol=0.02)
+    of_records = records[drawn][targets[drawn] == 2].bincount()[8:].double()
+    # The roots of 50 and 40 beats.
+    assert of_records[0] / of_records[1] == pytest.approx((50 / 40) ** 0.5, rel=0.1)
+
+
+def test_varied_beats_keep_what_they_are() -> None:
+    beats = torch.full((31, 200, 29), 128, dtype=torch.uint8)
+    beats[:, :, :24] = 170
+    varied = VaryBeats()(beats)
+    assert varied.dtype == torch.uint8 and varied.shape == beats.shape
+    mean = varied.float().mean((0, 2)) - 128
+    assert 25 < float(mean.median()) < 40
+    assert VaryBeats()(beats[:, 0]).shape == (31, 29)
+
+
+def test_real_beats_of_patients_who_train_nothing() -> None:
+    root = Path(os.environ.get("SNNLIB_DATA", "")) / "mitbih"
+    if not os.environ.get("SNNLIB_DATA") or not root.is_dir():
+        pytest.skip("SNNLIB_DATA holds no mitbih")
+    test = Beats(str(root), "test", 4, BeatFrames())
+    # Numbers 4, 9, 14 and 19 of DS1.
+    assert set(test.records.tolist()) == {112, 119, 205, 220}
+    assert set(test.targets.tolist()) <= {0, 1, 2}
+    beat, label = test[0]
+    assert beat.shape == (31, 29) and label == 0

@@ -1,0 +1,103 @@
+"""Frames of channels: other voices, several frames at a step, and heart beats beside those before."""
+
+import numpy as np
+import pytest
+import torch
+
+from snnlib.data import BeatFrames, StackFrames, WarpChannels
+
+
+def test_nothing_asked_for_changes_nothing() -> None:
+    frames = torch.randint(0, 256, (50, 3, 20), dtype=torch.uint8)
+    assert torch.equal(WarpChannels()(frames), frames)
+    assert torch.equal(WarpChannels()(frames[:, 0]), frames[:, 0])
+
+
+def test_a_peak_moves_with_tempo_and_voice() -> None:
+    """A bump at the centre stays there under scaling, and moves by shifts within their bounds."""
+    t, c = torch.meshgrid(torch.arange(101.0), torch.arange(41.0), indexing="ij")
+    bump = torch.exp(-((t - 50) ** 2) / 50 - (c - 20) ** 2 / 8).unsqueeze(1).expand(-1, 200, -1)
+    generator = torch.Generator().manual_seed(0)
+
+    def centres(**options: float) -> tuple[torch.Tensor, torch.Tensor]:
+        out = WarpChannels(**options, generator=generator)(bump)
+        mass = out.sum((0, 2))
+        return (out.sum(2) * t[:, :1]).sum(0) / mass, (out.sum(0) * c[0]).sum(1) / mass
+
+    for centre, middle in zip(centres(tempo=0.2, stretch=0.2), (50, 20), strict=True):
+        assert torch.allclose(centre, torch.full_like(centre, middle), atol=0.1)
+    times, channels = centres(shift=10, shift_channels=3)
+    assert 9 < float((times - 50).abs().max()) <= 10.1
+    assert 2.7 < float((channels - 20).abs().max()) <= 3.1
+
+
+def test_whole_numbers_stay_whole_and_samples_differ() -> None:
+    frames = torch.randint(0, 256, (30, 1, 12), dtype=torch.uint8).expand(-1, 2, -1)
+    warped = WarpChannels(shift=5, tempo=0.3, shift_channels=2, stretch=0.2)(frames)
+    assert warped.dtype == torch.uint8 and not torch.equal(warped[:, 0], warped[:, 1])
+
+
+def test_steps_of_frames_are_causal() -> None:
+    frames = torch.arange(1, 24).view(23, 1)
+    steps = StackFrames(4, 8)(frames).squeeze(-1)
+    assert steps.shape == (5, 8)
+    for step in range(5):
+        assert steps[step].tolist() == [max(first, 0) for first in range(4 * step - 3, 4 * step + 5)]
+    with pytest.raises(ValueError, match="window must be an integer >= 4, got 3"):
+        StackFrames(4, 3)
+
+
+def _record(beats: int = 12) -> tuple[torch.Tensor, np.ndarray]:
+    """Two leads with a spike at each of the peaks, and noise."""
+    rng = np.random.default_rng(0)
+    peaks = 300 + np.cumsum(rng.integers(220, 380, beats))
+    signal = 0.05 * rng.standard_normal((int(peaks[-1]) + 500, 2))
+    for peak in peaks:
+        signal[peak - 10 : peak + 11] += np.array([1.2, -0.7]) * np.hanning(21)[:, None]
+    return torch.from_numpy(signal).float(), peaks
+
+
+def test_beats_know_nothing_that_comes_later() -> None:
+    signal, peaks = _record()
+    front_end = BeatFrames()
+    whole = front_end(signal, peaks)
+    assert whole.shape == (12, front_end.steps, front_end.channels) and whole.dtype == torch.uint8
+    for beat in (0, 5, 11):
+        end = int(peaks[beat]) + front_end.after
+        changed = signal.clone()
+        changed[end:] = 3.0
+        assert torch.equal(front_end(changed, peaks)[: beat + 1], whole[: beat + 1])
+        assert torch.equal(front_end(signal, peaks[: beat + 1]), whole[: beat + 1])
+
+
+def test_beats_of_any_amplitude_are_alike() -> None:
+    signal, peaks = _record()
+    small, large = (BeatFrames()(factor * signal, peaks).int() for factor in (1.0, 3.0))
+    assert float((small - large).abs().float().mean()) < 1
+
+
+def test_an_early_beat_has_low_ratios_and_an_unusual_one_large_differences() -> None:
+    signal, peaks = _record(1)
+    peaks = 300 + 300 * np.arange(12)
+    signal = torch.zeros(4500, 2)
+    for number, peak in enumerate(peaks):
+        signal[peak - 10 : peak + 11] += (-1.0 if number == 8 else 1.0) * torch.hann_window(21)[:, None]
+    frames = BeatFrames()(signal, peaks).int() - 128
+    assert frames[5, 0, -4:].tolist() == [0, 0, 0, 0]
+    differences = frames[:, :, 2:24:4].abs().amax((1, 2))
+    assert int(differences[8]) > 60 > 3 * int(differences[7])
+    early = peaks.copy()
+    early[6] -= 100
+    assert all(ratio < -20 for ratio in (BeatFrames()(signal, early).int() - 128)[6, 0, -4:].tolist())
+
+
+@pytest.mark.parametrize(
+    ("signal", "peaks", "message"),
+    [
+        (torch.zeros(900, 3), [300], r"signal: expected a tensor \[samples, 2\]"),
+        (torch.zeros(900, 2), [300, 300], "peaks: expected rising numbers"),
+    ],
+)
+def test_records_that_do_not_fit(signal: torch.Tensor, peaks: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BeatFrames()(signal, np.array(peaks))
