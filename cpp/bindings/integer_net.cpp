@@ -18,7 +18,8 @@ void fill(Arguments& a, snn_layer& l) {
   a("leak_m", l.leak_m)("leak_s", l.leak_s)("fraction", l.fraction)("has_synapse", l.has_synapse);
   a("resets_all", l.resets_all)("keep", l.keep)("is_wide", l.is_wide)("packed", l.packed)("weight", l.weight);
   a("recurrent", l.recurrent)("delay", l.delay)("weight_delay", l.weight_delay);
-  a("recurrent_delay", l.recurrent_delay)("period", l.period)("bias", l.bias)("drive", l.drive)("above", l.above)("offset", l.offset);
+  a("recurrent_delay", l.recurrent_delay)("period", l.period)("bias", l.bias)("drive", l.drive)("above", l.above)(
+      "offset", l.offset);
 }
 
 namespace {

@@ -1,6 +1,6 @@
 """States as whole multiples of 2^-12 with 23 bits and a sign, in floating point: exact in float32.
 
-The kernels' arithmetic is in cpp/include/snnlib/neurons/fixed_point.h.
+The kernels' arithmetic is in cpp/include/snnlib/neurons/linear.h.
 """
 
 from __future__ import annotations

@@ -94,18 +94,6 @@ class FixedPoint(Neuron):
         """Returns the row d of `Dynamics`, what a membrane gets in every step: of its rest, and the bias current."""
         return [leaking + params["bias_current"] if "bias_current" in params else leaking]
 
-    def _advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """See `SpikingNeuron._advance`; on Loihi the refractory time holds the membrane alone."""
-        spikes, after = super()._advance(state, current, params)
-        if not (self.fixed_point and getattr(self, "refractory", 0) and len(after) > 2):
-            return spikes, after
-        # Where no threshold is reached nothing is reset.
-        silent = {**params, "threshold": torch.full_like(params["threshold"], 2 * LIMIT)}
-        _, moved = self.step(state[:-1], current, silent)
-        pairs = zip(moved[1:], after[1:-1], strict=True)
-        others = [torch.where(state[-1] != 0, *pair) for pair in pairs]
-        return spikes, (after[0], *others, after[-1])
-
     def _over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
         """See `Neuron._over_steps`."""
         values, final = super()._over_steps(steps, start, params)
@@ -172,3 +160,15 @@ class FixedPointNeuron(FixedPoint, SpikingNeuron):
         """Checks what fixed-point states need."""
         super().derive(values, given, dialect)
         cls.check_options(values)
+
+    def _advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """See `SpikingNeuron._advance`; on Loihi the refractory time holds the membrane alone."""
+        spikes, after = super()._advance(state, current, params)
+        if not (self.fixed_point and self.refractory and len(after) > 2):
+            return spikes, after
+        # Where no threshold is reached nothing is reset.
+        silent = {**params, "threshold": torch.full_like(params["threshold"], 2 * LIMIT)}
+        _, moved = self.step(state[:-1], current, silent)
+        pairs = zip(moved[1:], after[1:-1], strict=True)
+        others = [torch.where(state[-1] != 0, *pair) for pair in pairs]
+        return spikes, (after[0], *others, after[-1])

@@ -69,6 +69,27 @@ def test_batch_norm_needs_a_surrogate_gradient() -> None:
         TrainConfig(batch_norm=True)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "neuron: expected cubalif or lif beside dialect loihi, got 'srm'"),
+        (
+            {"neuron": "lif", "batch_norm": True},
+            "batch_norm: expected false beside dialect loihi, .* got True",
+        ),
+        ({"neuron": "lif", "net": "16R-10"}, "net: expected layers without recurrence beside dialect loihi"),
+        (
+            {"neuron": "lif", "precision": "bf16-mixed"},
+            "precision: expected 32-true or 64-true beside dialect",
+        ),
+    ],
+)
+def test_what_a_chip_does_not_have(settings: dict[str, Any], message: str) -> None:
+    assert TrainConfig(neuron="lif", dialect="loihi").dialect == "loihi"
+    with pytest.raises(ConfigError, match=rf"^{message}"):
+        TrainConfig(dialect="loihi", **settings)
+
+
 def test_nmnist_needs_a_root() -> None:
     with pytest.raises(
         ConfigError, match="root: expected the folder of the N-MNIST copy for data nmnist, got none"

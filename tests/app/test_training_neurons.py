@@ -12,6 +12,7 @@ from snnlib.app.kinds.base import DataFacts
 from snnlib.app.training import RunFolder, TrainConfig
 from snnlib.app.training import run as training
 from snnlib.app.training.classifier import SpikingClassifier
+from snnlib.app.training.load import load
 from snnlib.app.training.neuron import NEURONS, SURROGATES, build_neuron
 
 
@@ -35,6 +36,24 @@ def test_a_run(settings: dict[str, Any], config: TrainConfig, tmp_path: Path) ->
     assert sum(losses[-half:]) < sum(losses[:half])
     again = training.test_run(config, run, progress=False)
     assert torch.equal(again.confusion, result.test.confusion)
+
+
+@pytest.mark.parametrize("settings", [{"neuron": "lif", "loss": "tet"}, {"neuron": "cubalif"}])
+def test_a_run_in_the_dialect_of_a_chip_ends_in_integers(
+    settings: dict[str, Any], config: TrainConfig, tmp_path: Path
+) -> None:
+    """Its read-out is a membrane of the chip, and the net without a floating point gives the same numbers."""
+    config = dataclasses.replace(config, dialect="loihi", **settings)
+    run = RunFolder.create(tmp_path / "run", config)
+    result = training.train_run(config, run, progress=False)
+    spiking = ["conv1", *["fc1"] * (config.loss == "count")]
+    assert [layer.name for layer in result.test.layers] == spiking
+    assert all(layer.rate > 0 for layer in result.test.layers)
+    losses = [row["train_loss"] for row in result.history]
+    assert losses[-1] < losses[0]
+    net = load(run.path).net.eval()
+    x = torch.poisson(torch.full((8, 5, 2, 34, 34), 0.1), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(snnlib.to_integers(net, x)(x), net(x))
 
 
 def test_every_neuron_and_surrogate_is_built() -> None:

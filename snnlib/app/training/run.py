@@ -7,6 +7,7 @@ import os
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
@@ -210,7 +211,9 @@ def _calibrate(module: SpikingClassifier, data: EventData) -> None:
     # In recurrent nets gains give all weights one pace. Elsewhere layers behind batch norm and read-outs begin as they
     # are drawn: from the larger weights that `prepare_` gives read-outs the embedded digits lost half a point.
     recurrent = any(isinstance(layer, SpikingRNN) for layer in net.modules())
-    drawn: list[Tensor] = [] if recurrent else [m.weight for m in net.modules() if is_readout(m)]
+    drawn: list[Tensor] = (
+        [] if recurrent else [cast(Tensor, m.weight) for m in net.modules() if is_readout(m)]
+    )
     with_rate = {id(weight) for name in rates for weight in net.get_submodule(name).parameters()}
     with_rate.update(map(id, drawn))
     frozen = [weight for weight in net.parameters() if not recurrent and id(weight) not in with_rate]
