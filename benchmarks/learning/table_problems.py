@@ -141,9 +141,8 @@ def _ecg() -> Problem:
 
 def _spoken_digits() -> Problem:
     module = example("spoken_digits")
-    voices = module.recorded(
-        str(data_folder("spoken_digits")), module.Cochlea(module.CHANNELS, compression="log")
-    )
+    cochlea = module.Cochlea(module.CHANNELS, compression="log")
+    voices = module.recorded(str(data_folder("spoken_digits")), cochlea)
     test = voices.pop(SPEAKER)
     train = [sample for voice in voices.values() for sample in voice]
     rng = np.random.default_rng(0)

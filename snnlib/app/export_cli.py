@@ -49,7 +49,7 @@ def c(
 
     Example: snnlib export c runs/first build/net
     """
-    from snnlib.app.training.exporting import batch_of, how_to_feed, opened  # noqa: PLC0415
+    from snnlib.app.training.exporting import batch_of, how_to_feed, opened, vectors_of  # noqa: PLC0415
 
     with naming("RUN_FOLDER", (ValueError,)):
         module, data = opened(run_folder, checkpoint, root)
@@ -59,8 +59,9 @@ def c(
         )
         frames, labels = batch_of(data, data.test_set)
         report = compare_integers(module.net, integers, frames, labels, scores=module.objective.scores)
-        notes, binary = how_to_feed(data.config, data.facts.classes), data.config.frames == "binary"
-        sizes = export_c(integers, out, frames[:, :vectors], binary=binary, notes=notes)
+        notes, names = how_to_feed(data.config, data.facts.classes), data.facts.classes
+        tested, options = vectors_of(data, vectors)
+        sizes = export_c(integers, out, tested, notes=notes, names=names, **options)
     print(report)
     print(f"RAM {sizes['ram']} bytes, flash {sizes['flash']} bytes of constants")
     print(f"program: {out / 'net.c'}; to check it: make -C {out} check")

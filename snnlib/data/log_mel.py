@@ -132,8 +132,11 @@ class LogMel:
         self._size = max(1 << (self.window - 1).bit_length(), 8)
         self._constants()
         # The output of each level of D, in the middle of what an entry stands for.
-        below, shift = _LEVEL_RANGE[compression]
-        level = (np.arange(_LEVELS) + 0.5) * 2.0**shift / _OCTAVE - below
+        below, self._shift = _LEVEL_RANGE[compression]
+        level = (np.arange(_LEVELS) + 0.5) * 2.0**self._shift / _OCTAVE - below
+        # What is added to octaves for a level: those above silence where loudness counts.
+        silence = 0 if pcen else int(self._log(np.array(self.floor * _SILENCE)))
+        self._offset = below * _OCTAVE - silence
         curve = np.sqrt(2.0**level + 2) - np.sqrt(2) if pcen else level
         self.table = (self.gain * curve).round().clip(0, 255).astype(np.uint8)
 
@@ -163,6 +166,36 @@ class LogMel:
             )
         steps = np.arange(1 << _LOG_BITS) + 0.5
         self._logs = (_OCTAVE * np.log2(1 + steps / (1 << _LOG_BITS))).round().astype(np.int64)
+
+    def program(self) -> tuple[dict[str, int], dict[str, Array]]:
+        """Numbers and tables of the same in C, by the names of the fields of `snn_log_mel` in `log_mel.h`."""
+        numbers = {
+            "channels": self.channels,
+            "hop": self.hop,
+            "window": self.window,
+            "size": self._size,
+            "fraction": _FRACTION,
+            "factor_bits": _FACTOR,
+            "energy_bits": _ENERGY,
+            "first_bin": self._bins.start,
+            "whole_weight": _WEIGHT,
+            "smoothing": self.smoothing,
+            "silence": self.floor * _SILENCE,
+            "strength": round(_OCTAVE * self.strength),
+            "log_bits": _LOG_BITS,
+            "offset": self._offset,
+            "shift": self._shift,
+        }
+        tables = {
+            "hann": self._hann[: (self.window + 1) // 2].astype(np.int16),
+            "cosine": self._cos.astype(np.int16),
+            "sine": self._sin.astype(np.int16),
+            "weight": self._weights.astype(np.uint8),
+            "start": np.append(self._starts, len(self._weights)).astype(np.uint16),
+            "logarithm": self._logs.astype(np.uint8),
+            "level": self.table,
+        }
+        return numbers, tables
 
     def start(self) -> _State:
         """The state before a sound: silence."""
@@ -246,10 +279,7 @@ class LogMel:
             means[step] = mean >> self.smoothing
         strength = round(_OCTAVE * self.strength)
         octaves = self._log(energies + silence) - (strength * self._log(means + silence) >> 8)
-        if self.compression == "log":
-            octaves -= self._log(np.array(silence))
-        below, shift = _LEVEL_RANGE[self.compression]
-        levels = (octaves + below * _OCTAVE) >> shift
+        levels = (octaves + self._offset) >> self._shift
         return self.table[levels.clip(0, _LEVELS - 1)], mean
 
     def _log(self, numbers: Array) -> Array:

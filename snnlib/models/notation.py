@@ -178,13 +178,14 @@ class _Chain:
             for side, size, stride, padding in zip((self.height, self.width), *window, strict=True)
         )
         self._check_window(word)
-        shape = self.channels, int(word["channels"]), *window
-        self.channels = shape[1]
+        before, self.channels = self.channels, int(word["channels"])
+        kernel, stride, padding = window
         if self.normalized:
-            norm = nn.BatchNorm2d(shape[1], **self.factory)
-            self._put("conv", PerStep(nn.Conv2d(*shape, bias=False, **self.factory), norm))
+            conv = nn.Conv2d(before, self.channels, kernel, stride, padding, bias=False, **self.factory)
+            self._put("conv", PerStep(conv, nn.BatchNorm2d(self.channels, **self.factory)))
             self._put_neuron()
         else:
+            shape = before, self.channels, *window
             self._put("conv", self._with_neurons(SRMConv2d, SpikingConv2d, shape, self.options))
 
     def pool(self, word: re.Match[str]) -> None:

@@ -11,11 +11,11 @@ import torch
 
 import snnlib
 from snnlib.data import (
-    AugmentChannels,
     AugmentSound,
     Cochlea,
     FrameCache,
     LogMel,
+    MaskChannels,
     SpeechCommands,
     Transformed,
 )
@@ -251,22 +251,13 @@ def test_sound_is_moved_and_mixed_with_noise() -> None:
         AugmentSound()(torch.zeros(2, 3))
 
 
-def test_channels_are_moved_and_masked() -> None:
+def test_runs_of_steps_and_of_channels_are_masked() -> None:
     # Each cell says its step and channel.
-    frames = (torch.arange(1, 51)[:, None] * 100 + torch.arange(20)).unsqueeze(1).expand(50, 64, 20)
-    moved = AugmentChannels(shift=4, shift_channels=3, generator=torch.Generator().manual_seed(0))(frames)
-    offsets = set()
-    for sample in range(64):
-        kept = moved[:, sample] != 0
-        (offset,) = (moved[:, sample] - frames[:, sample])[kept].unique().tolist()
-        steps, channels = round(-offset / 100), -offset - 100 * round(-offset / 100)
-        assert kept.sum() == (50 - abs(steps)) * (20 - abs(channels))
-        offsets.add((steps, channels))
-    assert {steps for steps, _ in offsets} == set(range(-4, 5))
-    assert {channels for _, channels in offsets} == set(range(-3, 4))
-    masked = AugmentChannels(masks=2, mask=5, channel_masks=1, channel_mask=4, fill=-1)(frames.float())
+    frames = (torch.arange(1.0, 51)[:, None] * 100 + torch.arange(20)).unsqueeze(1).expand(50, 64, 20)
+    masks = MaskChannels(masks=2, steps=5, channel_masks=1, channels=4, fill=-1)
+    masked = masks(frames)
     gone = masked == -1
-    assert torch.equal(masked[~gone], frames.float()[~gone])
+    assert torch.equal(masked[~gone], frames[~gone])
     steps, channels = gone.all(2).sum(0), gone.all(0).sum(1)
     assert (gone == (gone.all(2, keepdim=True) | gone.all(0, keepdim=True))).all()
     assert (
@@ -274,21 +265,17 @@ def test_channels_are_moved_and_masked() -> None:
         and 6 <= int(steps.max()) <= 10
         and channels.unique().tolist() == [0, 1, 2, 3, 4]
     )
-    alone = AugmentChannels(shift=2)(frames[:, 0].byte())
-    assert alone.shape == (50, 20) and alone.dtype == torch.uint8
+    # Anywhere, the ends among it.
+    assert gone.all(2)[0].any() and gone.all(2)[-1].any()
+    first, second = (
+        MaskChannels(generator=torch.Generator().manual_seed(seed))(frames[:, 0].byte()) for seed in (1, 1)
+    )
+    assert torch.equal(first, second) and first.shape == (50, 20) and first.dtype == torch.uint8
+    assert torch.equal(MaskChannels(masks=0, channel_masks=0)(frames), frames)
     with pytest.raises(ValueError, match=r"frames: expected a tensor \[T, C\] or \[T, N, C\]"):
-        AugmentChannels()(frames[None])
-    with pytest.raises(ValueError, match=r"mask must be an integer >= 0, got -1"):
-        AugmentChannels(mask=-1)
-
-
-def test_a_stretch_is_about_the_middle() -> None:
-    frames = torch.arange(1.0, 102.0)[:, None, None].expand(101, 200, 1)
-    stretched = AugmentChannels(stretch=0.2, generator=torch.Generator().manual_seed(1))(frames)[..., 0]
-    assert torch.equal(stretched[50], torch.full((200,), 51.0))
-    # 30 steps after the middle stands what was 30 / 1.2 to 30 / 0.8 after it.
-    found = stretched[80] - 51
-    assert float(found.min()) >= 25 and float(found.max()) <= 38 and len(found.unique()) > 8
+        MaskChannels()(frames[None])
+    with pytest.raises(ValueError, match=r"steps must be an integer >= 0, got -1"):
+        MaskChannels(steps=-1)
 
 
 def test_thresholds_by_lead() -> None:
@@ -333,6 +320,6 @@ def test_real_words_are_heard_and_kept() -> None:
     cache = FrameCache(SpeechCommands(archive, "test", LogMel(), fold=0))
     frames, label = cache[5]
     assert frames.shape == (100, 40) and label == 0 and cache.nbytes == 722 * 4000
-    batch = Transformed(cache, AugmentChannels(shift=10, masks=2))
+    batch = Transformed(cache, MaskChannels())
     assert batch[300][0].shape == (100, 40)
     assert 10 < float(cache[300][0].mean()) < 80

@@ -58,12 +58,13 @@ def balanced(targets: Tensor, records: Tensor, count: int, generator: torch.Gene
 
     A beat weighs by the root of how many of its class its record has.
     """
-    _, cell = torch.stack((records, targets)).unique(dim=1, return_inverse=True)
+    cell = records * len(CLASSES) + targets
     weight = cell.bincount()[cell].rsqrt()
     for label, share in enumerate(_SHARES):
         of_class = targets == label
         weight[of_class] *= share / weight[of_class].sum().clamp(min=1e-9)
-    return weight.multinomial(count, replacement=True, generator=generator)
+    drawn: Tensor = weight.multinomial(count, replacement=True, generator=generator)
+    return drawn
 
 
 class VaryBeats:
@@ -80,7 +81,8 @@ class VaryBeats:
         noise = 2 * torch.randn(*batch.shape[:2], signals)
         varied = (batch.float() - 128) * gain + zero
         varied[..., :signals] += noise
-        return (varied + 128).round_().clamp_(0, 255).to(beats.dtype).view(beats.shape)
+        whole: Tensor = (varied + 128).round_().clamp_(0, 255).to(beats.dtype)
+        return whole.view(beats.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +91,7 @@ class BeatKind(Kind):
 
     noun: str = "records"
     sample: str = "{time_steps} steps of {channels} channels"
-    has: frozenset[str] = frozenset({"folds"})
+    has: frozenset[str] = frozenset({"folds", "counts"})
     own_validation: bool = False
 
     def facts(self, config: TrainConfig) -> DataFacts:

@@ -37,9 +37,13 @@ class WordToFrames:
     def __init__(self, front_end: LogMel, frames: int) -> None:
         self.front_end, self.frames = front_end, frames
 
-    def __call__(self, waveform: Tensor) -> Tensor:
+    def sound(self, waveform: Tensor) -> Tensor:
+        """The samples that the frames are made of."""
         samples = self.frames * self.front_end.hop
-        return self.front_end(pad(waveform[:samples], (0, max(samples - len(waveform), 0))))
+        return pad(waveform[:samples], (0, max(samples - len(waveform), 0)))
+
+    def __call__(self, waveform: Tensor) -> Tensor:
+        return self.front_end(self.sound(waveform))
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class WordKind(Kind):
     """
 
     sample: str = "{time_steps} steps of {step_ms:g} ms, {channels} frames of {width} channels each"
-    has: frozenset[str] = frozenset({"voices", "folds"})
+    has: frozenset[str] = frozenset({"voices", "folds", "counts"})
     own_validation: bool = False
     sample_rate: int
     dataset: Callable[[str, Split, int | None, Callable[[Tensor], Tensor]], Any]
@@ -91,6 +95,10 @@ class WordKind(Kind):
         with naming("root"):
             words = self.dataset(config.root or "", split, config.fold, self.frames(config))
             return FrameCache(words, preload=True, progress=progress, dtype=torch.uint8)
+
+    def sound(self, config: TrainConfig, split: Split) -> Any:
+        """Recordings and labels of a set, as the front end gets them."""
+        return self.dataset(config.root or "", split, config.fold, self.frames(config).sound)
 
     def augment(self, config: TrainConfig) -> WarpChannels | None:
         """Another tempo and another voice."""

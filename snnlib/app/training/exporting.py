@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from snnlib.app.errors import ConfigError
+from snnlib.app.kinds.words import WordKind
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_module import EventData
@@ -19,14 +20,17 @@ from snnlib.app.training.run_folder import RunFolder
 
 
 def how_to_feed(config: TrainConfig, classes: tuple[str, ...]) -> list[str]:
-    """What stands between a camera's events and the net's frames, for the header of the program."""
+    """What stands between a camera's events, or sound, and the net's frames, for the header of the program."""
     top, left, *_ = config.crop_box or (0, 0)
     late = "left out" if config.overflow == "drop" else "counted in the last one"
     named = ", ".join(f"{number} {name}" for number, name in enumerate(classes))
-    return [
+    place = [
         f"x = (column - {left}) / {config.pool}, y = (row - {top}) / {config.pool}; channel = polarity, 0 or 1.",
-        "Leave out columns and rows below the offsets.",
-        f"A time step is {config.step_ms:g} ms, a recording {config.time_steps} of them; later events are {late}.",
+        f"Leave out columns and rows below the offsets. Events after the last step are {late}.",
+    ]
+    return [
+        *(place if "frames" in config.kind.has else ()),
+        f"A time step is {config.step_ms:g} ms, a recording {config.time_steps} of them.",
         "net_reset() before each recording. Its class is the largest output, summed over the steps:",
         f"{named}.",
     ]
@@ -39,7 +43,7 @@ def opened(folder: Path, checkpoint: Checkpoint, root: Path | None) -> tuple[Spi
         ConfigError, CheckpointError: as in `load`; a net that takes no frames.
     """
     run, config = RunFolder.open(folder, "RUN_FOLDER")
-    if "frames" not in config.kind.has:
+    if not {"frames", "counts"} & config.kind.has:
         raise ConfigError("RUN_FOLDER", f"expected a net that takes frames, got one of {config.data}")
     if root is not None:
         config = dataclasses.replace(config, root=str(root))
@@ -50,10 +54,26 @@ def opened(folder: Path, checkpoint: Checkpoint, root: Path | None) -> tuple[Spi
     return module, data
 
 
+def vectors_of(data: EventData, count: int) -> tuple[Tensor, dict[str, Any]]:
+    """Test samples for a program, and the options of `export_c` that say what it takes: events, frames or sound."""
+    kind, config = data.kind, data.config
+    if not isinstance(kind, WordKind):
+        binary = "frames" in kind.has and config.frames == "binary"
+        return batch_of(data, data.test_set, count)[0], {"binary": binary}
+    recordings = kind.sound(config, "test")
+    sound = [recordings[number][0] for number in _evenly(recordings, count)]
+    options = {"front_end": kind.frames(config).front_end, "stack": kind.stack(config), "binary": False}
+    return torch.stack(sound, 1), options
+
+
+def _evenly(samples: Any, count: int) -> list[int]:
+    size = len(samples)
+    return [number * size // min(count, size) for number in range(min(count, size))]
+
+
 def batch_of(data: EventData, samples: Dataset[Any], count: int | None = None) -> tuple[Tensor, Tensor]:
     """Samples, evenly over all of them, as one batch `[T, N, C, H, W]` of float32, and their labels."""
     size = len(cast(Any, samples))
-    count = size if count is None else min(count, size)
-    chosen = [samples[number * size // count] for number in range(count)]
+    chosen = [samples[number] for number in _evenly(samples, size if count is None else count)]
     frames, labels = data.kind.collate(data.config)(chosen)
     return frames.float(), torch.as_tensor(labels)

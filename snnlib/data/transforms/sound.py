@@ -12,7 +12,7 @@ from torch import Tensor
 from snnlib.data.checks import check_int
 from snnlib.data.transforms.options import check_number
 
-__all__ = ["AugmentChannels", "AugmentSound"]
+__all__ = ["AugmentSound", "MaskChannels"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,90 +76,55 @@ class AugmentSound:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AugmentChannels:
-    """Change frames `[T, C]` of channels in the order of their frequency, or a batch `[T, N, C]`, at random.
+class MaskChannels:
+    """Cover runs of steps and runs of channels of frames `[T, C]`, or of each sample of a batch `[T, N, C]`, at random.
 
-    Moved and stretched are all steps of a sample alike, each value to the nearest place; a mask covers up to so many
-    steps, or channels, anywhere in the sample, and may be empty. What is covered, and what comes from outside, becomes
-    `fill`. Each sample is drawn for itself.
+    Each mask has its own length, from 0 up, and place: the net learns not to rely on one sound or one frequency.
 
     Args:
-        shift: most steps by which a sample is moved either way. Default 0.
-        shift_channels: most channels, likewise: another voice. Default 0.
-        stretch: largest share by which a sample becomes slower or faster about its middle. Default 0.
-        stretch_channels: likewise its frequencies. Default 0.
-        masks: masks of steps. Default 0.
-        mask: longest mask of steps. Default 10.
-        channel_masks: masks of channels. Default 0.
-        channel_mask: widest mask of channels. Default 8.
-        fill: value of what is not there. Default 0.
+        masks: masks of steps. Default 2.
+        steps: longest of them. Default 10.
+        channel_masks: masks of channels. Default 2.
+        channels: widest of them. Default 8.
+        fill: value of what is covered. Default 0.
         generator: source of randomness. Default torch's own.
 
     Raises:
         TypeError: an option of the wrong type.
         ValueError: an option out of range; (called) frames of another rank.
 
-    Source: masks of Park et al., "SpecAugment", Interspeech 2019.
+    Source: Park et al., "SpecAugment: A Simple Data Augmentation Method for Automatic Speech Recognition", 2019.
 
     >>> import torch, snnlib
-    >>> masked = snnlib.data.AugmentChannels(masks=1, mask=3, shift=5)(torch.ones(100, 8, 40))
-    >>> masked.shape, bool(masked.mean() > 0.9)
+    >>> masked = snnlib.data.MaskChannels(masks=1, steps=3, channel_masks=0)(torch.ones(100, 8, 40))
+    >>> masked.shape, bool(masked.mean() >= 0.97)
     (torch.Size([100, 8, 40]), True)
     """
 
-    shift: int = 0
-    shift_channels: int = 0
-    stretch: float = 0.0
-    stretch_channels: float = 0.0
-    masks: int = 0
-    mask: int = 10
-    channel_masks: int = 0
-    channel_mask: int = 8
+    masks: int = 2
+    steps: int = 10
+    channel_masks: int = 2
+    channels: int = 8
     fill: float = 0.0
     generator: torch.Generator | None = None
 
     def __post_init__(self) -> None:
-        for name in ("shift", "shift_channels", "masks", "mask", "channel_masks", "channel_mask"):
+        for name in ("masks", "steps", "channel_masks", "channels"):
             check_int(name, getattr(self, name), 0)
-        for name in ("stretch", "stretch_channels"):
-            check_number(name, getattr(self, name), "a share in 0..0.9", 0.9)
 
     def __call__(self, frames: Tensor) -> Tensor:
         if not isinstance(frames, Tensor) or frames.dim() not in (2, 3):
             got = getattr(frames, "shape", type(frames).__name__)
             raise ValueError(f"frames: expected a tensor [T, C] or [T, N, C], got {got}")
         batch = frames if frames.dim() == 3 else frames.unsqueeze(1)
-        time, channel = (
-            self._sources(batch.shape[1], size, *options)
-            for size, options in (
-                (len(batch), (self.shift, self.stretch, self.masks, self.mask)),
-                (
-                    batch.shape[2],
-                    (self.shift_channels, self.stretch_channels, self.channel_masks, self.channel_mask),
-                ),
-            )
-        )
-        # [T, N, 1] and [1, N, C], -1 for what is not there.
-        time, channel = time.T[..., None].to(frames.device), channel[None].to(frames.device)
-        samples = torch.arange(batch.shape[1], device=frames.device)[:, None]
-        moved = batch[time, samples, channel].masked_fill_((time < 0) | (channel < 0), self.fill)
-        return moved.view(frames.shape)
+        length, samples, width = batch.shape
+        time = self._covered(samples, length, self.masks, self.steps).T.unsqueeze(2)
+        covered = time | self._covered(samples, width, self.channel_masks, self.channels)
+        return batch.masked_fill(covered.to(batch.device), self.fill).view(frames.shape)
 
-    def _sources(
-        self, samples: int, size: int, shift: int, stretch: float, masks: int, longest: int
-    ) -> Tensor:
-        """For each sample and place `[N, size]` the place that it takes its value from, or -1."""
-        places = torch.arange(size)
-        shifts = torch.randint(-shift, shift + 1, (samples, 1), generator=self.generator)
-        sources = places - shifts
-        if stretch:
-            scale = 1 + stretch * (2 * torch.rand((samples, 1), generator=self.generator) - 1)
-            middle = (size - 1) / 2
-            sources = ((sources - middle) / scale + middle).round().long()
-        sources[sources >= size] = -1
-        for _ in range(masks):
-            length = torch.randint(min(longest, size) + 1, (samples, 1), generator=self.generator)
-            drawn = torch.rand((samples, 1), generator=self.generator)
-            start = (drawn * (size - length + 1)).long()
-            sources[(places >= start) & (places < start + length)] = -1
-        return sources.clamp(min=-1)
+    def _covered(self, samples: int, size: int, masks: int, longest: int) -> Tensor:
+        """Which places of each sample masks cover, bool `[samples, size]`."""
+        lengths = torch.randint(min(longest, size) + 1, (samples, masks, 1), generator=self.generator)
+        drawn = torch.rand((samples, masks, 1), generator=self.generator)
+        starts, places = (drawn * (size - lengths + 1)).long(), torch.arange(size)
+        return ((places >= starts) & (places < starts + lengths)).any(1)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from snnlib.data.atomic import write_bytes_atomically
+from snnlib.data.log_mel import LogMel
+from snnlib.data.transforms.channels import StackFrames
 from snnlib.exchange.integers.c_layout import (
     constants_of,
     list_sizes,
@@ -18,6 +21,7 @@ from snnlib.exchange.integers.c_layout import (
     ring_size,
     row_sizes,
 )
+from snnlib.exchange.integers.c_sound import SoundInput
 from snnlib.exchange.integers.integer_net import IntegerNet
 
 __all__ = ["export_c"]
@@ -27,27 +31,40 @@ _KERNELS = (
     *("net_layer.h", "net_list.h", "net_sums.h", "net_delays.h", "net_neurons.h", "net_scatter.h"),
     "integer_net.h",
 )
+_ONE_FRAME = StackFrames(1, 1)
 _PER_LINE = 24
 
 
 def export_c(
-    net: IntegerNet, folder: str | Path, x: Tensor, *, binary: bool = True, notes: Sequence[str] = ()
+    net: IntegerNet,
+    folder: str | Path,
+    x: Tensor,
+    *,
+    binary: bool = True,
+    notes: Sequence[str] = (),
+    names: Sequence[str] = (),
+    front_end: LogMel | None = None,
+    stack: StackFrames = _ONE_FRAME,
 ) -> dict[str, int]:
     """Write an integer net as a C99 program without dependencies or allocation, and a test of it.
 
     `net.c` and `net.h` are the program: `net_event` takes an event, `net_frame` all counts of a step, `net_step` ends
     the step and gives the output of the net, `net_reset` begins anew. It keeps one state, in static arrays. `make
     check` in the folder compiles it and compares its output with that of `net.integers` on `x`, stored in
-    `vectors.bin`, event by event and frame by frame.
+    `vectors.bin`, event by event and frame by frame. With a front end `net_sound` takes sound, sample for sample as the
+    front end does, and the check goes that way, too.
 
     Args:
         net: what `snnlib.to_integers` made.
         folder: where the files go; made if it is missing.
-        x: inputs of the test `[T, N, ...]`.
+        x: inputs of the test `[T, N, ...]`; with a front end sound `[samples, N]`, int16 or floats in -1..1.
         binary: whether a cell with several events in a step counts as one, as in binary frames; otherwise it counts
             them, up to 255. Default True.
         notes: lines of a comment at the top of `net.h`, such as the length of a time step in microseconds. Default
             none.
+        names: of the outputs, `NET_NAMES` in `net.h`. Default none.
+        front_end: what makes frames of sound. Default none: frames or events come in.
+        stack: what makes steps of the front end's frames. Default: each is a step.
 
     Returns:
         Bytes of RAM (`"ram"`: states, frames, scratch) and of constants (`"flash"`), without the program's code.
@@ -65,30 +82,43 @@ def export_c(
     ...     sorted(path.name for path in Path(folder).iterdir()), sizes["ram"] < 500
     (['Makefile', 'check.c', 'net.c', 'net.h', 'vectors.bin'], True)
     """
+    sound = None if front_end is None else SoundInput(front_end, stack)
+    frames, samples = (x, None) if sound is None else sound.heard(x)
+    vectors = _vectors(net, frames, samples)
+    ram, flash = net.ram_bytes, net.flash_bytes
+    if sound is not None:
+        ram, flash = ram + sound.ram_bytes, flash + sound.flash_bytes
+    about = [f"{ram} bytes of RAM, {flash} of constants.", *notes]
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     files = {
-        "net.h": _header(net, binary, notes),
-        "net.c": _program(net, binary),
+        "net.h": _header(net, len(frames), binary, about, names, sound),
+        "net.c": _program(net, binary, sound),
         "check.c": _text("check.c"),
         "Makefile": _text("program.mk"),
     }
-    vectors = _vectors(net, x)
     for name, text in files.items():
         write_bytes_atomically(target / name, text.encode())
     write_bytes_atomically(target / "vectors.bin", vectors)
-    return {"ram": net.ram_bytes, "flash": net.flash_bytes}
+    return {"ram": ram, "flash": flash}
 
 
-def _header(net: IntegerNet, binary: bool, notes: Sequence[str]) -> str:
+def _header(
+    net: IntegerNet,
+    steps: int,
+    binary: bool,
+    about: Sequence[str],
+    names: Sequence[str],
+    sound: SoundInput | None,
+) -> str:
     channels, height, width = net.layers[0].input
     outputs, rows, columns = net.layers[-1].neurons
     kind = "spikes, 0 or 1" if net.layers[-1].threshold is not None else "membrane potentials"
-    lines = [f"{net.ram_bytes} bytes of RAM, {net.flash_bytes} of constants.", *notes]
-    # A name of a class may hold what ends a comment.
-    about = "\n".join(f" * {line}".replace("*/", "* /") for line in lines)
+    # A name of a class may hold what ends a comment, or a string.
+    comment = "\n".join(f" * {line}".replace("*/", "* /") for line in about)
+    named = ", ".join(json.dumps(name) for name in names)
     return f"""/* A spiking net in integers, written by snnlib.
-{about} */
+{comment} */
 #ifndef NET_H
 #define NET_H
 
@@ -98,6 +128,9 @@ def _header(net: IntegerNet, binary: bool, notes: Sequence[str]) -> str:
 #define NET_HEIGHT {height}
 #define NET_CHANNELS {channels}
 #define NET_OUTPUTS {outputs * rows * columns}
+{f"#define NET_NAMES {named}" if names else ""}
+/* Time steps of a sequence of the test. */
+#define NET_STEPS {steps}
 /* What a unit of the output, {kind}, is in the net that was trained. */
 #define NET_OUTPUT_SCALE {net.output_scale!r}
 
@@ -113,23 +146,22 @@ void net_frame(const uint8_t* counts);
 
 /* End the current time step: its output, [y][x][output]. The next step has no events yet. */
 void net_step(int32_t output[NET_OUTPUTS]);
-
+{"" if sound is None else sound.lines()}
 #endif
 """
 
 
-def _program(net: IntegerNet, binary: bool) -> str:
+def _program(net: IntegerNet, binary: bool, sound: SoundInput | None) -> str:
     parts = ['#include "net.h"\n', *(_kernels(name) for name in _KERNELS)]
     initialisers = []
     for number, layer in enumerate(net.layers):
-        constants, memory = constants_of(layer), memory_of(layer)
-        parts += [_array(f"{name}{number}", values) for name, values in constants.items()]
-        parts += [
-            f"static SNN_ALIGNED {_type(kind)} {name}{number}[{size}];"
-            for name, (kind, size) in memory.items()
-        ]
-        fields = numbers_of(layer) | {name: f"{name}{number}" for name in (*constants, *memory)}
-        initialisers.append("    {" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}")
+        arrays, fields = _fields(str(number), numbers_of(layer), constants_of(layer), memory_of(layer))
+        parts += arrays
+        initialisers.append(f"    {fields}")
+    if sound is not None:
+        arrays, fields = _fields("_mel", sound.numbers, sound.constants, sound.memory)
+        parts += [_kernels("log_mel.h"), *arrays, f"static const snn_log_mel mel = {fields};"]
+        parts.append("static uint8_t heard[NET_CHANNELS * NET_HEIGHT * NET_WIDTH];\nstatic int32_t new_frames;")
     row, window_row = row_sizes(net.layers)
     frame = net.layers[0].input
     parts += [
@@ -155,6 +187,21 @@ def _program(net: IntegerNet, binary: bool) -> str:
         .replace("  STEPS;\n", "".join(_step(number, len(net.layers)) for number in range(len(net.layers)))),
     ]
     return "\n".join(parts)
+
+
+def _fields(
+    suffix: str,
+    numbers: Mapping[str, int],
+    constants: Mapping[str, Tensor],
+    memory: Mapping[str, tuple[torch.dtype, int]],
+) -> tuple[list[str], str]:
+    """Arrays of a structure, named as its fields are, and its initialiser."""
+    arrays = [_array(f"{name}{suffix}", values) for name, values in constants.items()]
+    arrays += [
+        f"static SNN_ALIGNED {_type(kind)} {name}{suffix}[{size}];" for name, (kind, size) in memory.items()
+    ]
+    fields = {**numbers, **{name: f"{name}{suffix}" for name in (*constants, *memory)}}
+    return arrays, "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
 
 
 def _text(name: str) -> str:
@@ -188,11 +235,11 @@ def _step(number: int, layers: int) -> str:
     return f"  snn_step(&layers[{number}], {turns}, &scratch, {'output' if last else '0'});\n"
 
 
-def _vectors(net: IntegerNet, x: Tensor) -> bytes:
+def _vectors(net: IntegerNet, x: Tensor, sound: Tensor | None) -> bytes:
     """Samples as the check reads them: numbers of 32 bits, the lowest byte first.
 
     samples, steps, outputs; then for each step of each sample the number of events, their x, y and channel, a count
-    each, and the output.
+    each, and the output; at the end the sound of each sample.
     """
     frames = net.frames(x)
     steps, samples = frames.shape[:2]
@@ -206,4 +253,6 @@ def _vectors(net: IntegerNet, x: Tensor) -> bytes:
             counts = frames[step, sample][c, row, column]
             events = torch.stack((column, row, c, counts.long()), 1)
             words += [torch.tensor([len(events)]), events.flatten(), out[step, sample].long()]
+    if sound is not None:
+        words.append(sound.t().flatten())
     return torch.cat(words).to(torch.int32).numpy().astype("<i4").tobytes()

@@ -1,0 +1,62 @@
+"""Sound as what an exported program takes: the front end as `log_mel.h` reads it, and sound for the test."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from snnlib.data.log_mel import LogMel
+from snnlib.data.transforms.channels import StackFrames
+
+
+class SoundInput:
+    """A front end and what makes steps of its frames, in C.
+
+    Attributes:
+        numbers, constants, memory: fields of `snn_log_mel` by name; of memory the type and the number of each.
+    """
+
+    def __init__(self, front_end: LogMel, stack: StackFrames) -> None:
+        self.front_end, self.stack = front_end, stack
+        self.numbers, tables = front_end.program()
+        self.constants = {name: torch.from_numpy(table) for name, table in tables.items()}
+        half = self.numbers["size"] // 2
+        self.memory = {
+            "before": (torch.int16, front_end.window - front_end.hop),
+            "mean": (torch.int64, front_end.channels),
+            "real": (torch.int32, half),
+            "imaginary": (torch.int32, half),
+        }
+
+    @property
+    def ram_bytes(self) -> int:
+        """Bytes of state and scratch, of the frames of a step, and of the number of new ones."""
+        own = sum(size * kind.itemsize for kind, size in self.memory.values())
+        return own + self.stack.window * self.front_end.channels + 4
+
+    @property
+    def flash_bytes(self) -> int:
+        """Bytes of tables."""
+        return sum(table.nbytes for table in self.constants.values())
+
+    def heard(self, sound: Tensor) -> tuple[Tensor, Tensor]:
+        """Input `[T, N, window, C]` of the net from sound `[samples, N]`, and the samples of these steps."""
+        frames = torch.stack([self.stack(self.front_end(each)) for each in sound.unbind(1)], 1)
+        used = sound[: len(frames) * self.stack.hop * self.front_end.hop]
+        samples = [torch.from_numpy(self.front_end.samples(each)) for each in used.unbind(1)]
+        return frames, torch.stack(samples, 1)
+
+    def lines(self) -> str:
+        """What the header of the program says."""
+        return f"""
+#define NET_SAMPLE_RATE {self.front_end.sample_rate}
+/* Samples that net_sound takes. */
+#define NET_HOP {self.front_end.hop}
+/* Frames that a step is made of, and those of them that are new. */
+#define NET_FRAMES {self.stack.window}
+#define NET_NEW_FRAMES {self.stack.hop}
+
+/* Take the next NET_HOP samples. Returns 1 where they complete the frames of a time step, which net_step then ends,
+ * else 0. */
+int net_sound(const int16_t* samples);
+"""
