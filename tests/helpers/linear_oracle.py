@@ -39,7 +39,10 @@ class Run(NamedTuple):
 
 def run(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: list[int], time_dim: int) -> Run:
     """All in float64; differentiable in current, coefficients and state."""
-    kind, strict, detach_reset, detach_jump, reset_next, membrane, through_time, rectified, quadratic = flags
+    *known, quadratic = flags[:9]
+    kind, strict, detach_reset, detach_jump, reset_next, membrane, through_time, rectified = known
+    # Fixed point is tested against integers of Python.
+    assert not any(flags[9:])
     axes = max(current.dim() - 3, 0)
     states = next(k for k in (1, 2, 3) if len(row_names(k)) == len(coefficients))
     shape = [-1, *[1] * axes] if coefficients.shape[1] > 1 else []
