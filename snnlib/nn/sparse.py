@@ -23,7 +23,11 @@ class Sparse:
 
     A layer learns the weights of the connections that exist, and no others take memory or time: a weight, its gradient
     and Adam's two moments and its target are 20 bytes. Each input has the same number of connections, to outputs that
-    are drawn uniformly without repetition, or those of a mask or a list.
+    are drawn uniformly without repetition, or those of a mask or a list. The indices are buffers, which torch's
+    `DistributedDataParallel` sends in every step unless it has `broadcast_buffers=False`.
+
+    Time follows events forward and in the gradient of the weights. The gradient of a layer's input reads the rows of
+    all inputs; that of recurrent spikes those of the neurons within their surrogate's width, with `ATan` of all.
 
     Args:
         mask: `[outputs, inputs]`, not zero where there is a connection. Default None, drawn ones.
@@ -67,10 +71,9 @@ class Sparse:
         if density is not None and not 0 < density <= 1:
             raise ValueError(f"density: expected a share above 0 and up to 1, got {density}")
         self.mask, self.fan_out, self.density, self.generator = mask, fan_out, density, generator
-        self._given: tuple[Tensor, Tensor, Tensor | None] | None = None
 
-    @classmethod
-    def from_coo(cls, sources: Tensor, targets: Tensor, values: Tensor | None = None) -> Sparse:
+    @staticmethod
+    def from_coo(sources: Tensor, targets: Tensor, values: Tensor | None = None) -> Sparse:
         """Connections from a list, in any order.
 
         Args:
@@ -88,9 +91,7 @@ class Sparse:
         if values is not None:
             check_floating("values", values)
             check_shape("values", values, sources.shape, "the sources' shape")
-        out = cls(density=1.0)
-        out.density, out._given = None, (sources, targets, values)
-        return out
+        return _Listed(sources, targets, values)
 
     def build(
         self, inputs: int, outputs: int, device: torch.device | str | None = None
@@ -100,31 +101,45 @@ class Sparse:
         Raises:
             ValueError: more connections than outputs, or a mask or a list of another size.
         """
-        if self._given is not None:
-            sources, targets, values = self._given
-            starts, targets, order = rows_by_input(sources, targets, outputs, inputs)
-            values = None if values is None else values[order]
-        elif self.mask is not None:
+        if self.mask is not None:
             check_shape("mask", self.mask, (outputs, inputs), f"shape {(outputs, inputs)}")
             sources, targets = self.mask.t().nonzero(as_tuple=True)
-            starts, targets, _ = rows_by_input(sources, targets, outputs, inputs)
-            values = None
-        else:
-            count = max(round((self.density or 0) * outputs), 1) if self.fan_out is None else self.fan_out
-            if count > outputs:
-                raise ValueError(f"fan_out: expected up to {outputs} connections of an input, got {count}")
-            starts, values = torch.arange(inputs + 1) * count, None
-            targets = _drawn(inputs, outputs, count, self.generator)
-        return SparselyConnected(starts, targets, outputs).to(device), values
+            return Sparse.from_coo(sources, targets).build(inputs, outputs, device)
+        count = max(round((self.density or 0) * outputs), 1) if self.fan_out is None else self.fan_out
+        if count > outputs:
+            raise ValueError(f"fan_out: expected up to {outputs} connections of an input, got {count}")
+        targets = _drawn(inputs, outputs, count, self.generator)
+        return SparselyConnected(torch.arange(inputs + 1) * count, targets, outputs).to(device), None
 
     def __repr__(self) -> str:
         if self.fan_out is not None:
             return f"Sparse(fan_out={self.fan_out})"
-        return f"Sparse(density={self.density})" if self.density is not None else "Sparse(...)"
+        return (
+            f"Sparse(density={self.density})"
+            if self.mask is None
+            else f"Sparse(mask {tuple(self.mask.shape)})"
+        )
 
     def __deepcopy__(self, memo: dict[int, object]) -> Sparse:
         """A copy that draws from the same generator, which torch does not copy."""
         return copy.copy(self)
+
+
+class _Listed(Sparse):
+    """Connections from a list, in any order."""
+
+    def __init__(self, sources: Tensor, targets: Tensor, values: Tensor | None) -> None:
+        self.sources, self.targets, self.values = sources, targets, values
+
+    def build(
+        self, inputs: int, outputs: int, device: torch.device | str | None = None
+    ) -> tuple[SparselyConnected, Tensor | None]:
+        starts, targets, order = rows_by_input(self.sources, self.targets, outputs, inputs)
+        values = None if self.values is None else self.values[order]
+        return SparselyConnected(starts, targets, outputs).to(device), values
+
+    def __repr__(self) -> str:
+        return f"Sparse.from_coo({len(self.targets)} connections)"
 
 
 def connect(
@@ -159,14 +174,14 @@ def _drawn(inputs: int, outputs: int, count: int, generator: torch.Generator | N
     for first in range(0, inputs, step):
         some = out[first : first + step]
         some[:] = draw(some.size).reshape(some.shape)
-        open_, rows = np.arange(len(some)), some
-        while len(open_):
+        unfinished, rows = np.arange(len(some)), some
+        while len(unfinished):
             # What comes a second time is drawn anew, which leaves every set of targets as likely as any other.
             rows.sort(axis=1)
             again = np.zeros(rows.shape, bool)
             again[:, 1:] = rows[:, 1:] == rows[:, :-1]
-            some[open_] = rows
+            some[unfinished] = rows
             left = again.any(axis=1)
-            open_, rows, again = open_[left], rows[left], again[left]
+            unfinished, rows, again = unfinished[left], rows[left], again[left]
             rows[again] = draw(int(again.sum()))
     return torch.from_numpy(out.reshape(-1))
