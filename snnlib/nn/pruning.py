@@ -69,22 +69,23 @@ def prune_(net: Net, density: float) -> Net:
             # One of each channel has no place in a list of connections.
             layer.weight.mul_(layer.weight_gain())
             layer.gain = torch.ones_like(layer.gain[0])
-        layer.operator = _pruned(layer, "weight", layer.operator, density)
+        layer.operator = _pruned(layer, "weight", layer.operator, density) or layer.operator
         if isinstance(layer, RecurrentLayer):
-            layer.recurrent_operator = _pruned(layer, "recurrent_weight", layer.recurrent_operator, density)
+            back = layer.recurrent_operator
+            layer.recurrent_operator = _pruned(layer, "recurrent_weight", back, density) or back
     return net
 
 
 def _pruned(
     layer: SpikingLayer, name: str, operator: LinearOperator | None, density: float
-) -> LinearOperator | None:
-    """The operator of the connections that stay; the layer gets their weights."""
+) -> SparselyConnected | None:
+    """The operator of the connections that stay, whose weights the layer gets; None where all of them do."""
     weight: Tensor = getattr(layer, name)
     values = weight.detach().flatten()
     outputs, inputs = operator.shape if isinstance(operator, SparselyConnected) else weight.shape
     count = max(round(density * outputs * inputs), 1)
     if count >= len(values):
-        return operator
+        return None
     kept = values.abs().topk(count).indices
     if isinstance(operator, SparselyConnected):
         sources, targets = operator.sources()[kept], operator.targets[kept]
