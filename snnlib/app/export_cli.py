@@ -23,7 +23,13 @@ def c(
     out: Annotated[Path, typer.Argument(help="Folder for net.c, net.h, a test of them and a Makefile.")],
     checkpoint: CheckpointOption = "last",
     weight_bits: Annotated[int, typer.Option(help="Store weights in this many bits, 8 or 4.")] = 8,
-    state_bits: Annotated[int, typer.Option(help="Keep states in this many bits, 16 or 32.")] = 16,
+    state_bits: Annotated[
+        int | None,
+        typer.Option(
+            help="Keep states in this many bits, 16 or 32. Default 16, or 32 for frames of whole numbers, whose sums "
+            "pass 16 bits."
+        ),
+    ] = None,
     scale: Annotated[
         Literal["channel", "power-of-two", "layer"],
         typer.Option(
@@ -54,8 +60,9 @@ def c(
     with naming("RUN_FOLDER", (ValueError,)):
         module, data = opened(run_folder, checkpoint, root)
         x, _ = batch_of(data, data.train_set, calibrate)
+        bits = state_bits or (32 if "counts" in data.kind.has else 16)
         integers = to_integers(
-            module.net, x, weight_bits=weight_bits, state_bits=state_bits, scale=scale, decay=decay
+            module.net, x, weight_bits=weight_bits, state_bits=bits, scale=scale, decay=decay
         )
         frames, labels = batch_of(data, data.test_set)
         report = compare_integers(module.net, integers, frames, labels, scores=module.objective.scores)

@@ -158,10 +158,8 @@ class _Chain:
             case Pool(module):
                 self.pool(module)
             case Flatten():
-                # A layer's own leaves the frames before it as they are.
-                if not part:
-                    if not self.stages:
-                        raise Unsupported("a module that is no layer, neuron or pool of a chain")
+                # A layer's own leaves the frames before it as they are, and so does one before all layers.
+                if not part and self.stages:
                     self.stages[-1].axes = 0
 
     def weights(self, path: str, given: Weights) -> None:

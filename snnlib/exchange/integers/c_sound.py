@@ -22,7 +22,8 @@ class SoundInput:
         self.constants = {name: torch.from_numpy(table) for name, table in tables.items()}
         half = self.numbers["size"] // 2
         self.memory = {
-            "before": (torch.int16, front_end.window - front_end.hop),
+            # An array has at least one number.
+            "before": (torch.int16, max(front_end.window - front_end.hop, 1)),
             "mean": (torch.int64, front_end.channels),
             "real": (torch.int32, half),
             "imaginary": (torch.int32, half),
