@@ -280,7 +280,17 @@ _KEYWORDS = Recipe(
     name="keywords",
     source="task of Warden, 2018",
     note="frames of 10 ms in whole numbers, four to a step; LIF and batch norm, blocks that see three steps",
-    measured=(),
+    measured=(
+        Measurement(
+            data="Speech Commands' test archive, fold 3 of speakers to test (1133 words) and folds 0 to 2 to train",
+            runs="seed 0, on the fold that chose the net",
+            epochs=40,
+            last=0.840,
+            error=None,
+            best=0.840,
+            command="python benchmarks/learning/keywords.py --root ARCHIVE --nets snnlib --folds 3 --seeds 0",
+        ),
+    ),
     settings={**_WORDS, "data": "keywords", "net": f"{_WIDE}-12"},
 )
 _KEYWORDS_CHIP = Recipe(
@@ -294,7 +304,17 @@ _SPOKEN_DIGITS = Recipe(
     name="spoken-digits",
     source="net and settings of keywords",
     note="stronger changes of tempo and voice, as there are three or four speakers",
-    measured=(),
+    measured=(
+        Measurement(
+            data="free spoken digits, 1500 recordings of three speakers to train and 500 of the first to test",
+            runs="seed 0",
+            epochs=25,
+            last=0.784,
+            error=None,
+            best=0.784,
+            command="python benchmarks/learning/keywords.py --digits --root DIR --nets snnlib --folds 0 --seeds 0",
+        ),
+    ),
     settings={**_WORDS, "data": "spoken-digits", "net": f"{_WIDE}-10", "vary": 0.15, "epochs": 25},
 )
 _BEATS = Recipe(

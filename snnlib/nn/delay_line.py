@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 
@@ -13,10 +11,6 @@ from snnlib.neurons import Output
 from snnlib.nn.delays import Delays, check_sequence
 from snnlib.sequences.history import joined, last_steps
 from snnlib.sequences.lengths import run_with_lengths
-
-if TYPE_CHECKING:
-    from snnlib.structure.graph import Step
-    from snnlib.structure.walk import Walk
 
 __all__ = ["DelayLine"]
 
@@ -95,13 +89,3 @@ class DelayLine(nn.Module):
         x = torch.cat((x.new_zeros(before), x), time_dim)
         first = x.shape[time_dim] - steps
         return torch.cat([x.narrow(time_dim, first - delay, steps) for delay in range(self.copies)], 2)
-
-    def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
-        """See `snnlib.structure.walk.Described`."""
-        # The description of nets is built upon layers.
-        from snnlib.structure.operations import Delay  # noqa: PLC0415
-        from snnlib.structure.unsupported import Unsupported  # noqa: PLC0415
-
-        if self.copies > 1:
-            raise Unsupported("channels that arrive several times have no counterpart")
-        return walk.add(path, path, "delay", Delay(self.delays), value)

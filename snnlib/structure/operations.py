@@ -12,6 +12,7 @@ from snnlib.functional.sparse import SparselyConnected
 from snnlib.neurons import Neuron
 from snnlib.nn import AvgPool2d, SpikeAvgPool2d, SpikingLayer, SRMReadout
 from snnlib.nn.batch_norm import BatchNorm
+from snnlib.nn.delay_line import DelayLine
 from snnlib.nn.delays import Delays
 from snnlib.nn.recurrent_layer import Recurrent, RecurrentLayer
 from snnlib.structure.cells import Array
@@ -128,6 +129,10 @@ def operations_of(module: nn.Module, lead: int) -> Parts | None:
         whole = Pool(module)
     elif isinstance(module, _NORMS):
         whole = Normalise(module)
+    elif isinstance(module, DelayLine):
+        if module.copies > 1:
+            raise Unsupported("channels that arrive several times have no counterpart")
+        whole = Delay(module.delays)
     elif isinstance(module, Neuron):
         whole = neurons_of(module)
     elif isinstance(module, SpikingLayer | SRMReadout):
@@ -146,7 +151,7 @@ def without_groups(weight: Tensor, groups: int) -> Tensor:
 
 def is_operation(module: nn.Module) -> bool:
     """Returns whether `operations_of` knows the module."""
-    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Flatten, *_POOLS, *_NORMS)
+    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Flatten, DelayLine, *_POOLS, *_NORMS)
     return isinstance(module, (*kinds, Neuron, SpikingLayer, SRMReadout))
 
 
