@@ -153,7 +153,8 @@ class Backward {
     if (a_->starts) {
       signal_ = out;
     } else {
-      a_->delays.delay ? delayed_.keep(t, out) : void(std::memcpy(rows_.signal.data(), out, size_t(count_) * sizeof(S)));
+      a_->delays.delay ? delayed_.keep(t, out)
+                       : void(std::memcpy(rows_.signal.data(), out, size_t(count_) * sizeof(S)));
     }
     if (!a_->flags.through_time) std::memset(rows_.back.data(), 0, size_t(count_) * sizeof(S));
   }

@@ -101,8 +101,7 @@ class Forward {
     const int64_t parts = parts_of(a);
     const Fired<S>* last = lists_.data() + (t + 1) % 2 * parts;
     if (end > first) std::memcpy(sum + first, current + first, size_t(end - first) * sizeof(S));
-    for (int64_t p = 0; p < parts; ++p)
-      add_rows(rows_of<S>(a), last[p], {first, end, a.view.inner, part, parts}, sum);
+    for (int64_t p = 0; p < parts; ++p) add_rows(rows_of<S>(a), last[p], {first, end, a.view.inner, part, parts}, sum);
     Fired<S>& own = lists_.data()[t % 2 * parts + part];
     own.count = 0;
     step(flags_of<Usual>(a), sum, first, end, value, own);
@@ -168,8 +167,7 @@ void forward(const RecurrentForwardArgs& a) {
 
 void sparse_recurrent_forward(const SparseRecurrent<RecurrentForwardArgs>& a) {
   if (!a.view.inner) return;
-  by_state(a.dtype, a, portable::sparse_kernels.recurrent_forward,
-           [&](auto zero) { forward_type<decltype(zero)>(a); });
+  by_state(a.dtype, a, portable::sparse_kernels.recurrent_forward, [&](auto zero) { forward_type<decltype(zero)>(a); });
 }
 
 void recurrent_backward(const RecurrentBackwardArgs& a);

@@ -1,5 +1,5 @@
-// Products with a sparse matrix by events on the CPU. A thread takes whole frames, or where there are fewer of them than
-// threads some of the targets or inputs of every frame.
+// Products with a sparse matrix by events on the CPU. A thread takes whole frames, or where there are fewer of them
+// than threads some of the targets or inputs of every frame.
 #include "snnlib/events/sparse.h"
 
 #include "snnlib/events/sparse_rows.h"

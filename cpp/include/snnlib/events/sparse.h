@@ -5,8 +5,9 @@
 //   dL/dw[c]           = sum over n of x[n, j] dL/dI[n, targets[c]]
 //   dL/dx[n, j]        = sum over c of w[c] dL/dI[n, targets[c]]
 //
-// Sums have the order of a dense matrix (events/matrix.h): of currents by input, of dL/dw by frame, and of dL/dx 16 sums
-// of every 16th target, of which halves are added onto halves. So zeros in the place of connections give the same bits.
+// Sums have the order of a dense matrix (events/matrix.h): of currents by input, of dL/dw by frame, and of dL/dx 16
+// sums of every 16th target, of which halves are added onto halves. So zeros in the place of connections give the same
+// bits.
 #pragma once
 
 #include "snnlib/core/call.h"
