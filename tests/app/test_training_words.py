@@ -57,7 +57,7 @@ def test_words_of_a_speaker_who_trains_nothing(digits: Path, tmp_path: Path) -> 
 def test_batches_of_words(digits: Path) -> None:
     data = EventData(_small(digits), False)
     data.setup("fit")
-    frames, labels = next(iter(data.train_dataloader()))
+    frames, _ = next(iter(data.train_dataloader()))
     assert frames.shape == (10, 4, 8, 1, 40) and frames.dtype == torch.uint8
     # A step has the frames of the one before, then its own.
     assert torch.equal(frames[1:, :, :4], frames[:-1, :, 4:]) and not frames[0, :, :4].any()
@@ -97,7 +97,7 @@ def test_rare_beats_are_drawn_often() -> None:
     records = torch.tensor([7] * 500 + [8] * 460 + [9] * 40)
     drawn = balanced(targets, records, 10_000, torch.Generator().manual_seed(0))
     shares = targets[drawn].bincount() / 10_000
-    assert torch.allclose(shares, torch.tensor([0.5, 0.08, 0.42]), atol=0.02)
+    assert torch.allclose(shares, torch.tensor([0.5, 0.07, 0.43]), atol=0.02)
     of_records = records[drawn][targets[drawn] == 2].bincount()[8:].double()
     # The roots of 50 and 40 beats.
     assert of_records[0] / of_records[1] == pytest.approx((50 / 40) ** 0.5, rel=0.1)
