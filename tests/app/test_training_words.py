@@ -34,7 +34,14 @@ def digits(tmp_path: Path) -> Path:
 
 
 def _small(root: Path, **changes: object) -> TrainConfig:
-    small = {"net": "8C5s4p2-A1-12-10", "time_steps": 10, "epochs": 30, "batch_size": 4, "threads": 1, "dropout": 0.0}
+    small = {
+        "net": "8C5s4p2-A1-12-10",
+        "time_steps": 10,
+        "epochs": 30,
+        "batch_size": 4,
+        "threads": 1,
+        "dropout": 0.0,
+    }
     return recipe("spoken-digits").config(root=str(root), **{**small, **changes})
 
 
