@@ -34,7 +34,14 @@ def digits(tmp_path: Path) -> Path:
 
 
 def _small(root: Path, **changes: object) -> TrainConfig:
-    small = {"net": "8C5s4p2-A1-12-10", "time_steps": 10, "epochs": 30, "batch_size": 4, "threads": 1, "dropout": 0.0}
+    small = {
+        "net": "8C5s4p2-A1-12-10",
+        "time_steps": 10,
+        "epochs": 30,
+        "batch_size": 4,
+        "threads": 1,
+        "dropout": 0.0,
+    }
     return recipe("spoken-digits").config(root=str(root), **{**small, **changes})
 
 
@@ -57,7 +64,7 @@ def test_words_of_a_speaker_who_trains_nothing(digits: Path, tmp_path: Path) -> 
 def test_batches_of_words(digits: Path) -> None:
     data = EventData(_small(digits), False)
     data.setup("fit")
-    frames, labels = next(iter(data.train_dataloader()))
+    frames, _ = next(iter(data.train_dataloader()))
     assert frames.shape == (10, 4, 8, 1, 40) and frames.dtype == torch.uint8
     # A step has the frames of the one before, then its own.
     assert torch.equal(frames[1:, :, :4], frames[:-1, :, 4:]) and not frames[0, :, :4].any()
