@@ -93,8 +93,7 @@ class DataSettings:
         count(0),
         needs="folds",
     )
-    """As `fold` of `SpeechCommands` and `MITBIH`; of spoken digits the speaker of this number. None for the data set's
-    own test set."""
+    """A part as data sets have it; of spoken digits the speaker of this number. None for the data's own test set."""
     crop: str | None = setting(
         None,
         "Use this part of the sensor, WIDTHxHEIGHT+LEFT+TOP in pixels.",

@@ -1,0 +1,180 @@
+"""Recipes of signals: sound and heart beats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from snnlib.app.recipes.recipe import Measurement, Recipe
+
+# No images that could be moved or turned.
+STILL: dict[str, Any] = {"shift": 0, "rotate": 0.0, "warp": 0.0}
+_SEQUENCES: dict[str, Any] = {**STILL, "clip_norm": 1.0, "weight_decay": 0.0, "target_rate": 0.08}
+_ECG = Recipe(
+    name="ecg",
+    source="neurons of Baronig et al., 2025; data and task of Yin et al., Nature Machine Intelligence 3, 2021",
+    note="a label at every step, causal; as examples/ecg.py, measured in docs/measurements/time.md",
+    measured=(
+        Measurement(
+            data="QT database in blocks, 494 sequences to train and 124 to test",
+            runs="3 seeds",
+            epochs=24,
+            last=0.809,
+            error=0.004,
+            best=0.814,
+            command="snnlib train --recipe ecg --threads 1 --seed 0, 1, 2",
+        ),
+    ),
+    settings={
+        **_SEQUENCES,
+        "data": "ecg",
+        "net": "128R-6",
+        "neuron": "adlif",
+        "tau": 5.0,
+        "tau_m": 5.0,
+        "tau_s": 1.0,
+        "step_ms": 4.0,
+        "epochs": 24,
+        "batch_size": 16,
+        "lr": 1e-2,
+        "warmup_epochs": 3.6,
+    },
+)
+_SPEECH = Recipe(
+    name="speech",
+    source="neurons of examples/spoken_digits.py; the cochlea's filters of Patterson et al., 1987",
+    note="recordings of different lengths, tested on a speaker that trains nothing, though the learning rate was "
+    "chosen by that speaker; not measured on SHD and SSC",
+    measured=(
+        Measurement(
+            data="free spoken digits, 1500 recordings of three speakers to train and 500 of another to test",
+            runs="5 seeds",
+            epochs=15,
+            last=0.536,
+            error=0.023,
+            best=0.599,
+            command="snnlib train --recipe speech --threads 1 --seed 0, 1, 2, 3, 4",
+        ),
+    ),
+    settings={
+        **_SEQUENCES,
+        "data": "cochlea-digits",
+        "net": "128R-10",
+        "neuron": "cubalif",
+        "tau": 3.0,
+        "tau_m": 20.0,
+        "tau_s": 1.0,
+        "epochs": 15,
+        "batch_size": 32,
+        "lr": 1e-3,
+        "warmup_epochs": 2.0,
+        "weight_decay": 1e-2,
+    },
+)
+_NORMALISED: dict[str, Any] = {
+    **STILL,
+    "neuron": "lif",
+    "tau": 2.0,
+    "surrogate": "atan",
+    "batch_norm": True,
+    "dropout": 0.1,
+    "loss": "mean-potential",
+    # A read-out without memory: the mean over time has it.
+    "tau_m": 1.0,
+    "tau_s": 1.0,
+    "lr": 7e-3,
+    "weight_decay": 1e-2,
+    "clip_norm": 1.0,
+}
+_WORDS: dict[str, Any] = {
+    **_NORMALISED,
+    "time_steps": 25,
+    "step_ms": 40.0,
+    "channels": 40,
+    "vary": 0.1,
+    "epochs": 40,
+    "batch_size": 32,
+    "warmup_epochs": 8.0,
+}
+_WIDE = "24C5s2p2-T1-32C5s2p2-T1-64-64M2-64M2"
+_KEYWORDS = Recipe(
+    name="keywords",
+    source="task of Warden, 2018",
+    note="frames of 10 ms in whole numbers, four to a step; LIF and batch norm, blocks that see three steps",
+    measured=(
+        Measurement(
+            data="Speech Commands' test archive, fold 3 of speakers to test (1133 words) and folds 0 to 2 to train",
+            runs="seed 0, on the fold that chose the net",
+            epochs=40,
+            last=0.840,
+            error=None,
+            best=0.840,
+            command="python benchmarks/learning/keywords.py --root ARCHIVE --nets snnlib --folds 3 --seeds 0",
+        ),
+    ),
+    settings={**_WORDS, "data": "keywords", "net": f"{_WIDE}-12"},
+)
+_KEYWORDS_CHIP = Recipe(
+    name="keywords-chip",
+    source="task of Warden, 2018; axonal delays of Shrestha and Orchard, NeurIPS 2018",
+    note="keywords by a chain of half the weights with delays by channel, for integer nets (docs/leave.md)",
+    measured=(
+        Measurement(
+            data="Speech Commands' test archive, fold 3 of speakers to test (1133 words) and folds 0 to 2 to train",
+            runs="seed 0, on the fold that chose the net",
+            epochs=40,
+            last=0.820,
+            error=None,
+            best=0.820,
+            command="python benchmarks/learning/keywords.py --root ARCHIVE --nets 'snnlib, chip' --folds 3 --seeds 0",
+        ),
+    ),
+    settings={**_WORDS, "data": "keywords", "net": "24C5s2p2-A1-32C5s2p2-A2-96-12"},
+)
+_SPOKEN_DIGITS = Recipe(
+    name="spoken-digits",
+    source="net and settings of keywords",
+    note="stronger changes of tempo and voice, as there are three or four speakers",
+    measured=(
+        Measurement(
+            data="free spoken digits, 1500 recordings of three speakers to train and 500 of the first to test",
+            runs="seed 0",
+            epochs=25,
+            last=0.784,
+            error=None,
+            best=0.784,
+            command="python benchmarks/learning/keywords.py --digits --root DIR --nets snnlib --folds 0 --seeds 0",
+        ),
+    ),
+    settings={**_WORDS, "data": "spoken-digits", "net": f"{_WIDE}-10", "vary": 0.15, "epochs": 25},
+)
+_BEATS = Recipe(
+    name="beats",
+    source="task of de Chazal, O'Dwyer and Reilly, 2004; axonal delays of Shrestha and Orchard, NeurIPS 2018",
+    note="beats N, S and V of patients who were never seen, beside the beats before and their intervals; an epoch has "
+    "9,600 beats, rare ones as often as need be",
+    measured=(
+        Measurement(
+            data="DS1 of the MIT-BIH Arrhythmia Database, 50,587 beats N, S and V in five folds by patient",
+            runs="seed 0, counts of all folds",
+            epochs=4,
+            last=0.945,
+            error=None,
+            best=0.945,
+            command="python benchmarks/learning/beats.py --root MITDB --nets snnlib --seeds 0",
+        ),
+    ),
+    settings={
+        **_NORMALISED,
+        "data": "beats",
+        "net": "96-A4-96-3",
+        "dropout": 0.2,
+        "lr": 5e-3,
+        "time_steps": 31,
+        "step_ms": 22.2,
+        "epochs": 4,
+        "batch_size": 96,
+        "warmup_epochs": 0.8,
+    },
+)
+
+SIGNALS = (_ECG, _SPEECH, _KEYWORDS, _KEYWORDS_CHIP, _SPOKEN_DIGITS, _BEATS)
