@@ -238,7 +238,7 @@ def _distinct(count: int, among: int, generator: torch.Generator | None) -> Tens
     drawn = torch.empty(0, dtype=torch.int64)
     while len(drawn) < count:
         more = torch.randint(among, (count - len(drawn),), generator=generator)
-        drawn = torch.unique(torch.cat((drawn, more)))  # type: ignore[no-untyped-call]
+        drawn = torch.unique(torch.cat((drawn, more)))
     return drawn
 
 
