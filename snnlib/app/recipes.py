@@ -280,21 +280,51 @@ _KEYWORDS = Recipe(
     name="keywords",
     source="task of Warden, 2018",
     note="frames of 10 ms in whole numbers, four to a step; LIF and batch norm, blocks that see three steps",
-    measured=(),
+    measured=(
+        Measurement(
+            data="Speech Commands' test archive, fold 3 of speakers to test (1133 words) and folds 0 to 2 to train",
+            runs="seed 0, on the fold that chose the net",
+            epochs=40,
+            last=0.840,
+            error=None,
+            best=0.840,
+            command="python benchmarks/learning/keywords.py --root ARCHIVE --nets snnlib --folds 3 --seeds 0",
+        ),
+    ),
     settings={**_WORDS, "data": "keywords", "net": f"{_WIDE}-12"},
 )
 _KEYWORDS_CHIP = Recipe(
     name="keywords-chip",
     source="task of Warden, 2018; axonal delays of Shrestha and Orchard, NeurIPS 2018",
     note="keywords by a chain of half the weights with delays by channel, for integer nets (docs/leave.md)",
-    measured=(),
+    measured=(
+        Measurement(
+            data="Speech Commands' test archive, fold 3 of speakers to test (1133 words) and folds 0 to 2 to train",
+            runs="seed 0, on the fold that chose the net",
+            epochs=40,
+            last=0.820,
+            error=None,
+            best=0.820,
+            command="python benchmarks/learning/keywords.py --root ARCHIVE --nets 'snnlib, chip' --folds 3 --seeds 0",
+        ),
+    ),
     settings={**_WORDS, "data": "keywords", "net": "24C5s2p2-A1-32C5s2p2-A2-96-12"},
 )
 _SPOKEN_DIGITS = Recipe(
     name="spoken-digits",
     source="net and settings of keywords",
     note="stronger changes of tempo and voice, as there are three or four speakers",
-    measured=(),
+    measured=(
+        Measurement(
+            data="free spoken digits, 1500 recordings of three speakers to train and 500 of the first to test",
+            runs="seed 0",
+            epochs=25,
+            last=0.784,
+            error=None,
+            best=0.784,
+            command="python benchmarks/learning/keywords.py --digits --root DIR --nets snnlib --folds 0 --seeds 0",
+        ),
+    ),
     settings={**_WORDS, "data": "spoken-digits", "net": f"{_WIDE}-10", "vary": 0.15, "epochs": 25},
 )
 _BEATS = Recipe(
@@ -302,7 +332,17 @@ _BEATS = Recipe(
     source="task of de Chazal, O'Dwyer and Reilly, 2004; axonal delays of Shrestha and Orchard, NeurIPS 2018",
     note="beats N, S and V of patients who were never seen, beside the beats before and their intervals; an epoch has "
     "9,600 beats, rare ones as often as need be",
-    measured=(),
+    measured=(
+        Measurement(
+            data="DS1 of the MIT-BIH Arrhythmia Database, 50,587 beats N, S and V in five folds by patient",
+            runs="seed 0, counts of all folds",
+            epochs=4,
+            last=0.945,
+            error=None,
+            best=0.945,
+            command="python benchmarks/learning/beats.py --root MITDB --nets snnlib --seeds 0",
+        ),
+    ),
     settings={
         **_NORMALISED,
         "data": "beats",

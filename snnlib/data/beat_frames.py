@@ -55,7 +55,7 @@ class BeatFrames:
     Source: intervals of de Chazal, O'Dwyer and Reilly, "Automatic classification of heartbeats using ECG morphology
     and heartbeat interval features", 2004.
 
-    >>> import torch
+    >>> import snnlib, torch
     >>> snnlib.data.BeatFrames()(torch.randn(3600, 2), torch.arange(300, 3400, 300)).shape
     torch.Size([11, 31, 29])
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +13,16 @@ from torch.nn.functional import pad
 from snnlib.app.errors import ConfigError, naming
 from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples
 from snnlib.app.setting import wrong
-from snnlib.data import FrameCache, LogMel, SpeechCommands, SpokenDigits, StackFrames, WarpChannels, read_wav
+from snnlib.data import (
+    AugmentChannels,
+    FrameCache,
+    LogMel,
+    SpeechCommands,
+    SpokenDigits,
+    StackFrames,
+    WarpChannels,
+    read_wav,
+)
 from snnlib.data.datasets.speech_commands import COMMANDS, SILENCE, UNKNOWN
 from snnlib.data.datasets.splits import Split
 
@@ -58,6 +67,24 @@ class WordToSteps:
         return self.stack(self.frames(waveform)).unsqueeze(-2).to(self.dtype)
 
 
+class VaryWords:
+    """Frames `[T, C]` or `[T, N, C]` of words at another time, tempo and pitch, without some steps and channels.
+
+    Args:
+        vary: how much tempo and voice differ.
+        masks: of steps and of channels, so many of each.
+    """
+
+    def __init__(self, vary: float, masks: int) -> None:
+        self.warp = WarpChannels(
+            shift=_SHIFT, tempo=_TEMPO * vary, shift_channels=_CHANNELS * vary, stretch=vary
+        )
+        self.mask = AugmentChannels(masks=masks, mask=8, channel_masks=masks, channel_mask=4)
+
+    def __call__(self, frames: Tensor) -> Tensor:
+        return self.mask(self.warp(frames))
+
+
 @dataclass(frozen=True)
 class CollateFrames:
     """Frames `[T, C]` and labels as a batch `[T, N, window, 1, C]` and `[N]`."""
@@ -75,6 +102,8 @@ class WordKind(Kind):
 
     Args:
         sample_rate: of the sound.
+        compression: of the front end. Few voices are carried further by `"pcen"`, which takes off what lasts.
+        masks: of steps and channels that are not heard in training.
         dataset: the recordings of a set; takes the root, the set, the fold that tests and a transform.
         names: the classes.
     """
@@ -83,6 +112,8 @@ class WordKind(Kind):
     has: frozenset[str] = frozenset({"voices", "folds", "counts"})
     own_validation: bool = False
     sample_rate: int
+    compression: Literal["pcen", "log"] = "log"
+    masks: int = 0
     dataset: Callable[[str, Split, int | None, Callable[[Tensor], Tensor]], Any]
     names: tuple[str, ...]
 
@@ -100,17 +131,14 @@ class WordKind(Kind):
         """Recordings and labels of a set, as the front end gets them."""
         return self.dataset(config.root or "", split, config.fold, self.frames(config).sound)
 
-    def augment(self, config: TrainConfig) -> WarpChannels | None:
-        """Another tempo and another voice."""
-        vary = config.vary
-        if not vary:
-            return None
-        return WarpChannels(shift=_SHIFT, tempo=_TEMPO * vary, shift_channels=_CHANNELS * vary, stretch=vary)
+    def augment(self, config: TrainConfig) -> VaryWords | None:
+        """Another tempo and another voice, and parts that are not heard."""
+        return VaryWords(config.vary, self.masks) if config.vary else None
 
     def frames(self, config: TrainConfig) -> WordToFrames:
         """The front end."""
         with naming("channels"):
-            front_end = LogMel(config.channels, sample_rate=self.sample_rate, compression="log")
+            front_end = LogMel(config.channels, sample_rate=self.sample_rate, compression=self.compression)
         return WordToFrames(front_end, config.time_steps * self.stack(config).hop)
 
     def stack(self, config: TrainConfig) -> StackFrames:
@@ -163,6 +191,8 @@ WORDS = (
         help="spoken digits",
         recipe="spoken-digits",
         sample_rate=8000,
+        compression="pcen",
+        masks=1,
         dataset=_digits,
         names=SpokenDigits.classes,
     ),

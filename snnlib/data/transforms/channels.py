@@ -35,7 +35,7 @@ class WarpChannels:
 
     Source: Jaitly and Hinton, "Vocal Tract Length Perturbation improves speech recognition", 2013.
 
-    >>> import torch
+    >>> import snnlib, torch
     >>> warp = snnlib.data.WarpChannels(shift=10, tempo=0.15, shift_channels=2, stretch=0.1)
     >>> warp(torch.zeros(100, 40, dtype=torch.uint8)).shape
     torch.Size([100, 40])
@@ -91,7 +91,7 @@ class StackFrames:
     Raises:
         ValueError: a number out of its range.
 
-    >>> import torch
+    >>> import snnlib, torch
     >>> snnlib.data.StackFrames(2, 3)(torch.arange(1, 6).view(5, 1)).squeeze(-1).tolist()
     [[0, 1, 2], [2, 3, 4]]
     """
