@@ -14,9 +14,9 @@ from snnlib.app.errors import ConfigError, naming
 from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples
 from snnlib.app.setting import wrong
 from snnlib.data import (
-    AugmentChannels,
     FrameCache,
     LogMel,
+    MaskChannels,
     SpeechCommands,
     SpokenDigits,
     StackFrames,
@@ -79,7 +79,7 @@ class VaryWords:
         self.warp = WarpChannels(
             shift=_SHIFT, tempo=_TEMPO * vary, shift_channels=_CHANNELS * vary, stretch=vary
         )
-        self.mask = AugmentChannels(masks=masks, mask=8, channel_masks=masks, channel_mask=4)
+        self.mask = MaskChannels(masks=masks, steps=8, channel_masks=masks, channels=4)
 
     def __call__(self, frames: Tensor) -> Tensor:
         return self.mask(self.warp(frames))

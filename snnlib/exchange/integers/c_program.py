@@ -163,7 +163,9 @@ def _program(net: IntegerNet, binary: bool, sound: SoundInput | None) -> str:
     if sound is not None:
         arrays, fields = _fields("_mel", sound.numbers, sound.constants, sound.memory)
         parts += [_kernels("log_mel.h"), *arrays, f"static const snn_log_mel mel = {fields};"]
-        parts.append("static uint8_t heard[NET_CHANNELS * NET_HEIGHT * NET_WIDTH];\nstatic int32_t new_frames;")
+        parts.append(
+            "static uint8_t heard[NET_CHANNELS * NET_HEIGHT * NET_WIDTH];\nstatic int32_t new_frames;"
+        )
     row, window_row = row_sizes(net.layers)
     frame = net.layers[0].input
     parts += [
