@@ -1,11 +1,13 @@
 """Runs of words and heart beats: folds, augmentation, a file that is classified."""
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from command import done
 from small_sets import write_wav
 
 from snnlib.app.errors import ConfigError
@@ -45,7 +47,9 @@ def _small(root: Path, **changes: object) -> TrainConfig:
     return recipe("spoken-digits").config(root=str(root), **{**small, **changes})
 
 
-def test_words_of_a_speaker_who_trains_nothing(digits: Path, tmp_path: Path) -> None:
+def test_words_of_a_speaker_who_trains_nothing(
+    digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = _small(digits, fold=0)
     folder = RunFolder.create(tmp_path / "run", config)
     result = train_run(config, folder, progress=False)
@@ -59,6 +63,18 @@ def test_words_of_a_speaker_who_trains_nothing(digits: Path, tmp_path: Path) -> 
     write_wav(tmp_path / "fast.wav", [0] * 100, 44100)
     with pytest.raises(EventFileError, match=r"fast\.wav: expected 8000 samples a second, found 44100"):
         predictor.scores(tmp_path / "fast.wav")
+    # Its program takes sound, and keeps states of 32 bits.
+    out = done(capsys, "export", "c", folder.path, tmp_path / "program", "--vectors", "2")
+    assert re.search(r"\(nothing\) +100\.0%", out) and re.search(r"fc2 +100\.0%", out)
+    header = (tmp_path / "program/net.h").read_text()
+    for line in (
+        "A time step is 40 ms, a recording 10 of them.",
+        "#define NET_STEPS 10",
+        "#define NET_HOP 80",
+    ):
+        assert line in header
+    assert "x = (column" not in header and '#define NET_NAMES "0", "1", "2"' in header
+    assert "static SNN_ALIGNED int32_t potential0" in (tmp_path / "program/net.c").read_text()
 
 
 def test_batches_of_words(digits: Path) -> None:

@@ -137,6 +137,7 @@ class Program:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not os.environ.get("SNNLIB_DATA"), reason="needs recordings, SNNLIB_DATA")
 @pytest.mark.parametrize(("name", "fold", "files"), [("keywords-chip", 3, 1_000), ("beats", 2, 5_000)])
 def test_all_test_files(name: str, fold: int, files: int, tmp_path: Path) -> None:
@@ -147,10 +148,12 @@ def test_all_test_files(name: str, fold: int, files: int, tmp_path: Path) -> Non
     data.setup("fit")
     net = SpikingClassifier(config, data.facts).net
     x: Tensor = batch_of(data, data.train_set, 200)[0]
+    # Untrained neurons fire with statistics of the data, and currents above the threshold.
+    for module in net.modules():
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            module.momentum, module.weight.data = None, torch.full_like(module.weight, 3.0)
     with torch.no_grad():
-        # Batch norms take their statistics, so that neurons fire.
-        for _ in range(30):
-            net(x)
+        net(x)
     small = snnlib.to_integers(net.eval(), x[:, :100], state_bits=32)
     kind: Any = data.kind
     is_sound = name == "keywords-chip"
@@ -161,7 +164,7 @@ def test_all_test_files(name: str, fold: int, files: int, tmp_path: Path) -> Non
     frames, _ = batch_of(data, data.test_set)
     assert frames.shape[1] > files
     expected = small.integers(frames).numpy()
-    assert len(np.unique(expected)) > 1_000
+    assert (expected != 0).mean() > 0.5
     differ = 0
     for number in range(frames.shape[1]):
         if is_sound:

@@ -70,7 +70,7 @@ def export_c(
         Bytes of RAM (`"ram"`: states, frames, scratch) and of constants (`"flash"`), without the program's code.
 
     Raises:
-        ValueError: an input that does not fit the net.
+        ValueError: an input that does not fit the net, or names of other numbers than it has outputs.
         OSError: the folder cannot be written to.
 
     >>> import snnlib, tempfile, torch
@@ -116,6 +116,8 @@ def _header(
     kind = "spikes, 0 or 1" if net.layers[-1].threshold is not None else "membrane potentials"
     # A name of a class may hold what ends a comment, or a string.
     comment = "\n".join(f" * {line}".replace("*/", "* /") for line in about)
+    if names and len(names) != outputs * rows * columns:
+        raise ValueError(f"names: expected {outputs * rows * columns}, one for each output, got {len(names)}")
     named = ", ".join(json.dumps(name) for name in names)
     return f"""/* A spiking net in integers, written by snnlib.
 {comment} */
