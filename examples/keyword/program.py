@@ -36,7 +36,7 @@ def tones(labels: torch.Tensor) -> torch.Tensor:
     return (sound * 2**14).clamp(-(2**15), 2**15 - 1).to(torch.int16)
 
 
-front_end, stack = LogMel(compression="log"), StackFrames(4, 8)
+front_end, stack = LogMel(), StackFrames(4, 8)
 
 
 def steps(sound: torch.Tensor) -> torch.Tensor:

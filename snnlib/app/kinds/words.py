@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -102,7 +102,6 @@ class WordKind(Kind):
 
     Args:
         sample_rate: of the sound.
-        compression: of the front end. Few voices are carried further by `"pcen"`, which takes off what lasts.
         masks: of steps and channels that are not heard in training.
         dataset: the recordings of a set; takes the root, the set, the fold that tests and a transform.
         names: the classes.
@@ -112,7 +111,6 @@ class WordKind(Kind):
     has: frozenset[str] = frozenset({"voices", "folds", "counts"})
     own_validation: bool = False
     sample_rate: int
-    compression: Literal["pcen", "log"] = "log"
     masks: int = 0
     dataset: Callable[[str, Split, int | None, Callable[[Tensor], Tensor]], Any]
     names: tuple[str, ...]
@@ -138,7 +136,7 @@ class WordKind(Kind):
     def frames(self, config: TrainConfig) -> WordToFrames:
         """The front end."""
         with naming("channels"):
-            front_end = LogMel(config.channels, sample_rate=self.sample_rate, compression=self.compression)
+            front_end = LogMel(config.channels, sample_rate=self.sample_rate)
         return WordToFrames(front_end, config.time_steps * self.stack(config).hop)
 
     def stack(self, config: TrainConfig) -> StackFrames:
@@ -191,7 +189,6 @@ WORDS = (
         help="spoken digits",
         recipe="spoken-digits",
         sample_rate=8000,
-        compression="pcen",
         masks=1,
         dataset=_digits,
         names=SpokenDigits.classes,
