@@ -66,7 +66,7 @@ def test_words_of_a_speaker_who_trains_nothing(
     # Its program takes sound, and keeps states of 32 bits.
     out = done(capsys, "export", "c", folder.path, tmp_path / "program", "--vectors", "2")
     assert re.search(r"\(nothing\) +100\.0%", out) and re.search(r"fc2 +100\.0%", out)
-    header = (tmp_path / "program/net.h").read_text()
+    header = (tmp_path / "program" / "net.h").read_text()
     for line in (
         "A time step is 40 ms, a recording 10 of them.",
         "#define NET_STEPS 10",
@@ -74,7 +74,7 @@ def test_words_of_a_speaker_who_trains_nothing(
     ):
         assert line in header
     assert "x = (column" not in header and '#define NET_NAMES "0", "1", "2"' in header
-    assert "static SNN_ALIGNED int32_t potential0" in (tmp_path / "program/net.c").read_text()
+    assert "static SNN_ALIGNED int32_t potential0" in (tmp_path / "program" / "net.c").read_text()
 
 
 def test_batches_of_words(digits: Path) -> None:
