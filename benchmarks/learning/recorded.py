@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
-from table_peers import Jelly, Leaky, why_not
+from peers import Jelly, Leaky, why_not
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 

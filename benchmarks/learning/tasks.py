@@ -7,7 +7,7 @@
 | `digits` | the embedded event-camera digits, T = 30 | 1437, 360 |
 | `nmnist` | the 800 recordings of N-MNIST at hand, T = 30 | four folds, the fifth |
 | `gestures` | recordings of `examples/gestures.py`, T = 30 | 300, 150 |
-| `motifs` | three motifs of spikes in noise (`sequence_tasks.py`), T = 60 | 1200, 600 |
+| `motifs` | three motifs of spikes in noise, T = 60 | 1200, 600 |
 
 MNIST and N-MNIST are read from `$SNNLIB_DATA/mnist` and `$SNNLIB_DATA/nmnist_800`.
 """
@@ -126,13 +126,24 @@ def _gestures() -> Task:
 
 
 def _motifs() -> Task:
-    from sequence_tasks import motifs  # noqa: PLC0415
+    """Three motifs of spikes on 40 channels, one after the other, in noise; their order is the class."""
+    generator = torch.Generator().manual_seed(0)
+    channels, steps, length = 40, 60, 12
+    patterns = torch.rand(3, length, channels, generator=generator) < 0.06
+    orders = torch.tensor([[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]])
 
-    task = motifs()
-    (x, labels), (x_test, labels_test) = task.train, task.test
-    return Task(
-        (x.transpose(0, 1).byte(), labels), (x_test.transpose(0, 1).byte(), labels_test), task.classes
-    )
+    def sequences(samples: int) -> Set:
+        labels = torch.randint(6, (samples,), generator=generator)
+        x = torch.rand(steps, samples, channels, generator=generator) < 0.02
+        starts = torch.randint(8, (samples, 3), generator=generator) + torch.arange(3) * 20
+        for i in range(samples):
+            for start, motif in zip(starts[i].tolist(), orders[labels[i]].tolist(), strict=True):
+                # A quarter of a motif's spikes are lost.
+                kept = patterns[motif] & (torch.rand(length, channels, generator=generator) < 0.75)
+                x[start : start + length, i] |= kept
+        return x.transpose(0, 1).byte(), labels
+
+    return Task(sequences(1200), sequences(600), 6)
 
 
 TASKS: dict[str, Callable[[], Task]] = {
