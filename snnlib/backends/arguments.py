@@ -39,11 +39,8 @@ class Flags(NamedTuple):
     def of(cls, numbers: Sequence[int]) -> Flags:
         """Returns the options, from the number of the surrogate and zeros and ones."""
         count = len(cls._fields)
-        if (
-            len(numbers) not in (count - 1, count)
-            or not 0 <= numbers[0] < len(KINDS)
-            or not set(numbers[1:]) <= {0, 1}
-        ):
+        fits = count - len(cls._field_defaults) <= len(numbers) <= count
+        if not fits or not 0 <= numbers[0] < len(KINDS) or not set(numbers[1:]) <= {0, 1}:
             raise ValueError(
                 f"flags: expected a number from 0 to {len(KINDS) - 1} and {count - 1} of 0 or 1, got {list(numbers)}"
             )

@@ -21,7 +21,8 @@ typedef struct {
   int32_t log_bits, offset, shift;
   /* The window's first half; cosine and sine of 2 pi k / size, k below size / 2. */
   const int16_t *hann, *cosine, *sine;
-  /* Of a bin, in the upper one of its two channels; and where bins between channels c - 1 and c begin, [channels + 2]. */
+  /* Of a bin, in the upper one of its two channels; and where bins between channels c - 1 and c begin, [channels + 2].
+   */
   const uint8_t* weight;
   const uint16_t* start;
   /* Logarithms of 1 + (k + 1/2) / 2^log_bits, and the output of each of 256 levels. */
