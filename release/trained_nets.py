@@ -3,9 +3,9 @@
     snnlib train --recipe mnist --root DIR --seed 0 --out runs/0          # and seeds 1 and 2
     python release/trained_nets.py mnist runs/0 runs/1 runs/2
 
-The weights stored are those of the first run, with 8 bits per number of kernels and matrices; the card has the accuracy
-of all runs, and that of the stored net. A net that loses more than 0.1 points and two samples by its 8 bits is refused.
-The data, their licence and the command stand in the card that is there: for a new net write
+The weights stored are those of the first run, with 8 bits per number of kernels and matrices, or 16 where 8 lose more
+than 0.1 points and two samples; the card has the accuracy of all runs, and that of the stored net. A net that loses
+more by 16 bits is refused. The data, their licence and the command stand in the card that is there: for a new net write
 `{"card": {"data": ..., "licence": ..., "command": ...}}` into snnlib/models/weights/NAME.json first.
 """
 
@@ -126,12 +126,17 @@ def main(name: str, folders: Sequence[str]) -> None:
     kept = trained.state_dict()
     # Learned constants with bounds are kept under other names.
     state = {key: kept[key] if key in kept else attrgetter(key)(trained).detach() for key in net.state_dict()}
-    stored = packed(state)
-    net.load_state_dict(unpacked(stored))
-    accuracy = accuracy_of(net, batches, decision)
     # Of few samples one is more than that, and any rounding moves one or two.
-    if accuracy < accuracies[0] - max(MOST_LOST, 2.5 / test):
-        raise SystemExit(f"{name}: {accuracies[0]:.2%} became {accuracy:.2%} with 8 bits")
+    least = accuracies[0] - max(MOST_LOST, 2.5 / test)
+    for bits in (torch.int8, torch.int16):
+        stored = packed(state, bits)
+        net.load_state_dict(unpacked(stored))
+        accuracy = accuracy_of(net, batches, decision)
+        print(f"{name}: {accuracies[0]:.2%} became {accuracy:.2%} with {bits}")
+        if accuracy >= least:
+            break
+    else:
+        raise SystemExit(f"{name}: expected {least:.2%} at least, got {accuracy:.2%}")
     found = snnlib.profile(net, (x.float() for x, _ in batches))
     of_data = re.sub(r", \d+ samples to train and \d+ to test$", "", earlier["data"])
     card = {

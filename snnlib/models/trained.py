@@ -21,8 +21,8 @@ from snnlib.models.notation import from_notation
 from snnlib.neurons import from_config
 from snnlib.nn.readout import SRMReadout
 
-# Largest number of 8 bits with a sign, and the end of the names of the scales of such numbers.
-_LARGEST, _SCALE = 127, ":scale"
+# The end of the names of the scales of whole numbers.
+_SCALE = ":scale"
 
 # How a net answers: by the mean of its outputs over time, at every step, or by the output that fires first.
 Decision = Literal["mean", "every step", "first spike"]
@@ -195,20 +195,21 @@ def _folder() -> Traversable:
     return resources.files("snnlib.models") / "weights"
 
 
-def packed(state: Mapping[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:
-    """Returns a `state_dict` with matrices and kernels as 8 bits and a scale per output channel.
+def packed(state: Mapping[str, Tensor], dtype: torch.dtype = torch.int8) -> dict[str, np.ndarray[Any, Any]]:
+    """Returns a `state_dict` with matrices and kernels as 8 or 16 bits and a scale per output channel.
 
-    What is a vector or a number stays as it is. `unpacked` gives tensors again, off by half a 127th of the channel's
-    largest weight at most.
+    What is a vector or a number stays as it is. `unpacked` gives tensors again, of 8 bits off by half a 127th of the
+    channel's largest weight at most.
     """
+    most = torch.iinfo(dtype).max
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     for key, value in state.items():
         if value.ndim < 2:
             arrays[key] = value.numpy()
             continue
         rows = value.flatten(1)
-        scale = rows.abs().amax(1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny) / _LARGEST
-        arrays[key] = (rows / scale).round().to(torch.int8).reshape(value.shape).numpy()
+        scale = rows.abs().amax(1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny) / most
+        arrays[key] = (rows / scale).round().to(dtype).reshape(value.shape).numpy()
         arrays[key + _SCALE] = scale.squeeze(1).numpy()
     return arrays
 
@@ -220,7 +221,7 @@ def unpacked(arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Tensor]:
         if key.endswith(_SCALE):
             continue
         value = torch.from_numpy(array)
-        if value.dtype == torch.int8:
+        if key + _SCALE in arrays:
             scale = torch.from_numpy(arrays[key + _SCALE])
             value = value * scale.reshape(-1, *[1] * (value.ndim - 1))
         state[key] = value
