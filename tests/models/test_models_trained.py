@@ -175,5 +175,5 @@ def test_packed_weights_are_off_by_half_a_step() -> None:
 
 
 def test_unknown_nets_are_named() -> None:
-    with pytest.raises(ValueError, match=r"^name: expected one of digits, .*, got 'cifar'$"):
+    with pytest.raises(ValueError, match=r"^name: expected one of beats, digits, .*, got 'cifar'$"):
         snnlib.models.load("cifar")
