@@ -3,9 +3,9 @@
     snnlib train --recipe mnist --root DIR --seed 0 --out runs/0          # and seeds 1 and 2
     python release/trained_nets.py mnist runs/0 runs/1 runs/2
 
-The weights stored are those of the first run, with 8 bits per number of kernels and matrices; the card has the accuracy
-of all runs, and that of the stored net. A net that loses more than 0.1 points by its 8 bits is refused. The data, their
-licence and the command stand in the card that is there: for a new net write
+The weights stored are those of the first run, with 8 bits per number of kernels and matrices, or 16 where 8 lose more
+than 0.1 points and two samples; the card has the accuracy of all runs, and that of the stored net. A net that loses
+more by 16 bits is refused. The data, their licence and the command stand in the card that is there: for a new net write
 `{"card": {"data": ..., "licence": ..., "command": ...}}` into snnlib/models/weights/NAME.json first.
 """
 
@@ -33,8 +33,10 @@ from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_module import EventData
 from snnlib.app.training.load import load_module
 from snnlib.app.training.net import build_net
+from snnlib.app.training.objective import LOSSES
 from snnlib.data.atomic import write_bytes_atomically
 from snnlib.data.ragged import NO_LABEL
+from snnlib.data.word_to_steps import WordToSteps
 from snnlib.models.trained import Decision, net_of, packed, scores_of, unpacked
 
 FOLDER = Path(__file__).resolve().parents[1] / "snnlib" / "models" / "weights"
@@ -47,10 +49,12 @@ Batch = tuple[Tensor, Tensor]
 def settings_of(config: TrainConfig, facts: DataFacts) -> dict[str, Any]:
     """Returns what describes the net of a run without its weights (`snnlib.models.trained.net_of`)."""
     srm = {key: getattr(config, key) for key in ("tau_m", "tau_s", "tau_grad", "input_grad_scale")}
+    potentials = LOSSES[config.loss].of_potentials
     return {
         "net": config.net,
         "neuron": srm if config.neuron == "srm" else neuron_of(build_net(config, facts)),
-        "readout": {key: srm[key] for key in ("tau_m", "tau_s")} if config.loss == "tet" else None,
+        "options": {"batch_norm": config.batch_norm, "dropout": config.dropout},
+        "readout": {key: srm[key] for key in ("tau_m", "tau_s")} if potentials else None,
         "transform": inputs_of(config),
         "classes": list(facts.classes),
     }
@@ -58,8 +62,10 @@ def settings_of(config: TrainConfig, facts: DataFacts) -> dict[str, Any]:
 
 def neuron_of(net: nn.Module) -> dict[str, Any]:
     """Returns the neurons of a net with one kind of them, without constants per channel: the weights bring those."""
-    (neuron,) = (module for module in net.modules() if isinstance(module, snnlib.neurons.Neuron))
-    given = snnlib.neurons.config(neuron) | {"learnable": []}
+    found = [snnlib.neurons.config(part) for part in net.modules() if isinstance(part, snnlib.neurons.Neuron)]
+    given = found[0] | {"learnable": []}
+    if any(other | {"learnable": []} != given for other in found):
+        raise SystemExit(f"expected neurons of one kind, got {found}")
     return {key: value for key, value in given.items() if not (isinstance(value, list) and value)}
 
 
@@ -67,9 +73,12 @@ def inputs_of(config: TrainConfig) -> dict[str, Any]:
     """Returns what describes the transform of a run's samples."""
     if config.data == "ecg":
         return {"of": "spikes"}
-    if config.data == "spoken-digits":
-        return {"of": "sound", "step_us": config.step_us, "mode": config.frames}
+    if config.data == "beats":
+        return {"of": "beats"}
     made, images = config.kind.transform(config, torch.float32), "images" in config.kind.has
+    if isinstance(made, WordToSteps):
+        of_sound = {"sample_rate": made.frames.front_end.sample_rate, "frames": made.frames.frames}
+        return {"of": "word", **of_sound, "hop": made.stack.hop, "window": made.stack.window}
     names = ("encoding", "time_steps", "mean", "std") if images else ("time_steps", "step_us", "mode", "late")
     return {"of": "image" if images else "events", **{key: getattr(made, key) for key in names}}
 
@@ -117,11 +126,17 @@ def main(name: str, folders: Sequence[str]) -> None:
     kept = trained.state_dict()
     # Learned constants with bounds are kept under other names.
     state = {key: kept[key] if key in kept else attrgetter(key)(trained).detach() for key in net.state_dict()}
-    stored = packed(state)
-    net.load_state_dict(unpacked(stored))
-    accuracy = accuracy_of(net, batches, decision)
-    if accuracy < accuracies[0] - MOST_LOST:
-        raise SystemExit(f"{name}: {accuracies[0]:.2%} became {accuracy:.2%} with 8 bits")
+    # Of few samples one is more than that, and any rounding moves one or two.
+    least = accuracies[0] - max(MOST_LOST, 2.5 / test)
+    for bits in (torch.int8, torch.int16):
+        stored = packed(state, bits)
+        net.load_state_dict(unpacked(stored))
+        accuracy = accuracy_of(net, batches, decision)
+        print(f"{name}: {accuracies[0]:.2%} became {accuracy:.2%} with {bits}")
+        if accuracy >= least:
+            break
+    else:
+        raise SystemExit(f"{name}: expected {least:.2%} at least, got {accuracy:.2%}")
     found = snnlib.profile(net, (x.float() for x, _ in batches))
     of_data = re.sub(r", \d+ samples to train and \d+ to test$", "", earlier["data"])
     card = {

@@ -100,13 +100,13 @@ def predict(
         typer.Argument(
             metavar="RUN_FOLDER|NAME",
             help="Folder of a run, as `snnlib train` printed it, or the name of a net that comes with the package: "
-            "digits, mnist, nmnist, spoken-digits. A folder of that name comes first.",
+            "digits, mnist, nmnist, keywords, spoken-digits. A folder of that name comes first.",
         ),
     ],
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="Event files of any format that snnlib.data.read knows, WAV files for spoken digits, PNG or JPEG "
+            help="Event files of any format that snnlib.data.read knows, WAV files for spoken words, PNG or JPEG "
             "files for images."
         ),
     ],

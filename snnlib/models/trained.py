@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snnlib.data import Cochlea, ToChannels, ToFrames, ToSequence, encoding
-from snnlib.data.sound_to_spikes import SoundToSpikes
+from snnlib.data import BeatFrames, LogMel, StackFrames, ToFrames, ToSequence, encoding
+from snnlib.data.word_to_steps import WordToFrames, WordToSteps
 from snnlib.models.notation import from_notation
 from snnlib.neurons import from_config
 from snnlib.nn.readout import SRMReadout
 
-# Largest number of 8 bits with a sign, and the end of the names of the scales of such numbers.
-_LARGEST, _SCALE = 127, ":scale"
+# The end of the names of the scales of whole numbers.
+_SCALE = ":scale"
 
 # How a net answers: by the mean of its outputs over time, at every step, or by the output that fires first.
 Decision = Literal["mean", "every step", "first spike"]
@@ -72,11 +72,16 @@ class Card:
     def __str__(self) -> str:
         steps = " of the labelled steps" if self.decision == "every step" else ""
         error = (self.accuracy * (1 - self.accuracy) / self.test_samples) ** 0.5
+        seeds = (
+            f"; {self.seeds} seeds on these samples {self.mean_accuracy:.1%} +- {self.accuracy_error:.1%}"
+            if self.seeds > 1
+            else ""
+        )
         return (
             f"{self.data}\ndata: {self.licence}\n"
             f"trained by: {self.command} (seed {self.seed}, snnlib {self.version})\n"
-            f"test accuracy {self.accuracy:.1%}{steps} +- {error:.1%}, as there are {self.test_samples} samples; "
-            f"{self.seeds} seeds on these samples {self.mean_accuracy:.1%} +- {self.accuracy_error:.1%}\n"
+            f"test accuracy {self.accuracy:.1%}{steps} +- {error:.1%}, as there are {self.test_samples} samples"
+            f"{seeds}\n"
             f"{self.parameters:,} parameters; per sample {self.spikes:,.0f} spikes, "
             f"{self.accumulations:,.0f} additions of a weight, {self.multiplications:,.0f} multiplications"
         )
@@ -88,7 +93,8 @@ class TrainedNet(NamedTuple):
     Args:
         net: the net in evaluation mode; sequences `[T, N, ...]` to output potentials or spikes `[T, N, classes]`.
         transform: maps one sample to the net's input: an event array to `[T, C, H, W]`, images uint8 `[..., H, W]` to
-            `[T, ..., H, W]`, sound `[samples]` or spikes `[T, C]` of an electrocardiogram to `[T, C]`, and points
+            `[T, ..., H, W]`, sound `[samples]` of a word to `[T, window, 1, C]`, spikes `[T, C]` of an
+            electrocardiogram to floats, signal and R peaks of a record of `MITBIH` to its beats `[T, N, C]`, and points
             `[N, C]` to `[T, N, C]`.
         classes: names of the classes.
         card: origin and figures; print it.
@@ -122,8 +128,9 @@ def load(name: str) -> TrainedNet:
 
     Args:
         name: `"digits"`: the net of `snnlib train` on the embedded event digits; `"mnist"`: that of recipe `mnist`,
-            which learned from spike times; `"nmnist"`: that of recipe `nmnist`, from 700 recordings; `"ecg"` and
-            `"spoken-digits"`: recurrent nets of the recipes of these names; `"yin-yang"`: a net of exact spike times.
+            which learned from spike times; `"nmnist"`: that of recipe `nmnist`, from 700 recordings; `"ecg"`: a
+            recurrent net of the recipe of this name; `"keywords"`, `"spoken-digits"` and `"beats"`: LIF nets of theirs,
+            for words of 16 kHz, digits of 8 kHz and heart beats; `"yin-yang"`: a net of exact spike times.
 
     Raises:
         ValueError: no such net.
@@ -156,13 +163,15 @@ def net_of(settings: Mapping[str, Any], input_shape: tuple[int, int, int]) -> nn
 
     Args:
         settings: `"net"` in the papers' notation; `"neuron"` of all layers, as `snnlib.neurons.config` gives it, or
-            options of SRM layers; `"readout"`, constants of an `SRMReadout` as last layer, or None.
+            options of SRM layers; `"options"`, `batch_norm` and `dropout` beside other neurons, default none;
+            `"readout"`, constants of an `SRMReadout` as last layer, or None.
         input_shape: `[C, H, W]` of its input at one step.
     """
     neuron = settings["neuron"]
     if "model" in neuron:
         # Of these neurons are recurrent layers, too.
-        net = from_notation(settings["net"], input_shape, neuron=from_config(neuron))
+        options = settings.get("options", {})
+        net = from_notation(settings["net"], input_shape, neuron=from_config(neuron), **options)
     else:
         net = from_notation(settings["net"], input_shape, **neuron)
     if settings["readout"]:
@@ -186,20 +195,21 @@ def _folder() -> Traversable:
     return resources.files("snnlib.models") / "weights"
 
 
-def packed(state: Mapping[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:
-    """Returns a `state_dict` with matrices and kernels as 8 bits and a scale per output channel.
+def packed(state: Mapping[str, Tensor], dtype: torch.dtype = torch.int8) -> dict[str, np.ndarray[Any, Any]]:
+    """Returns a `state_dict` with matrices and kernels as 8 or 16 bits and a scale per output channel.
 
-    What is a vector or a number stays as it is. `unpacked` gives tensors again, off by half a 127th of the channel's
-    largest weight at most.
+    What is a vector or a number stays as it is. `unpacked` gives tensors again, of 8 bits off by half a 127th of the
+    channel's largest weight at most.
     """
+    most = torch.iinfo(dtype).max
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     for key, value in state.items():
         if value.ndim < 2:
             arrays[key] = value.numpy()
             continue
         rows = value.flatten(1)
-        scale = rows.abs().amax(1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny) / _LARGEST
-        arrays[key] = (rows / scale).round().to(torch.int8).reshape(value.shape).numpy()
+        scale = rows.abs().amax(1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny) / most
+        arrays[key] = (rows / scale).round().to(dtype).reshape(value.shape).numpy()
         arrays[key + _SCALE] = scale.squeeze(1).numpy()
     return arrays
 
@@ -211,7 +221,7 @@ def unpacked(arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Tensor]:
         if key.endswith(_SCALE):
             continue
         value = torch.from_numpy(array)
-        if value.dtype == torch.int8:
+        if key + _SCALE in arrays:
             scale = torch.from_numpy(arrays[key + _SCALE])
             value = value * scale.reshape(-1, *[1] * (value.ndim - 1))
         state[key] = value
@@ -222,20 +232,26 @@ def transform_of(settings: Mapping[str, Any], input_shape: tuple[int, int, int])
     """Returns the transform that a net's file describes.
 
     Args:
-        settings: `"of"`, what it takes: `"events"`, `"image"`, `"sound"`, `"spikes"` or `"points"`, and its options.
+        settings: `"of"`, what it takes: `"events"`, `"image"`, `"word"`, `"beats"`, `"spikes"` or `"points"`, and its
+            options.
         input_shape: `[C, H, W]` of the net's input at one step.
     """
     options = dict(settings)
     makers: dict[str, Callable[[], Callable[[Any], Tensor]]] = {
         "events": lambda: ToFrames(sensor_size=input_shape[1:], **options),
         "image": lambda: ToSequence(**options),
-        "sound": lambda: SoundToSpikes(
-            Cochlea(input_shape[0], compression="log"), ToChannels(channels=input_shape[0], **options)
-        ),
+        "word": lambda: word_to_steps(input_shape[2], **options),
+        "beats": lambda: lambda record: BeatFrames()(*record).transpose(0, 1).float(),
         "spikes": lambda: partial(torch.as_tensor, dtype=torch.float32),
         "points": lambda: partial(spikes_of_points, **options),
     }
     return makers[options.pop("of")]()
+
+
+def word_to_steps(channels: int, *, sample_rate: int, frames: int, hop: int, window: int) -> WordToSteps:
+    """Returns what makes sound of one word steps of `window` frames, `hop` of them new."""
+    front_end = LogMel(channels, sample_rate=sample_rate)
+    return WordToSteps(WordToFrames(front_end, frames), StackFrames(hop, window), torch.float32)
 
 
 def spikes_of_points(points: Tensor, *, first: float, span: float, time_steps: int, dt: float) -> Tensor:

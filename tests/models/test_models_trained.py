@@ -13,11 +13,13 @@ from torch.utils.data import DataLoader
 import snnlib
 from snnlib.data import (
     ECG,
+    MITBIH,
     MNIST,
     NMNIST,
     EventDigits,
     FrameCache,
     SimulatedEvents,
+    SpeechCommands,
     SpokenDigits,
     YinYang,
     stack_time_first,
@@ -108,11 +110,42 @@ def test_ecg_is_as_good_as_the_card_says() -> None:
 
 
 @torch.no_grad()
+def test_keywords_are_as_good_as_the_card_says() -> None:
+    trained = snnlib.models.load("keywords")
+    (archive,) = _data("keywords").glob("*.zip")
+    samples = SpeechCommands(archive, "test", trained.transform, num_classes=12, fold=3)
+    assert trained.classes == tuple(samples.classes)
+    right = _right(trained, DataLoader(samples, 100, collate_fn=stack_time_first))
+    _compare("keywords", right, len(samples), moved=2.01)
+    assert "CC BY 4.0" in trained.card.licence
+    assert trained.card.accuracy > 0.8
+
+
+@torch.no_grad()
+def test_beats_are_as_good_as_the_card_says() -> None:
+    trained = snnlib.models.load("beats")
+    samples = MITBIH(_data("mitbih"), "test", unit="record", before=100, after=148, fold=3)
+    right = total = 0
+    for number, peaks in enumerate(samples.peaks):
+        signal, over_time = samples[number]
+        ends = torch.from_numpy(peaks) + 147
+        within = ends < len(signal)
+        labels = over_time[ends[within]]
+        found = trained.scores(trained.transform((signal, peaks))).argmax(1)[within]
+        # Neither fusions nor unknown beats.
+        right += int((found == labels)[labels < len(trained.classes)].sum())
+        total += int((labels < len(trained.classes)).sum())
+    assert total == trained.card.test_samples
+    _compare("beats", right, total, moved=2e-3 * total)
+
+
+@torch.no_grad()
 def test_spoken_digits_are_as_good_as_the_card_says() -> None:
     trained = snnlib.models.load("spoken-digits")
     samples = SpokenDigits(_data("spoken_digits"), "test", trained.transform)
     right = sum(int(trained.scores(sound[:, None]).argmax(1) == label) for sound, label in samples)
     _compare("spoken-digits", right, len(samples), moved=2.01)
+    assert trained.card.accuracy > 0.6
 
 
 @torch.no_grad()
@@ -142,5 +175,5 @@ def test_packed_weights_are_off_by_half_a_step() -> None:
 
 
 def test_unknown_nets_are_named() -> None:
-    with pytest.raises(ValueError, match=r"^name: expected one of digits, .*, got 'cifar'$"):
+    with pytest.raises(ValueError, match=r"^name: expected one of beats, digits, .*, got 'cifar'$"):
         snnlib.models.load("cifar")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from snnlib.app.errors import ConfigError, naming
 from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples
@@ -25,6 +24,7 @@ from snnlib.data import (
 )
 from snnlib.data.datasets.speech_commands import COMMANDS, SILENCE, UNKNOWN
 from snnlib.data.datasets.splits import Split
+from snnlib.data.word_to_steps import WordToFrames, WordToSteps
 
 if TYPE_CHECKING:
     from snnlib.app.training.config import TrainConfig
@@ -33,38 +33,6 @@ if TYPE_CHECKING:
 _FRAME_MS = 10
 # Frames by which a training sample is moved, and, for a unit of `vary`, its tempo and its channels.
 _SHIFT, _TEMPO, _CHANNELS = 10, 1.5, 20
-
-
-class WordToFrames:
-    """Sound `[samples]` to frames of a fixed number, uint8 `[T, C]`; a class, so that processes can be sent it.
-
-    Args:
-        front_end: gives the frames.
-        frames: how many; shorter sound goes on in silence, and what comes later is left out.
-    """
-
-    def __init__(self, front_end: LogMel, frames: int) -> None:
-        self.front_end, self.frames = front_end, frames
-
-    def sound(self, waveform: Tensor) -> Tensor:
-        """The samples that the frames are made of."""
-        samples = self.frames * self.front_end.hop
-        return pad(waveform[:samples], (0, max(samples - len(waveform), 0)))
-
-    def __call__(self, waveform: Tensor) -> Tensor:
-        return self.front_end(self.sound(waveform))
-
-
-@dataclass(frozen=True)
-class WordToSteps:
-    """Sound to the net's input `[T, window, 1, C]`: `stack` of what `frames` gives."""
-
-    frames: WordToFrames
-    stack: StackFrames
-    dtype: torch.dtype
-
-    def __call__(self, waveform: Tensor) -> Tensor:
-        return self.stack(self.frames(waveform)).unsqueeze(-2).to(self.dtype)
 
 
 class VaryWords:
