@@ -253,7 +253,7 @@ class OperationProducts:
         tensors = (*net.parameters(), *net.buffers())
         # Storages of the net's own tensors.
         self._known = {tensor.untyped_storage().data_ptr() for tensor in tensors}
-        self._cache: dict[Any, tuple[Tensor, FanOut]] = {}
+        self._cache: dict[Any, tuple[tuple[Tensor, ...], FanOut]] = {}
         self._uncounted = uncounted
 
     def run(
@@ -319,15 +319,14 @@ class OperationProducts:
         arguments = ConvolutionMap._make(tuple(part) if isinstance(part, Sequence) else part for part in how)
         space = _space_before_padding(arguments.frame[1:], call)
         make = partial(FanOut.of_convolution, weight, arguments, space)
-        return self._of_weight(weight, (space, arguments), make)
+        return self._of_weight((weight,), (space, arguments), make)
 
     def _of_rows(self, weight: Tensor) -> FanOut:
-        return self._of_weight(weight, (), partial(FanOut.of_rows, weight))
+        return self._of_weight((weight,), (), partial(FanOut.of_rows, weight))
 
     def _of_connections(self, args: dict[str, Any]) -> FanOut:
         weight, starts = args["weight"], args["starts"]
-        key = (starts.untyped_storage().data_ptr(), starts._version)
-        return self._of_weight(weight, key, partial(FanOut.of_connections, weight, starts))
+        return self._of_weight((weight, starts), (), partial(FanOut.of_connections, weight, starts))
 
     def _of_recurrence(self, args: dict[str, Any], spikes: Tensor, call: Call) -> Products:
         """Recurrent weights meet the spikes `[T, N, H]` of the step before, or of those that delays lead back to."""
@@ -364,16 +363,27 @@ class OperationProducts:
         # Of a delay's taps at most two steps are not zero: the products with all of them are one step's connections.
         return replace(found, dense=0, inputs=0, nonzero=0) if _is_later_tap(b, call) else found
 
-    def _of_weight(self, weight: Tensor, key: Any, make: Callable[[], FanOut]) -> FanOut:
-        """Returns the fan-outs of a weight, made once for the net's own and anew for others."""
-        address = weight.untyped_storage().data_ptr()
-        if address not in self._known or weight.is_inference():
+    def _of_weight(self, tensors: tuple[Tensor, ...], key: Any, make: Callable[[], FanOut]) -> FanOut:
+        """Returns the fan-outs of a weight, made once for the net's own and anew for others.
+
+        Args:
+            tensors: what they follow from, the weight first.
+            key: what else they follow from.
+            make: makes them.
+        """
+        known = tensors[0].untyped_storage().data_ptr() in self._known
+        if not known or any(map(Tensor.is_inference, tensors)):
             return make()
-        full = (address, weight.storage_offset(), weight.shape, weight.stride(), weight._version, key)
+        full = (*map(_contents, tensors), key)
         if full not in self._cache:
-            # The tensor is held, so that its address stays its own.
-            self._cache[full] = (weight, make())
+            # The tensors are held, so that their addresses stay their own.
+            self._cache[full] = (tensors, make())
         return self._cache[full][1]
+
+
+def _contents(x: Tensor) -> tuple[Any, ...]:
+    """What tells a tensor that is held, and has not been written since, from all others."""
+    return x.untyped_storage().data_ptr(), x.storage_offset(), x.shape, x.stride(), x._version
 
 
 def _of_delays(args: dict[str, Any], call: Call) -> Products:
