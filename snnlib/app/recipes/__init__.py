@@ -11,15 +11,10 @@ from types import MappingProxyType
 from typing import Any
 
 from snnlib.app.errors import ConfigError
-from snnlib.app.recipes.recipe import STANDARDIZED, Measurement, Recipe
-from snnlib.app.recipes.signals import SIGNALS, STILL
+from snnlib.app.recipes.recipe import STANDARDIZED, STILL, Measurement, Recipe
+from snnlib.app.recipes.signals import SIGNALS
 
-__all__ = [
-    "RECIPES",
-    "Measurement",
-    "Recipe",
-    "recipe",
-]
+__all__ = ["RECIPES", "Measurement", "Recipe", "recipe"]
 
 
 def recipe(name: str) -> Recipe:

@@ -26,6 +26,8 @@ STANDARDIZED: Mapping[str, Any] = MappingProxyType(
         "output_rate": 0.08,
     }
 )
+# Samples are neither moved nor turned.
+STILL: Mapping[str, Any] = MappingProxyType({"shift": 0, "rotate": 0.0, "warp": 0.0})
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from snnlib.app.recipes.recipe import Measurement, Recipe
+from snnlib.app.recipes.recipe import STILL, Measurement, Recipe
 
-# No images that could be moved or turned.
-STILL: dict[str, Any] = {"shift": 0, "rotate": 0.0, "warp": 0.0}
 _SEQUENCES: dict[str, Any] = {**STILL, "clip_norm": 1.0, "weight_decay": 0.0, "target_rate": 0.08}
 _ECG = Recipe(
     name="ecg",
