@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_count, check_floating, check_rank, check_shape
+from snnlib.checks import as_tensor, check_count, check_floating, check_rank, check_shape
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.functional.sparse import SparselyConnected, rows_by_input
 
@@ -65,6 +65,7 @@ class Sparse:
         if len(given) != 1:
             raise ValueError(f"connections: expected one of mask, fan_out and density, got {given or 'none'}")
         if mask is not None:
+            mask = as_tensor("mask", mask)
             check_rank("mask", mask, "[outputs, inputs]", exactly=2)
         if fan_out is not None:
             check_count("fan_out", fan_out)
@@ -74,21 +75,23 @@ class Sparse:
 
     @staticmethod
     def from_coo(sources: Tensor, targets: Tensor, values: Tensor | None = None) -> Sparse:
-        """Connections from a list, in any order.
+        """Connections from lists or tensors, in any order.
 
         Args:
             sources: input of each connection `[connections]`.
             targets: output of each, distinct within an input.
             values: weight of each. Default None, drawn as in other layers.
 
-        >>> import torch, snnlib
-        >>> given = snnlib.Sparse.from_coo(torch.tensor([0, 1]), torch.tensor([1, 0]), torch.tensor([2.0, 3.0]))
+        >>> import snnlib
+        >>> given = snnlib.Sparse.from_coo([0, 1], [1, 0], [2.0, 3.0])
         >>> snnlib.SpikingLinear(2, 2, connections=given).operator.dense().tolist()
         [[0.0, 3.0], [2.0, 0.0]]
         """
+        sources, targets = as_tensor("sources", sources), as_tensor("targets", targets)
         check_rank("sources", sources, "[connections]", exactly=1)
         check_shape("targets", targets, sources.shape, "the sources' shape")
         if values is not None:
+            values = as_tensor("values", values)
             check_floating("values", values)
             check_shape("values", values, sources.shape, "the sources' shape")
         return _Listed(sources, targets, values)
@@ -163,6 +166,12 @@ def set_values(weight: Tensor, values: Tensor | None) -> None:
 
 def _drawn(inputs: int, outputs: int, count: int, generator: torch.Generator | None) -> Tensor:
     """Targets of `count` connections of each input, uniform without repetition, in rising order: int32."""
+    if 2 * count > outputs:
+        # Fewer are left out than drawn, and a set that is left out is as likely as any other.
+        exists = np.ones((inputs, outputs), bool)
+        left_out = _drawn(inputs, outputs, outputs - count, generator).reshape(inputs, -1)
+        np.put_along_axis(exists, left_out.long().numpy(), False, axis=1)
+        return torch.from_numpy(exists.nonzero()[1].astype(np.int32))
     out = np.empty((inputs, count), np.int32)
     device = "cpu" if generator is None else generator.device
 
@@ -170,7 +179,7 @@ def _drawn(inputs: int, outputs: int, count: int, generator: torch.Generator | N
         drawn = torch.randint(outputs, (amount,), dtype=torch.int32, generator=generator, device=device)
         return drawn.cpu().numpy()
 
-    step = max(_DRAWN // count, 1)
+    step = max(_DRAWN // max(count, 1), 1)
     for first in range(0, inputs, step):
         some = out[first : first + step]
         some[:] = draw(some.size).reshape(some.shape)

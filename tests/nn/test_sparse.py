@@ -137,13 +137,15 @@ class TestSameBitsAsAFullMatrix:
 
 
 class TestConnections:
-    def test_drawn_ones_rise_and_differ(self) -> None:
-        operator, _ = Sparse(fan_out=9, generator=torch.Generator().manual_seed(0)).build(500, 10)
-        rows = operator.targets.view(500, 9)
+    @pytest.mark.parametrize("fan_out", [1, 5, 6, 9, 10])
+    def test_drawn_ones_rise_and_differ(self, fan_out: int) -> None:
+        operator, _ = Sparse(fan_out=fan_out, generator=torch.Generator().manual_seed(0)).build(500, 10)
+        rows = operator.targets.view(500, fan_out)
         assert bool((rows.diff() > 0).all()) and int(rows.min()) >= 0 and int(rows.max()) <= 9
-        # Each target is left out by a tenth of the inputs: 50, with a deviation of 6.7.
-        left_out = 500 - torch.bincount(rows.flatten())
-        assert int((left_out - 50).abs().max()) < 5 * 6.7
+        # Each output is drawn by a tenth of the inputs for each connection, with a binomial's deviation.
+        share = fan_out / 10
+        off = torch.bincount(rows.flatten(), minlength=10) - 500 * share
+        assert float(off.abs().max()) <= 5 * (500 * share * (1 - share)) ** 0.5
 
     def test_same_seed_same_connections(self) -> None:
         first, second = (
