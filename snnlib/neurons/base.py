@@ -260,6 +260,8 @@ class Neuron(KnownOptions, Constants):
     def free_potential(self, x: Tensor) -> Tensor:
         """Membrane potential at every step, in units of the mean threshold, of neurons that never fire.
 
+        In floating point, as fixed point has no room for potentials far above the threshold.
+
         Raises:
             ValueError: a model without linear dynamics, whose potential is not known.
         """
@@ -268,7 +270,7 @@ class Neuron(KnownOptions, Constants):
             raise ValueError(
                 f"neuron: expected a model with linear dynamics, whose potential is known, got {self}"
             )
-        free = replace(dynamics, threshold=math.inf, membrane=True, reset_next=False)
+        free = replace(dynamics, threshold=math.inf, membrane=True, reset_next=False, fixed_point=False)
         return ops.scan.run(x, free, None, int(self.batch_first))[0] / self.mean_threshold()
 
     def potential(self, x: Tensor) -> Tensor:

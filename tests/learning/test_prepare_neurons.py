@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import neurons
+from snnlib.learning.preparing.report import Preparation
 from snnlib.nn import PerStep
 
 
@@ -136,3 +137,46 @@ def test_a_single_integrator_keeps_the_weights_that_it_reads_with() -> None:
     report = snnlib.prepare_(net, x)
     assert torch.equal(net[1].weight, readout.weight) and torch.equal(net[1].bias, readout.bias)
     assert report.layers[-1].name == "2" and report.layers[-1].rate is None
+
+
+@pytest.mark.parametrize("largest", [1, 30])
+@pytest.mark.parametrize("kind", ["layers", "sparse", "recurrent", "alone"])
+def test_fixed_point_fires_as_floating_point_and_within_its_bits(kind: str, largest: int) -> None:
+    """A search for rates tries weights whose states no bits hold."""
+
+    def prepared(**options: object) -> Preparation:
+        torch.manual_seed(0)
+        slope = snnlib.surrogate.Triangle(width=0.5, height=0.4)
+        cuba = neurons.CubaLIF(32.0, 4.0, threshold=1.25, decay_input=False, surrogate=slope, **options)
+        first: dict[str, Callable[[], nn.Module]] = {
+            "layers": lambda: snnlib.SpikingLinear(128, 60, neuron=cuba),
+            "sparse": lambda: snnlib.SpikingLinear(
+                128, 60, neuron=cuba, connections=snnlib.Sparse(density=0.5)
+            ),
+            "recurrent": lambda: snnlib.SpikingRNN(128, 60, neuron=cuba),
+            "alone": lambda: nn.Sequential(PerStep(nn.Linear(128, 60)), cuba),
+        }
+        readout = neurons.Integrator(32.0, decay_input=False, **options)
+        hidden = snnlib.SpikingLinear(60, 20, neuron=copy.copy(cuba))
+        net = nn.Sequential(first[kind](), hidden, snnlib.SpikingLinear(20, 3, neuron=readout))
+        return snnlib.prepare_(net, largest * _events().flatten(2))
+
+    fixed, floating = prepared(fixed_point=True), prepared()
+    for ours, other in zip(fixed.layers[:2], floating.layers[:2], strict=True):
+        assert ours.rate == pytest.approx(other.rate, rel=0.1), (ours, other)
+    assert fixed.layers[2].potential == pytest.approx(1, rel=0.05)
+
+
+def test_fixed_point_starts_where_the_wanted_rate_is_beyond_reach() -> None:
+    """The few spikes of the layer before fire nothing at half of the steps, whatever the weights."""
+    torch.manual_seed(0)
+    neuron = neurons.CubaLIF(dialect="loihi")
+    net = nn.Sequential(
+        snnlib.SpikingConv2d(2, 8, 3, neuron=neuron),
+        snnlib.SpikeAvgPool2d(2),
+        nn.Flatten(2),
+        snnlib.SpikingLinear(8 * 9, 10, neuron=copy.copy(neuron)),
+    )
+    x = (torch.rand(20, 4, 2, 8, 8) < 0.05).float()
+    last = snnlib.prepare_(net, x).layers[-1]
+    assert 0.1 < last.rate < last.target

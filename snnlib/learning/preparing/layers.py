@@ -197,7 +197,7 @@ class PrepareLayer:
             if isinstance(readout, SRMReadout):
                 values = readout.potentials_of(x, weight).value
             else:
-                values = readout.fire(readout.input_current(x, readout.rounded(weight)))
+                values = readout.free_potential(readout.input_current(x, weight))
             return float(values.float().square().mean(dtype=torch.float64).sqrt())
 
         weight = readout.effective_weight.detach()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -166,7 +166,7 @@ def prepare_(
         standardized = _standardize(spiking) if (grey if standardize is None else standardize) else set()
         _train_without_dropout(net)
         course = Course(prepared, x if grey else None, settled, after)
-        with torch_modules_checked(net, x):
+        with torch_modules_checked(net, x), _in_floating_point(prepared.values()):
             outputs = output_layers(net, x, spiking)
         targets = _targets(target_rate, spiking, outputs - standardized)
         sources = Sources(net, after)
@@ -209,6 +209,20 @@ def prepare_(
         silent_output=not any(bool((tensor != 0).any()) for tensor in tensors_in(output)),
         borders=borders,
     )
+
+
+@contextmanager
+def _in_floating_point(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Lets neurons compute without fixed point, as weights may be drawn that take states beyond its bits."""
+    neurons = [getattr(module, "neuron", module) for module in modules]
+    fixed = [neuron for neuron in neurons if getattr(neuron, "fixed_point", False)]
+    try:
+        for neuron in fixed:
+            neuron.fixed_point = False
+        yield
+    finally:
+        for neuron in fixed:
+            neuron.fixed_point = True
 
 
 def _warn_of_potentials(layers: Sequence[LayerPreparation]) -> None:

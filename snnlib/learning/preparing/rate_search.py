@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from snnlib.backends.fixed_point import LIMIT
 from snnlib.learning.preparing.targets import REACHABLE_SHARE
 from snnlib.neurons import Neuron
 from snnlib.nn.spiking_layer import SpikingLayer
@@ -31,6 +32,8 @@ _LARGEST_CORRECTION = 4.0
 _CLOSE = 0.02
 # Factors that are searched, times what brings the potential to the threshold: from far below it to far above.
 _LOWEST, _HIGHEST = 1e-3, 1e3
+# Of the range of fixed-point states, which a search leaves to the rounding of weights and to learning.
+_SHARE_OF_BITS = 0.5
 # Those of a factor for all channels; and how often their range is halved: the factor is found to a part in 50000.
 _COMMON_FACTORS, _HALVINGS = (1e-2, 1e2), 18
 
@@ -48,6 +51,15 @@ def size_of_potential(current: Tensor, neurons: SpikingLayer | Neuron) -> float:
     squares = values.float().square()
     # In float64, so that the number of threads that add cannot show in the weights.
     return float((squares.sum(dtype=torch.float64) / (squares != 0).sum()).sqrt())
+
+
+def _room(neurons: SpikingLayer | Neuron, current: Tensor) -> float:
+    """Returns how much larger currents may be for the bits of fixed-point states; without those infinity."""
+    neuron = neurons.neuron if isinstance(neurons, SpikingLayer) else neurons
+    if not getattr(neuron, "fixed_point", False):
+        return math.inf
+    largest = float(neuron.free_potential(current.abs()).max()) * neuron.mean_threshold()
+    return _SHARE_OF_BITS * LIMIT / largest
 
 
 class RateSearch:
@@ -78,9 +90,11 @@ class RateSearch:
         self._current, self._slope = current, None
         if slope is None:
             size = size_of_potential(current, neurons)
-            self._ends = math.log(_LOWEST / size), math.log(_HIGHEST / size)
+            self._ends = math.log(_LOWEST / size), math.log(min(_HIGHEST / size, _room(neurons, current)))
         else:
-            self._slope, self._ends = slope[0].expand_as(current), (-slope[1], slope[1])
+            self._slope = slope[0].expand_as(current)
+            room = (1 - 1 / _room(neurons, current)) * _room(neurons, self._slope.contiguous())
+            self._ends = -min(slope[1], room), min(slope[1], room)
         self._places, self._curve = self._measure_curve()
 
     def find(self, target: float | Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -185,7 +199,10 @@ def common_factor(layer: SpikingLayer, current: Tensor, target: float) -> float:
     positive and nothing would fire.
     """
     size = size_of_potential(current, layer)
-    low, high = (math.log(factor / size) for factor in _COMMON_FACTORS)
+    low, high = (
+        math.log(_COMMON_FACTORS[0] / size),
+        math.log(min(_COMMON_FACTORS[1] / size, _room(layer, current))),
+    )
 
     def rate(log_factor: float) -> float:
         return float(channel_rates(layer.fire(current * math.exp(log_factor))).mean())
