@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import as_sizes
-from snnlib.exchange.lava.load import DECAYS, READOUT, UNIT, frames_behind
+from snnlib.checks import as_sizes, conv_outputs
+from snnlib.exchange.lava.load import DECAYS, READOUT, UNIT
 from snnlib.exchange.lava.modules import AnalogInput, Later, kept
 from snnlib.exchange.lava.net_file import Array, Block, Values, text_type, write_net
 from snnlib.neurons import Neuron
@@ -224,7 +224,7 @@ class _Writer:
         axes = {"stride": stride, "padding": padding, "dilation": layer.dilation}
         kernel = (weight.shape[2], weight.shape[3])
         if self.shape is not None:
-            self.shape = frames_behind(self.shape, len(weight), kernel, **axes)
+            self.shape = (len(weight), *conv_outputs("x", self.shape[1:], kernel, **axes))
         self.shape = self.frames(layer)
         sizes = {"shape": self.shape, "kernelSize": kernel, "groups": layer.groups, **axes}
         return weight, {**sizes, "inChannels": layer.in_channels, "outChannels": len(weight)}

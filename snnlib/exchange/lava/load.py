@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from snnlib.checks import conv_outputs
 from snnlib.exchange.lava.modules import AnalogInput, Later, keep
 from snnlib.exchange.lava.net_file import Array, Block, read_net
 from snnlib.neurons import LIF, CubaLIF, Integrator, Neuron
@@ -193,7 +194,10 @@ class _Loader:
         layer = SpikingConv2d(inputs, outputs, kernel, groups=groups, **sizes, **options)
         layer.weight.data.copy_(weight.expand_as(layer.weight))
         layer.weight.requires_grad_(kind == "conv")
-        self.shape = frames_behind(before, outputs, kernel, **sizes) if before else said
+        if before:
+            self.shape = (outputs, *conv_outputs("shape", before[1:], kernel, **sizes))
+        else:
+            self.shape = said
         if self.shape != said or (before and before[0] != inputs):
             raise block.error("shape", f"expected {self.shape} behind {inputs} of {before}, got {said}")
         return layer
@@ -238,10 +242,8 @@ class _Loader:
                 for name in ("iDecay", "vDecay")
             )
         tau_s, tau_m = (tau if len(tau) > 1 else tau[0] for tau in (tau_s, tau_m))
-        threshold, refractory = (
-            block.number("neuron/vThMant", None, 1),
-            block.number("neuron/refDelay", 1, 1) - 1,
-        )
+        threshold = block.number("neuron/vThMant", None, 1)
+        refractory = block.number("neuron/refDelay", 1, 1) - 1
         options["dialect"] = "loihi"
         if biased and "bias" in block.values:
             bias = np.broadcast_to(block.numbers("bias", None, (1, channels)) / UNIT, channels)
@@ -252,16 +254,3 @@ class _Loader:
             return Integrator(tau_m, tau_s=None if without else tau_s, **options)
         options |= {"threshold": threshold / UNIT, "refractory": refractory, **self.options}
         return LIF(tau_m, **options) if without else CubaLIF(tau_m, tau_s, **options)
-
-
-def frames_behind(
-    shape: tuple[int, ...],
-    channels: int,
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
-) -> tuple[int, ...]:
-    """Returns channels, height and width behind a convolution."""
-    each = zip(shape[1:], kernel, stride, padding, dilation, strict=True)
-    return channels, *((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in each)
