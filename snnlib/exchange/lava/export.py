@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.checks import as_sizes, conv_outputs
 from snnlib.exchange.lava.load import DECAYS, READOUT, UNIT
@@ -180,7 +181,8 @@ class _Writer:
         self.blocks.append(({"type": np.array([kind.encode()], "S10"), **fresh}, known))
 
     def layer(self, where: str, layer: Any) -> None:
-        known, neurons, kind = kept(layer), constants(layer.neuron), _KINDS.get(type(layer))
+        known, neurons = kept(layer), constants(layer.neuron)
+        kind = _KINDS.get(type_before_parametrizations(layer))
         if kind is None or getattr(layer, "recurrent_delays", None) is not None:
             raise Unsupported("no block of lava-dl does what it does, or its recurrence is delayed")
         if layer.delays is not None:
