@@ -21,7 +21,6 @@ from snnlib.nn import (
     AvgPool2d,
     PerStep,
     SpikeAvgPool2d,
-    SpikeDropout,
     SpikingConv2d,
     SpikingLayer,
     SpikingLinear,
@@ -30,11 +29,10 @@ from snnlib.nn.per_step import pooling_window
 from snnlib.nn.recurrent_layer import RecurrentLayer
 from snnlib.structure.stages import modules_of
 from snnlib.structure.unsupported import Unsupported, naming
-from snnlib.structure.walk import name_of
+from snnlib.structure.walk import PASSED_ON, name_of
 
 __all__ = ["to_lava"]
 
-_LEFT_OUT = (nn.Identity, nn.Dropout, nn.Dropout2d, SpikeDropout)
 _KINDS = {SpikingConv2d: "conv", SpikingLinear: "dense", RecurrentLayer: "dense_rec"}
 # What a file without the data set says, and which of them lava-dl's current version leaves out where that is so.
 _DEFAULTS = {"bias": 0, "delay": 0, "neuron/refDelay": 1, "neuron/wgtExp": 0}
@@ -165,7 +163,7 @@ class _Writer:
             self.pool = window
         elif isinstance(module, SpikingLayer):
             self.layer(where, module)
-        elif not isinstance(module, _LEFT_OUT):
+        elif not isinstance(module, PASSED_ON):
             raise Unsupported("no block of lava-dl does what it does")
 
     def frames(self, module: nn.Module) -> tuple[int, ...]:
@@ -274,13 +272,13 @@ class _Writer:
                 self.problems.append(f"{where}: {found}, where the chip takes {low} to {high}")
 
 
-def constants(neuron: Any) -> Values:
+def constants(neuron: Neuron) -> Values:
     """Returns the data sets of a neuron.
 
     Raises:
         Unsupported: a neuron in another arithmetic.
     """
-    if not getattr(neuron, "fixed_point", False) or getattr(neuron, "reset_states", "") == "all":
+    if not neuron.fixed_point:
         raise Unsupported(
             f'expected neurons in Loihi\'s arithmetic, CubaLIF(dialect="loihi") or LIF(dialect="loihi"), got {neuron}; '
             "train the net with them, as `snnlib train --dialect loihi` does"
@@ -298,9 +296,9 @@ def constants(neuron: Any) -> Values:
         "neuron/gradedSpike": False,
         "bias": np.round(own.get("bias_current", np.zeros(1)) * UNIT).astype(np.float32),
         "delay": np.zeros(1, np.float32),
+        "neuron/type": np.array("CUBA", dtype=text_type()),
     }
-    found = {name: np.asarray(value) for name, value in numbers.items()}
-    return {**found, "neuron/type": np.array("CUBA", dtype=text_type())}
+    return {name: np.asarray(value) for name, value in numbers.items()}
 
 
 def mantissas(weights: dict[str, Tensor], wanted: int) -> tuple[dict[str, Array], int]:
