@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from torch import Tensor
@@ -16,9 +16,9 @@ from snnlib.backends.fixed_point import (
     within_bits,
 )
 from snnlib.neurons.at_least import at_least
-from snnlib.neurons.base import Neuron, Params
+from snnlib.neurons.base import Params
 from snnlib.neurons.dynamics import Coefficient, decay_and_leak
-from snnlib.neurons.fields import constant, option
+from snnlib.neurons.fields import Declared, constant, option
 from snnlib.neurons.firing import SpikingNeuron
 
 # Thresholds and bias currents are whole multiples of 1/64: their mantissas count 64 units of a state.
@@ -58,7 +58,7 @@ def _rounded(value: Tensor, steps: float) -> Tensor:
     return _straight_through(value, (value * steps).round() / steps)
 
 
-class FixedPoint(Neuron):
+class FixedPoint(Declared):
     """What neurons do that may compute as Loihi does; options as `FixedPointNeuron` has them."""
 
     def constants(self) -> dict[str, Tensor]:
@@ -103,9 +103,10 @@ class FixedPoint(Neuron):
             check_states(final)
         return values, final
 
-    @staticmethod
-    def check_options(values: Mapping[str, Any]) -> None:
-        """Raise ValueError unless options are those that keep states on the grid, or none of fixed point."""
+    @classmethod
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """Checks that options are those that keep states on the grid, or none of fixed point."""
+        super().derive(values, given, dialect)
         if not values["fixed_point"]:
             if values["weight_exponent"] is not None:
                 got = values["weight_exponent"]
@@ -156,9 +157,3 @@ class FixedPointNeuron(FixedPoint, SpikingNeuron):
     bias_current: float | Tensor | None = constant(default=None)
     fixed_point: bool = option(default=False)
     weight_exponent: int | None = option(default=None, check=check_exponent)
-
-    @classmethod
-    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """Checks what fixed-point states need."""
-        super().derive(values, given, dialect)
-        cls.check_options(values)

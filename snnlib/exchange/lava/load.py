@@ -130,11 +130,10 @@ class _Loader:
         self.shape = block.shape()
         if not neural:
             return nn.Identity()
-        weight, bias = (block.number(*each, -256, 254) / UNIT for each in (("weight", 64), ("bias", 0)))
-        if (weight * UNIT) % 2 or (bias * UNIT) % 2:
-            got = f"{weight * UNIT:g} and {bias * UNIT:g}"
-            raise block.error("weight", f"expected even numbers here and as bias, got {got}")
-        return AnalogInput(weight, bias)
+        weight, bias = (block.number(*each, -256, 254) for each in (("weight", 64), ("bias", 0)))
+        if weight % 2 or bias % 2:
+            raise block.error("weight", f"expected even numbers here and as bias, got {weight} and {bias}")
+        return AnalogInput(weight / UNIT, bias / UNIT)
 
     def flatten(self, block: Block) -> nn.Module:
         before = self.shape or block.shape()
@@ -224,9 +223,9 @@ class _Loader:
         if "weight_rec" in shapes:
             given["surrogate"] = default_neuron().surrogate
         neuron = self.neuron(block, outputs, **given)
-        delays = None
-        if self.delay is not None:
-            delays = Delays(int(self.delay.max()), initial=torch.from_numpy(self.delay).double())
+        if self.delay is None:
+            return tensors, {"neuron": neuron}
+        delays = Delays(int(self.delay.max()), initial=torch.from_numpy(self.delay).double())
         return tensors, {"neuron": neuron, "delays": delays}
 
     def neuron(self, block: Block, channels: int, *, biased: bool = True, **options: Any) -> Neuron:
@@ -236,12 +235,11 @@ class _Loader:
             raise block.error("neuron/type", f"expected LOIHI or CUBA, got {kind!r}, {family} neurons")
         for name in _UNKNOWN:
             block.numbers(name, 0, (), 0, 0)
-        with np.errstate(divide="ignore"):
-            tau_s, tau_m = (
-                torch.from_numpy(DECAYS / block.numbers(f"neuron/{name}", None, (1, channels), 0, DECAYS))
-                for name in ("iDecay", "vDecay")
-            )
-        tau_s, tau_m = (tau if len(tau) > 1 else tau[0] for tau in (tau_s, tau_m))
+        decays = (
+            block.numbers(f"neuron/{name}", None, (1, channels), 0, DECAYS) for name in ("iDecay", "vDecay")
+        )
+        taus = (DECAYS / torch.from_numpy(decay).double() for decay in decays)
+        tau_s, tau_m = (tau if len(tau) > 1 else tau[0] for tau in taus)
         threshold = block.number("neuron/vThMant", None, 1)
         refractory = block.number("neuron/refDelay", 1, 1) - 1
         options["dialect"] = "loihi"

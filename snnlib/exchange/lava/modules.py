@@ -62,10 +62,6 @@ class Later(nn.Module):
         at = at.reshape(len(x), 1, -1, *[1] * (x.dim() - 3)).expand(x.shape)
         return Output(past.gather(0, at), (past[len(x) :],))
 
-    def extra_repr(self) -> str:
-        """The steps."""
-        return f"{int(self.steps)}" if not self.steps.dim() else f"up to {int(self.steps.max())} steps"
-
 
 def keep(module: nn.Module, values: Values) -> None:
     """Hold what a file said of a module, so that it can be written as it was read."""
