@@ -63,14 +63,6 @@ def frames_of(root: Path, train: bool) -> FrameCache:
     return FrameCache(NMNIST(root, train, ToFrames(time_steps=T)), preload=True, progress=False)
 
 
-def loaders(root: Path, batch_size: int) -> tuple[DataLoader, DataLoader]:
-    """Training and test batches."""
-    return (
-        DataLoader(frames_of(root, train=True), batch_size, shuffle=True, collate_fn=stack_time_first),
-        DataLoader(frames_of(root, train=False), 50, collate_fn=stack_time_first),
-    )
-
-
 @torch.no_grad()
 def accuracy(net: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
     """Share of samples whose neuron fires most; earlier spikes count a little more and so break ties."""
@@ -88,19 +80,13 @@ def train_spikingjelly(root: Path, epochs: int, seed: int) -> list[float]:
     from spikingjelly.activation_based import functional, layer, neuron  # noqa: PLC0415
 
     torch.manual_seed(seed)
-    train, test = loaders(root, batch_size=50)
+    train = DataLoader(frames_of(root, train=True), 50, shuffle=True, collate_fn=stack_time_first)
+    test = DataLoader(frames_of(root, train=False), 50, collate_fn=stack_time_first)
 
     def spiking() -> nn.Module:
         return neuron.LIFNode(tau=2.0, detach_reset=True)
 
-    class Fresh(nn.Sequential):
-        """Neurons there keep their state from call to call until it is reset."""
-
-        def forward(self, frames: Tensor) -> Tensor:
-            functional.reset_net(self)
-            return super().forward(frames)
-
-    net = Fresh(
+    net = nn.Sequential(
         *(
             layer.Conv2d(2, 12, 5, padding=1, bias=False),
             layer.BatchNorm2d(12),
@@ -111,6 +97,8 @@ def train_spikingjelly(root: Path, epochs: int, seed: int) -> list[float]:
         *(layer.Flatten(), layer.Linear(2304, 10), spiking()),
     )
     functional.set_step_mode(net, "m")
+    # Neurons there keep their state from call to call until it is reset.
+    net.register_forward_pre_hook(lambda net, _: functional.reset_net(net))
     optimizer = torch.optim.AdamW(net.parameters(), lr=2e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     history = []
