@@ -1,13 +1,15 @@
 """Accuracy on the same folds: the library's recipes and SpikingJelly.
 
-    python benchmarks/learning/accuracy.py [--folds 5] [--epochs 15] [--samples N] [--method NAME ...] [--json FILE]
+    python benchmarks/learning/accuracy.py [--folds 5] [--epochs 15] [--seed 0 1 2] [--samples N] [--method NAME]
+                                           [--json FILE]
 
 Data: the N-MNIST copy in `$SNNLIB_DATA/nmnist_800`, training and test samples pooled; without `SNNLIB_DATA` the
 embedded digits. The pool is split into folds, each with its share of every class; each fold is the test set once. All
 methods (`accuracy_methods.py`) train the net 12C5p1-P2-64C5-P2-10 at T = 30 on the same folds with the same seed.
 
 Accuracy is that after the last epoch; the best epoch's, chosen on the test fold, is printed beside it. Standard errors
-are over folds, which share training samples: a little too small. Differences are paired by fold.
+are over folds and seeds; folds share training samples, so they are a little too small. Differences are paired by fold
+and seed.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import json
 import statistics
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 
 from accuracy_methods import methods
@@ -31,7 +34,7 @@ def main() -> None:
     )
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--seed", type=int, default=0, help="of weights and order; folds stay the same")
+    parser.add_argument("--seed", type=int, nargs="+", default=[0], help="of weights and order, not of folds")
     parser.add_argument("--samples", type=int, help="take about this many samples (default: all)")
     parser.add_argument("--method", action="append", choices=methods(), help="default: all that can run here")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
@@ -49,12 +52,12 @@ def main() -> None:
     last: dict[str, list[float]] = {method: [] for method in chosen}
     best: dict[str, list[float]] = {method: [] for method in chosen}
     seconds = dict.fromkeys(chosen, 0.0)
-    for test in range(args.folds):
+    for seed, test in product(args.seed, range(args.folds)):
         with tempfile.TemporaryDirectory() as folder:
             write_fold(Path(folder), samples, fold, test)
             for method, run in chosen.items():
                 start = time.process_time()
-                history = run(Path(folder), args.epochs, args.seed)
+                history = run(Path(folder), args.epochs, seed)
                 seconds[method] += time.process_time() - start
                 last[method].append(history[-1])
                 best[method].append(max(history))
@@ -64,9 +67,8 @@ def main() -> None:
                 )
 
     first = next(iter(chosen))
-    print(
-        f"\n{'':22}  {'per fold':{8 * args.folds}}  mean +- error   best epoch  {first} ahead by  CPU s per fold"
-    )
+    runs = args.folds * len(args.seed)
+    print(f"\n{'':22}  {'per fold':{8 * runs}}  mean +- error   best epoch  {first} ahead by  CPU s per fold")
     rows = []
     for method in chosen:
         mean, error = mean_and_error(last[method])
@@ -76,7 +78,7 @@ def main() -> None:
         print(
             f"{method:22}  {per_fold}  {mean:6.1%} +- {error:4.1%}  {statistics.mean(best[method]):10.1%}  "
             + (" " * 20 if method == first else f"{100 * lead:+6.1f} +- {100 * lead_error:3.1f} points")
-            + f"  {seconds[method] / args.folds:8.0f}"
+            + f"  {seconds[method] / runs:8.0f}"
         )
         rows.append(
             {

@@ -3,9 +3,10 @@
 - `recipe`: `snnlib train --recipe nmnist`, unchanged but for the data;
 - `lif`, `lif-atan`: the recipe with LIF neurons (tau 2) behind batch norm, learning rate 4e-3, and a triangle of half
   width 0.5 or ATan(2) as the surrogate gradient;
-- `recipe-bf16`, `lif-bf16`: `recipe` and `lif` in bfloat16 (`--precision bf16-mixed`);
-- `spikingjelly`, `spikingjelly-plif`: convolutions, batch normalisation and LIF or PLIF neurons with tau 2, surrogate
-  gradients, mean squared error of output rates, AdamW at 2e-3; skipped where SpikingJelly is not installed.
+- `recipe-bf16`: `recipe` in bfloat16 (`--precision bf16-mixed`);
+- `loihi`: the recipe with `--dialect loihi`; `loihi-float`: the same net, start and settings in floating point;
+- `spikingjelly`: convolutions, batch normalisation and LIF neurons with tau 2, surrogate gradients, mean squared error
+  of output rates, AdamW at 2e-3; skipped where SpikingJelly is not installed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +25,10 @@ from torch.utils.data import DataLoader
 import snnlib
 from snnlib.app.recipes import recipe
 from snnlib.app.training import RunFolder
+from snnlib.app.training.net import build_net
 from snnlib.app.training.run import train_run
 from snnlib.data import NMNIST, FrameCache, ToFrames, stack_time_first
+from snnlib.neurons.fixed_point import FixedPoint
 
 RECIPE = "nmnist"
 T = 30
@@ -41,16 +45,22 @@ def train_recipe(root: Path, epochs: int, seed: int, **changes: Any) -> list[flo
     return [row["test_accuracy"] for row in result.history]
 
 
+def train_float_twin(root: Path, epochs: int, seed: int) -> list[float]:
+    """What `dialect="loihi"` trains, by neurons whose states and weights are not rounded."""
+
+    def in_float(*given: Any) -> nn.Module:
+        net = build_net(*given)
+        for module in net.modules():
+            if isinstance(module, FixedPoint):
+                module.fixed_point = False
+        return net
+
+    with mock.patch("snnlib.app.training.classifier.build_net", in_float):
+        return train_recipe(root, epochs, seed, dialect="loihi")
+
+
 def frames_of(root: Path, train: bool) -> FrameCache:
     return FrameCache(NMNIST(root, train, ToFrames(time_steps=T)), preload=True, progress=False)
-
-
-def loaders(root: Path, batch_size: int) -> tuple[DataLoader, DataLoader]:
-    """Training and test batches."""
-    return (
-        DataLoader(frames_of(root, train=True), batch_size, shuffle=True, collate_fn=stack_time_first),
-        DataLoader(frames_of(root, train=False), 50, collate_fn=stack_time_first),
-    )
 
 
 @torch.no_grad()
@@ -66,25 +76,17 @@ def accuracy(net: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
     return float(torch.cat(hits).float().mean())
 
 
-def train_spikingjelly(root: Path, epochs: int, seed: int, neuron: str = "LIFNode") -> list[float]:
-    from spikingjelly.activation_based import functional, layer  # noqa: PLC0415
-    from spikingjelly.activation_based import neuron as neurons  # noqa: PLC0415
+def train_spikingjelly(root: Path, epochs: int, seed: int) -> list[float]:
+    from spikingjelly.activation_based import functional, layer, neuron  # noqa: PLC0415
 
     torch.manual_seed(seed)
-    train, test = loaders(root, batch_size=50)
+    train = DataLoader(frames_of(root, train=True), 50, shuffle=True, collate_fn=stack_time_first)
+    test = DataLoader(frames_of(root, train=False), 50, collate_fn=stack_time_first)
 
     def spiking() -> nn.Module:
-        constants = {"tau": 2.0} if neuron == "LIFNode" else {"init_tau": 2.0}
-        return getattr(neurons, neuron)(**constants, detach_reset=True)
+        return neuron.LIFNode(tau=2.0, detach_reset=True)
 
-    class Fresh(nn.Sequential):
-        """Neurons there keep their state from call to call until it is reset."""
-
-        def forward(self, frames: Tensor) -> Tensor:
-            functional.reset_net(self)
-            return super().forward(frames)
-
-    net = Fresh(
+    net = nn.Sequential(
         *(
             layer.Conv2d(2, 12, 5, padding=1, bias=False),
             layer.BatchNorm2d(12),
@@ -95,6 +97,8 @@ def train_spikingjelly(root: Path, epochs: int, seed: int, neuron: str = "LIFNod
         *(layer.Flatten(), layer.Linear(2304, 10), spiking()),
     )
     functional.set_step_mode(net, "m")
+    # Neurons there keep their state from call to call until it is reset.
+    net.register_forward_pre_hook(lambda net, _: functional.reset_net(net))
     optimizer = torch.optim.AdamW(net.parameters(), lr=2e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     history = []
@@ -117,11 +121,9 @@ def methods() -> dict[str, Method]:
         "lif": lambda *run: train_recipe(*run, **LIF, surrogate="triangle"),
         "lif-atan": lambda *run: train_recipe(*run, **LIF, surrogate="atan"),
         "recipe-bf16": lambda *run: train_recipe(*run, precision="bf16-mixed"),
-        "lif-bf16": lambda *run: train_recipe(*run, **LIF, surrogate="triangle", precision="bf16-mixed"),
+        "loihi": lambda *run: train_recipe(*run, dialect="loihi"),
+        "loihi-float": train_float_twin,
     }
     if importlib.util.find_spec("spikingjelly"):
-        here |= {
-            "spikingjelly": train_spikingjelly,
-            "spikingjelly-plif": lambda *run: train_spikingjelly(*run, neuron="ParametricLIFNode"),
-        }
+        here["spikingjelly"] = train_spikingjelly
     return here

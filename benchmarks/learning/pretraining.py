@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from accuracy_methods import train_recipe
 from cells import Key, read, run_missing
 from folds import fold_of_samples, mean_and_error, recordings, write_fold
 
@@ -82,18 +83,15 @@ def pretrain(folder: Path, seed: int, threads: int) -> Path:
 
 def train_cell(folder: Path, seed: int, fold: int, method: str, threads: int) -> dict[str, Any]:
     """Accuracies of one cell after each epoch."""
-    changes = (
-        {"init_from": str(pretrain(folder, seed, threads)), **FINE_TUNING} if method == "pretrained" else {}
-    )
+    changes: dict[str, Any] = {"epochs": recipe("nmnist").settings["epochs"]}
+    if method == "pretrained":
+        changes = {"init_from": str(pretrain(folder, seed, threads)), **FINE_TUNING}
     _, samples = recordings()
     fold_of = fold_of_samples([label for _, label in samples], FOLDS)
     with tempfile.TemporaryDirectory(dir=folder) as made:
-        root, out = Path(made) / "data", Path(made) / "run"
-        write_fold(root, samples, fold_of, fold - 1)
-        config = recipe("nmnist").config(root=str(root), seed=seed, threads=threads, **changes)
+        write_fold(Path(made), samples, fold_of, fold - 1)
         start = time.process_time()
-        result = train_run(config, RunFolder.create(out, config), progress=False)
-    history = [row["test_accuracy"] for row in result.history]
+        history = train_recipe(Path(made), seed=seed, threads=threads, **changes)
     return {"test": history, "cpu_seconds": time.process_time() - start}
 
 

@@ -195,9 +195,10 @@ def _start(recipe: str, given: dict[str, Any], out: Path | None) -> tuple[RunFol
         if changes[name] != usual[name]
     ]
     print(f"{chosen}\n  changed here: {', '.join(changed) or 'nothing'}")
-    if started := chosen.of_start(changes):
-        texts = (f"{name} {getattr(config, name)}" for name in started if name not in changes)
-        print(f"  with standardised weights: {', '.join(texts)}")
+    if beside := chosen.beside(changes):
+        texts = (f"{name} {getattr(config, name)}" for name in beside if name not in changes)
+        why = "standardised weights" if config.dialect is None else f"the arithmetic of {config.dialect}"
+        print(f"  with {why}: {', '.join(texts)}")
     if fitting:
         print("\n  ".join(["chosen for these data:", *fitting.reasons]))
     return run, config

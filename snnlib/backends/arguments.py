@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from snnlib import checks
+from snnlib.backends.fixed_point import check_states
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 from snnlib.backends.surrogate import KINDS
 
@@ -235,6 +236,11 @@ class NeuronArgs:
         checks.check_time_dim(time_dim)
         self.check(current.shape[2] if current.dim() > 2 else 1, current)
         self.check_state(self.state, checks.step_shape(current.shape, time_dim), current)
+
+    def check_final(self, state: Tensor | None) -> None:
+        """Checks that states after the last step, where they are known, have kept within the bits of fixed point."""
+        if state is not None and self.is_fixed_point:
+            check_states(state)
 
     def check_state(
         self, state: Tensor | None, step: Sequence[int], like: Tensor, name: str = "state"

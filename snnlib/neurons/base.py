@@ -89,6 +89,7 @@ class Neuron(KnownOptions, Constants):
     gradient: str = "surrogate"
     # Whether states are whole multiples of 2^-12 and weights of layers have 8 bits, of models that have the option.
     fixed_point: bool = False
+    weight_exponent: int | None = None
     # Whether gradients flow to earlier steps.
     gradient_through_time: bool = True
     # Of models that run by `step`: `snnlib.compile_steps_` sets it.

@@ -111,7 +111,7 @@ class SpikingNeuron(Model):
             values["state_names"] = (*cls.state_names, *added)
 
     def _advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """`step`; for its refractory time a neuron that has fired stays as its spike left it."""
+        """`step`; for its refractory time a neuron that has fired stays as its spike left it, on Loihi its membrane."""
         if not self.refractory:
             return self.step(state, current, params)
         *own, left = state
@@ -119,6 +119,7 @@ class SpikingNeuron(Model):
         rests = left != 0
         spikes = spikes.masked_fill(rests, 0.0)
         held = [torch.where(rests, *pair) for pair in zip(own, after, strict=True)]
+        held[1:] = after[1:] if self.fixed_point else held[1:]
         if self.refractory == torch.inf:
             return spikes, (*held, torch.maximum(left, spikes).detach())
         return spikes, (*held, torch.where(rests, left - 1, spikes.detach() * self.refractory))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from snnlib.backends.fixed_point import (
-    LIMIT,
     STEPS,
     WEIGHT_EXPONENTS,
     check_states,
@@ -18,9 +16,9 @@ from snnlib.backends.fixed_point import (
     within_bits,
 )
 from snnlib.neurons.at_least import at_least
-from snnlib.neurons.base import Neuron, Params, State
+from snnlib.neurons.base import Params
 from snnlib.neurons.dynamics import Coefficient, decay_and_leak
-from snnlib.neurons.fields import constant, option
+from snnlib.neurons.fields import Declared, constant, option
 from snnlib.neurons.firing import SpikingNeuron
 
 # Thresholds and bias currents are whole multiples of 1/64: their mantissas count 64 units of a state.
@@ -35,6 +33,7 @@ _NEEDED: dict[str, Any] = {
     "gradient": "surrogate",
     "reset": "zero",
     "reset_value": 0.0,
+    "reset_states": "membrane",
     "reset_time": "same",
     "floor": None,
     "max_spikes": 1,
@@ -49,15 +48,18 @@ def check_exponent(name: str, value: Any) -> int:
     return value
 
 
+def _straight_through(value: Tensor, rounded: Tensor) -> Tensor:
+    """The rounded value, with the gradient of the value itself."""
+    return value + (rounded - value).detach()
+
+
 def _rounded(value: Tensor, steps: float) -> Tensor:
-    """The nearest multiple of `1 / steps`, with the gradient of the value itself."""
-    return value + ((value * steps).round() / steps - value).detach()
+    """The nearest multiple of `1 / steps`."""
+    return _straight_through(value, (value * steps).round() / steps)
 
 
-class FixedPoint(Neuron):
+class FixedPoint(Declared):
     """What neurons do that may compute as Loihi does; options as `FixedPointNeuron` has them."""
-
-    weight_exponent: int | None = None
 
     def constants(self) -> dict[str, Tensor]:
         """Constants as they act: with `fixed_point` thresholds and bias currents are multiples of 1/64."""
@@ -80,11 +82,11 @@ class FixedPoint(Neuron):
     def kept(self, decay: Tensor, state: Tensor) -> Tensor:
         """Returns what a state keeps of itself in a step."""
         plain = decay * state
-        return plain + (kept(decay, state) - plain).detach() if self.fixed_point else plain
+        return _straight_through(plain, kept(decay, state)) if self.fixed_point else plain
 
     def arriving(self, current: Tensor) -> Tensor:
         """The input of a step as it is added to a state."""
-        return current + (on_grid(current) - current).detach() if self.fixed_point else current
+        return _straight_through(current, on_grid(current)) if self.fixed_point else current
 
     def within_bits(self, *states: Tensor) -> tuple[Tensor, ...]:
         """The states after decay and input; those beyond 23 bits are NaN, which stays and is found at the end."""
@@ -101,9 +103,10 @@ class FixedPoint(Neuron):
             check_states(final)
         return values, final
 
-    @staticmethod
-    def check_options(values: Mapping[str, Any]) -> None:
-        """Raise ValueError unless options are those that keep states on the grid, or none of fixed point."""
+    @classmethod
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """Checks that options are those that keep states on the grid, or none of fixed point."""
+        super().derive(values, given, dialect)
         if not values["fixed_point"]:
             if values["weight_exponent"] is not None:
                 got = values["weight_exponent"]
@@ -154,21 +157,3 @@ class FixedPointNeuron(FixedPoint, SpikingNeuron):
     bias_current: float | Tensor | None = constant(default=None)
     fixed_point: bool = option(default=False)
     weight_exponent: int | None = option(default=None, check=check_exponent)
-
-    @classmethod
-    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """Checks what fixed-point states need."""
-        super().derive(values, given, dialect)
-        cls.check_options(values)
-
-    def _advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """See `SpikingNeuron._advance`; on Loihi the refractory time holds the membrane alone."""
-        spikes, after = super()._advance(state, current, params)
-        if not (self.fixed_point and self.refractory and len(after) > 2):
-            return spikes, after
-        # Where no threshold is reached nothing is reset.
-        silent = {**params, "threshold": torch.full_like(params["threshold"], 2 * LIMIT)}
-        _, moved = self.step(state[:-1], current, silent)
-        pairs = zip(moved[1:], after[1:-1], strict=True)
-        others = [torch.where(state[-1] != 0, *pair) for pair in pairs]
-        return spikes, (after[0], *others, after[-1])

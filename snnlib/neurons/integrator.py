@@ -71,7 +71,7 @@ class Integrator(FixedPoint, Model):
         """With a synapse its current is a state."""
         if values["tau_s"] is not None:
             values["state_names"] = ("v", "i")
-        cls.check_options(values)
+        super().derive(values, given, dialect)
 
     def _coefficients(self, params: Params) -> tuple[Tensor, Tensor | float, Tensor | None]:
         decay, leak = self.decay_and_leak(params["tau"], self.discretisation)

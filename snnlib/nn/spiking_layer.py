@@ -17,7 +17,6 @@ from snnlib.functional.quantize import fixed_point_weight
 from snnlib.functional.sparse import SparselyConnected, fan_in
 from snnlib.functional.spiking import layer_currents, spiking_layer
 from snnlib.neurons import LIF, Neuron, Output
-from snnlib.neurons.fixed_point import FixedPoint
 from snnlib.neurons.training_watch import TrainingWatch, cannot_watch
 from snnlib.nn.delays import Delays, check_sequence
 from snnlib.nn.gain import WeightWithGain
@@ -120,9 +119,7 @@ class SpikingLayer(KnownOptions, WeightWithGain):
     def rounded(self, weight: Tensor) -> Tensor:
         """See `WeightWithGain.rounded`."""
         neuron = self.neuron
-        if not isinstance(neuron, FixedPoint) or not neuron.fixed_point:
-            return weight
-        return fixed_point_weight(weight, neuron.weight_exponent)
+        return fixed_point_weight(weight, neuron.weight_exponent) if neuron.fixed_point else weight
 
     def input_channels(self) -> int:
         """Channels of the input, in its dimension 2."""

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import algorithm, cpu_memory, fixed_point, reference
+from snnlib.backends import algorithm, cpu_memory, reference
 from snnlib.backends.arguments import LayerArgs, NeuronArgs, row_names
 from snnlib.backends.geometry import ConvOptions
 from snnlib.backends.native import state_dtype
@@ -104,7 +104,7 @@ def layer_forward(
         last = conv_layout.empty_state(x, g, neuron.states)
     if kernel is None:
         record = _by_reference(call, neuron, (out, last, bits if keep else None, starts))
-        _check_fixed_point(neuron, last)
+        neuron.check_final(last)
         if keep and not exact:
             record = F.pad(record, (0, g.neuron_steps - record.shape[1]))
         return out, final, bits, record, starts
@@ -112,7 +112,7 @@ def layer_forward(
     by_events = algorithm.path(x, g, streaming=return_state or start is not None) == "events"
     kept = bits if keep else None
     found = conv_call.forward(call, neuron, kernel, out, by_events, states=(start, last), bits=kept)
-    _check_fixed_point(neuron, last)
+    neuron.check_final(last)
     count = (found.count if exact else g.neuron_steps) if keep else 0
     record = cpu_memory.empty_strided([record_rows(neuron), count], [count, 1], state_dtype(x))
     if keep:
@@ -135,11 +135,6 @@ def _(
         count = torch.library.get_ctx().new_dynamic_size() if exact else call.geometry.neuron_steps
     record = x.new_empty(record_rows(neuron), count, dtype=state_dtype(x))
     return out, final, bits, record, starts
-
-
-def _check_fixed_point(neuron: NeuronArgs, last: Tensor | None) -> None:
-    if neuron.is_fixed_point and last is not None:
-        fixed_point.check_states(last)
 
 
 def _by_reference(

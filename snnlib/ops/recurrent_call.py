@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import cpu_memory, fixed_point, native, reference
+from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.arguments import count_states
 from snnlib.backends.geometry import GROUP
 from snnlib.backends.native import state_dtype
@@ -103,8 +103,7 @@ def forward(args: RecurrentArgs, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
         spikes = value if value.dtype == total.dtype else cpu_memory.empty_like(value, total.dtype)
         kernel(**_arguments(args, lengths), value=spikes, state_out=final, total=total if keep else None)
         value = spikes.to(current.dtype)
-    if neuron.is_fixed_point:
-        fixed_point.check_states(final)
+    neuron.check_final(final)
     return value, final, total
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.backends import cpu_memory, fixed_point, native, reference
+from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.arguments import NeuronArgs
 from snnlib.backends.native import state_dtype
 from snnlib.ops.sequence_layout import as_walkable, empty_state, laid_out_state, neuron_order, scan_arguments
@@ -66,8 +66,7 @@ def forward(current: Tensor, neuron: NeuronArgs, time_dim: int) -> tuple[Tensor,
         value = cpu_memory.empty_like(arguments["current"])
         kernel(**arguments, value=value, state_out=final)
         value = value.to(current.dtype)
-    if neuron.is_fixed_point:
-        fixed_point.check_states(final)
+    neuron.check_final(final)
     return value, final
 
 

@@ -14,7 +14,7 @@ from snnlib.structure.graph import Graph, Step
 from snnlib.structure.operations import Flatten, Operation, Sum, is_operation, operations_of
 from snnlib.structure.unsupported import Unsupported, naming
 
-_PASSED_ON = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, SpikeDropout)
+PASSED_ON = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, SpikeDropout)
 
 
 @runtime_checkable
@@ -69,7 +69,7 @@ class Walk:
         """
         where = name_of(path, module)
         with naming(where):
-            if isinstance(module, _PASSED_ON):
+            if isinstance(module, PASSED_ON):
                 return value
             if isinstance(module, Described):
                 return module.add_to(self, path, value, lead)
@@ -153,7 +153,7 @@ class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Keeps modules that a walk knows, and those of torch, in one piece."""
         containers = (PerStep, Fused, Residual, SpikingRNN)
-        known = isinstance(m, (*_PASSED_ON, *containers, Described)) or is_operation(m)
+        known = isinstance(m, (*PASSED_ON, *containers, Described)) or is_operation(m)
         return known or super().is_leaf_module(m, module_qualified_name)
 
 

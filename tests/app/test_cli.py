@@ -21,6 +21,8 @@ from snnlib.app import cli
 from snnlib.app.cli import main
 from snnlib.app.training import TrainConfig, history
 from snnlib.app.training.checkpoint_io import SafeCheckpointIO
+from snnlib.app.training.load import load
+from snnlib.exchange import from_lava
 from snnlib_command import COMMANDS
 
 PICTURES = (
@@ -256,22 +258,17 @@ def test_export_writes_a_program_that_says_what_it_is_fed(
 
 
 def test_export_for_loihi(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, config: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("h5py", reason="writes HDF5; the package h5py is not installed")
     err = refused(capsys, "export", "lava", folder, tmp_path / "float.net")
     assert "expected neurons in Loihi's arithmetic" in err and "snnlib train --dialect loihi" in err
-    from snnlib.app.training import exporting  # noqa: PLC0415
-
-    module, data = exporting.opened(folder, "last", None)
-    shape = exporting.batch_of(data, data.test_set, 1)[0].shape[2:]
-    neuron = snnlib.neurons.CubaLIF(dialect="loihi")
-    module.net = torch.nn.Sequential(
-        torch.nn.Flatten(2), snnlib.SpikingLinear(shape.numel(), 3, neuron=neuron)
-    )
-    monkeypatch.setattr(exporting, "opened", lambda *_: (module, data))
-    out = done(capsys, "export", "lava", folder, tmp_path / "chip.net")
-    assert "cores in all, estimated: 1; a chip has 128" in out and (tmp_path / "chip.net").exists()
+    to_chip = options(config, neuron="lif", dialect="loihi", loss="tet", epochs=1)
+    done(capsys, "train", *to_chip, "--out", tmp_path / "run")
+    out = done(capsys, "export", "lava", tmp_path / "run", tmp_path / "chip.net")
+    assert "cores in all, estimated: 2; a chip has 128" in out
+    net, x = load(tmp_path / "run").net.eval(), (torch.rand(8, 3, 2, 34, 34) < 0.1).float()
+    assert torch.equal(from_lava(tmp_path / "chip.net").eval()(x), net(x))
 
 
 @pytest.mark.parametrize("precision", ["64-true", "bf16-true"])

@@ -107,11 +107,13 @@ def test_bad_choices_are_one_line(
     assert re.fullmatch(message, capsys.readouterr().err)
 
 
-def test_standardised_weights_bring_the_settings_that_they_learn_with() -> None:
+def test_standardised_weights_and_chips_bring_the_settings_that_they_learn_with() -> None:
     config = recipe("digits").config(weight_scheme="standardized", lr=5e-4)
     assert (config.loss, config.desired, config.undesired) == ("count", 15.0, 2.0)
     assert (config.lr, config.clip_norm, config.target_rate) == (5e-4, 0.02, 0.08)
     assert recipe("digits").config().loss == "tet"
+    chip = recipe("nmnist").config(root="nmnist", dialect="loihi", tau=4.0)
+    assert (chip.neuron, chip.tau, chip.lr) == ("lif", 4.0, 0.02)
     # A recipe of its own keeps what was measured.
     own = recipe("mnist")
     assert own.config(root="mnist", weight_scheme="standardized") == own.config(root="mnist")

@@ -374,7 +374,7 @@ REFUSED: dict[str, tuple[list[Block], str]] = {
         _changed(type="convT"),
         "layer/0/type: expected one of input, dense, dense_rec, conv, pool, flatten, average, got 'convT'",
     ),
-    "a type that is a numbe": (_changed(type=np.array(3)), "layer/0/type: expected a text, got 3"),
+    "a type that is a number": (_changed(type=np.array(3)), "layer/0/type: expected a text, got 3"),
     "no type": (_changed(type=None), "layer/0/type: expected a text, got None"),
     "no neuron": (
         _changed(neuron={}),

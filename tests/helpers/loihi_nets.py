@@ -27,7 +27,7 @@ def _neuron(rng: random.Random, channels: int) -> Neuron:
     options["compare"] = rng.choice([">", ">", ">="])
     if rng.random() < 0.3:
         return LIF(tau(), **options)
-    return CubaLIF(tau(), tau(), reset_states=rng.choice(["membrane", "all"]), **options)
+    return CubaLIF(tau(), tau(), **options)
 
 
 def _delays(rng: random.Random) -> snnlib.Delays | None:

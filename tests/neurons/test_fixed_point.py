@@ -97,12 +97,10 @@ def test_the_current_runs_on_through_a_refractory_time(i_decay: int, refractory:
         assert alone(x / 4096).flatten().tolist() == spikes
 
 
-@pytest.mark.parametrize("options", [{}, {"reset_states": "all"}, {"gradient_through_time": False}])
+@pytest.mark.parametrize("options", [{}, {"gradient_through_time": False}])
 @pytest.mark.parametrize("model", [LIF, CubaLIF])
 def test_gradients_pass_the_rounding(model: Any, options: dict[str, Any]) -> None:
     """Those of kernels, of the reference and of `step` by autograd, where nothing rounds but the states."""
-    if model is LIF and "reset_states" in options:
-        return
     names = ("tau", "threshold") if model is LIF else ("tau_m", "tau_s", "threshold")
     given = model(dialect="loihi", learnable=names, channels=6, bias_current=0.25, **options)
     x = (integers(30, 4, 6, 3, largest=3000) / 4096).requires_grad_()
@@ -202,6 +200,7 @@ def test_layers_use_them() -> None:
         ({"decay_input": True}, "decay_input: expected False beside fixed_point, got True"),
         ({"rest": 0.5}, "rest: expected 0.0 beside fixed_point, got 0.5"),
         ({"reset": "subtract"}, "reset: expected 'zero' beside fixed_point, got 'subtract'"),
+        ({"reset_states": "all"}, "reset_states: expected 'membrane' beside fixed_point, got 'all'"),
         ({"floor": 0.0}, "floor: expected None beside fixed_point, got 0.0"),
         ({"discretisation": "exponential"}, "discretisation: expected 'euler' beside fixed_point"),
         ({"weight_exponent": 3}, "weight_exponent: expected an integer from -12 to 2, or None, got 3"),

@@ -61,7 +61,7 @@ _NMNIST = Recipe(
             last=0.977,
             error=0.005,
             best=0.981,
-            command="python benchmarks/learning/accuracy.py --method recipe --seed 0, 1, 2",
+            command="python benchmarks/learning/accuracy.py --method recipe --seed 0 1 2",
         ),
     ),
     settings={"data": "nmnist", "epochs": 15, "batch_size": 10, "copies": 2},

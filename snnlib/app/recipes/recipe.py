@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.neuron import SPIKE_TIME_NEURONS
 from snnlib.learning.preparing.targets import wanted_counts
 
 __all__ = ["Measurement", "Recipe"]
@@ -26,6 +27,8 @@ STANDARDIZED: Mapping[str, Any] = MappingProxyType(
         "output_rate": 0.08,
     }
 )
+# What nets on a chip, which has no SRM neurons, learn with.
+ON_CHIP: Mapping[str, Any] = MappingProxyType({"neuron": "lif", "tau": 6.0})
 # Samples are neither moved nor turned.
 STILL: Mapping[str, Any] = MappingProxyType({"shift": 0, "rotate": 0.0, "warp": 0.0})
 
@@ -92,10 +95,16 @@ class Recipe:
         Raises:
             ConfigError: a setting out of its range, or data without a folder.
         """
-        return TrainConfig(**{**self.settings, **self.of_start(changes), **changes})
+        return TrainConfig(**{**self.settings, **self.beside(changes), **changes})
 
-    def of_start(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that go with standardised weights where the recipe has others: rates, loss, learning rate."""
+    def beside(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that go with a chip, or with standardised weights, where the recipe has others.
+
+        For a chip neurons, with standardised weights rates, loss and learning rate.
+        """
+        srm = self.settings.get("neuron", TrainConfig.neuron) in SPIKE_TIME_NEURONS
+        if changes.get("dialect") and srm:
+            return dict(ON_CHIP)
         if (
             changes.get("weight_scheme") != "standardized"
             or self.settings.get("weight_scheme") == "standardized"

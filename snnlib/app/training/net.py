@@ -44,11 +44,15 @@ def build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
             "net",
             f"expected {len(facts.classes)} output neurons, one per class, as last layer, got {outputs!r}",
         )
-    if config.neuron in SPIKE_TIME_NEURONS:
+    potentials = LOSSES[config.loss].of_potentials
+    # Weights of a chip have another size, as no time constant divides currents; so they learn at the pace of others.
+    # Outputs that fire learn worse from the larger steps.
+    on_chip = config.dialect is not None and potentials and config.density == 1
+    if config.neuron in SPIKE_TIME_NEURONS or on_chip:
         standardize_weights_(
             net, homeostasis=config.weight_scheme == "standardized" or config.neuron == "cuba-once"
         )
-    if LOSSES[config.loss].of_potentials:
+    if potentials:
         name, last = list(net.named_children())[-1]
         assert isinstance(last, SRMLinear | SpikingLinear)
         sizes = last.in_features, last.out_features
@@ -56,7 +60,11 @@ def build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
             readout: nn.Module = SRMReadout(*sizes, tau_m=config.tau_m, tau_s=config.tau_s)
         else:
             membrane = Integrator(config.tau_m, tau_s=config.tau_s, dialect=config.dialect)
-            readout = SpikingLinear(*sizes, neuron=membrane)
+            layer = SpikingLinear(*sizes, neuron=membrane)
+            # With the time constant in the gain weights learn as an SRMReadout's do.
+            layer.gain.fill_(1 / config.tau_s)
+            layer.weight.data.mul_(config.tau_s)
+            readout = layer
         net.set_submodule(name, readout)
     return net
 

@@ -7,11 +7,9 @@ import os
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
-from torch import Tensor
 from tqdm import tqdm
 
 from snnlib.app.errors import CheckpointError, ConfigError
@@ -28,7 +26,6 @@ from snnlib.backends.cpu_memory import keep_freed_memory
 from snnlib.data.datasets.splits import some_names
 from snnlib.learning.preparing import prepare_
 from snnlib.nn import SpikingRNN, fuse_, unfuse_
-from snnlib.structure.layers import is_readout
 
 # Bytes of a batch's frames above which a word on memory and time comes before the first step.
 _LARGE_BATCH = 10**9
@@ -211,13 +208,8 @@ def _calibrate(module: SpikingClassifier, data: EventData) -> None:
     # In recurrent nets gains give all weights one pace. Elsewhere layers behind batch norm and read-outs begin as they
     # are drawn: from the larger weights that `prepare_` gives read-outs the embedded digits lost half a point.
     recurrent = any(isinstance(layer, SpikingRNN) for layer in net.modules())
-    drawn: list[Tensor] = (
-        [] if recurrent else [cast(Tensor, m.weight) for m in net.modules() if is_readout(m)]
-    )
     with_rate = {id(weight) for name in rates for weight in net.get_submodule(name).parameters()}
-    with_rate.update(map(id, drawn))
     frozen = [weight for weight in net.parameters() if not recurrent and id(weight) not in with_rate]
-    before = [weight.detach().clone() for weight in drawn]
     batch = data.first_batch().to(next(net.parameters()).dtype)
     try:
         for weight in frozen:
@@ -229,8 +221,5 @@ def _calibrate(module: SpikingClassifier, data: EventData) -> None:
     finally:
         for weight in frozen:
             weight.requires_grad_(True)
-    with torch.no_grad():
-        for readout, value in zip(drawn, before, strict=True):
-            readout.copy_(value)
     for finding in report.findings():
         _say(finding)

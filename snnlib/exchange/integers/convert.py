@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from snnlib.checks import check_choice
 from snnlib.exchange.integers.c_layout import LARGEST_NUMBER
-from snnlib.exchange.integers.fixed_point import SAME, fixed_point_layer
+from snnlib.exchange.integers.fixed_point import BITS, fraction_of
 from snnlib.exchange.integers.integer_layer import BOUNDS, LEAK_BITS, IntegerLayer
 from snnlib.exchange.integers.integer_net import IntegerNet
 from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
@@ -26,6 +26,11 @@ __all__ = ["to_integers"]
 _ROOM = 0.9
 # Bits below the point while ranges are measured.
 _MEASURED = 6
+# What a layer in integers has as its stage has it.
+_SAME = (
+    *("name", "resets_all", "stride", "padding", "dilation", "pool", "input", "neurons", "axes"),
+    *("delay", "weight_delay", "recurrent_delay"),
+)
 
 
 Decay = Literal["multiplier", "shift"]
@@ -87,23 +92,27 @@ def to_integers(
     for stage in stages:
         _check(stage, stage is stages[-1])
         assert stage.cell is not None
+        weights = [stage.weight * divisor] + ([] if stage.recurrent is None else [stage.recurrent])
+        divisor = 1.0 / (stage.pool[0] * stage.pool[1])
         if stage.refractory is not None:
             if (weight_bits, decay) != (8, "multiplier"):
                 raise ValueError(
                     f"{stage.name}: expected weight_bits=8 and decay='multiplier' for neurons in fixed point, got "
                     f"{weight_bits} and {decay!r}"
                 )
-            layers.append(fixed_point_layer(stage, divisor))
-            divisor = 1.0 / (stage.pool[0] * stage.pool[1])
+            layers.append(_in_fixed_point(stage, weights))
             continue
-        layer = _layer(stage, divisor, weight_bits, scale, decay)
+        # Potentials are compared with each other, so all have one unit.
+        rule = scale if stage.cell.spikes else "layer"
+        unit = weight_scale(torch.cat([part.flatten(1) for part in weights], 1), weight_bits, rule)
+        integers = [rounded(part, unit, weight_bits) for part in weights]
+        layer = _layer(stage, integers, unit, weight_bits, decay)
         try:
             layers.append(_calibrated(layer, stage.cell.strict, layers, x, state_bits))
         except RuntimeError as error:
             raise ValueError(
                 f"x: expected an input that the net takes, got shape {tuple(x.shape)} at {stage.name}: {error}"
             ) from error
-        divisor = 1.0 / (stage.pool[0] * stage.pool[1])
     return IntegerNet(layers)
 
 
@@ -128,24 +137,35 @@ def _check(stage: Stage, last: bool) -> None:
         )
 
 
-def _layer(stage: Stage, divisor: float, weight_bits: int, rule: ScaleRule, decay: Decay) -> IntegerLayer:
-    """A stage in integers, its states wide and with bits to spare."""
+def _in_fixed_point(stage: Stage, weights: Sequence[Tensor]) -> IntegerLayer:
+    """A stage of neurons in fixed point with the same states, in units of 2^-12."""
+    assert stage.cell is not None and stage.refractory is not None
+    fraction = fraction_of(stage, weights)
+    size = 2.0 ** (fraction - BITS)
+    unit = torch.full((len(stage.weight),), size, dtype=torch.float64)
+    layer = _layer(stage, [part / size for part in weights], unit, 8, "multiplier")
+    drive = (_channels(stage.cell.offset, len(unit)) * 2**BITS).to(torch.int32)
+    return replace(
+        _at(layer, fraction, stage.cell.strict),
+        drive=drive if bool(drive.any()) else None,
+        refractory=int(stage.refractory),
+        toward_zero=True,
+    )
+
+
+def _layer(
+    stage: Stage, integers: Sequence[Tensor], unit: Tensor, weight_bits: int, decay: Decay
+) -> IntegerLayer:
+    """A stage with integers for weights, its states wide and with bits to spare."""
     assert stage.cell is not None
-    weight = stage.weight * divisor
-    outputs = len(weight)
-    both = weight.flatten(1)
-    if stage.recurrent is not None:
-        both = torch.cat((both, stage.recurrent), 1)
-    # Potentials are compared with each other, so all have one unit.
-    unit = weight_scale(both, weight_bits, rule if stage.cell.spikes else "layer")
+    outputs = len(unit)
+    weight, *recurrent = [part.to(torch.int8) for part in integers]
     leaks = [_leak(value, decay) for value in decay_numbers(stage.cell)]
     return IntegerLayer(
-        weight=rounded(weight, unit, weight_bits).to(torch.int8),
+        weight=weight,
         scale=unit * stage.unit,
         bias=None if stage.bias is None else (stage.bias / unit).round().to(torch.int32),
-        recurrent=None
-        if stage.recurrent is None
-        else rounded(stage.recurrent, unit, weight_bits).to(torch.int8),
+        recurrent=recurrent[0] if recurrent else None,
         threshold=None if stage.cell.threshold is None else _channels(stage.cell.threshold, outputs) / unit,
         reset=_reset(stage, unit),
         leak_m=leaks[0],
@@ -154,7 +174,7 @@ def _layer(stage: Stage, divisor: float, weight_bits: int, rule: ScaleRule, deca
         state_bits=32,
         subtracts=stage.cell.spikes and stage.cell.reset_value is None,
         weight_bits=weight_bits,
-        **{field: getattr(stage, field) for field in SAME},
+        **{field: getattr(stage, field) for field in _SAME},
     )
 
 

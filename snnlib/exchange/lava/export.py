@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
 
-from snnlib.checks import as_sizes
-from snnlib.exchange.lava.load import DECAYS, READOUT, UNIT, frames_behind
+from snnlib.checks import as_sizes, conv_outputs
+from snnlib.exchange.lava.load import DECAYS, READOUT, UNIT
 from snnlib.exchange.lava.modules import AnalogInput, Later, kept
 from snnlib.exchange.lava.net_file import Array, Block, Values, text_type, write_net
 from snnlib.neurons import Neuron
@@ -20,7 +21,6 @@ from snnlib.nn import (
     AvgPool2d,
     PerStep,
     SpikeAvgPool2d,
-    SpikeDropout,
     SpikingConv2d,
     SpikingLayer,
     SpikingLinear,
@@ -29,11 +29,10 @@ from snnlib.nn.per_step import pooling_window
 from snnlib.nn.recurrent_layer import RecurrentLayer
 from snnlib.structure.stages import modules_of
 from snnlib.structure.unsupported import Unsupported, naming
-from snnlib.structure.walk import name_of
+from snnlib.structure.walk import PASSED_ON, name_of
 
 __all__ = ["to_lava"]
 
-_LEFT_OUT = (nn.Identity, nn.Dropout, nn.Dropout2d, SpikeDropout)
 _KINDS = {SpikingConv2d: "conv", SpikingLinear: "dense", RecurrentLayer: "dense_rec"}
 # What a file without the data set says, and which of them lava-dl's current version leaves out where that is so.
 _DEFAULTS = {"bias": 0, "delay": 0, "neuron/refDelay": 1, "neuron/wgtExp": 0}
@@ -164,7 +163,7 @@ class _Writer:
             self.pool = window
         elif isinstance(module, SpikingLayer):
             self.layer(where, module)
-        elif not isinstance(module, _LEFT_OUT):
+        elif not isinstance(module, PASSED_ON):
             raise Unsupported("no block of lava-dl does what it does")
 
     def frames(self, module: nn.Module) -> tuple[int, ...]:
@@ -180,7 +179,8 @@ class _Writer:
         self.blocks.append(({"type": np.array([kind.encode()], "S10"), **fresh}, known))
 
     def layer(self, where: str, layer: Any) -> None:
-        known, neurons, kind = kept(layer), constants(layer.neuron), _KINDS.get(type(layer))
+        known, neurons = kept(layer), constants(layer.neuron)
+        kind = _KINDS.get(type_before_parametrizations(layer))
         if kind is None or getattr(layer, "recurrent_delays", None) is not None:
             raise Unsupported("no block of lava-dl does what it does, or its recurrence is delayed")
         if layer.delays is not None:
@@ -224,7 +224,7 @@ class _Writer:
         axes = {"stride": stride, "padding": padding, "dilation": layer.dilation}
         kernel = (weight.shape[2], weight.shape[3])
         if self.shape is not None:
-            self.shape = frames_behind(self.shape, len(weight), kernel, **axes)
+            self.shape = (len(weight), *conv_outputs("x", self.shape[1:], kernel, **axes))
         self.shape = self.frames(layer)
         sizes = {"shape": self.shape, "kernelSize": kernel, "groups": layer.groups, **axes}
         return weight, {**sizes, "inChannels": layer.in_channels, "outChannels": len(weight)}
@@ -272,13 +272,13 @@ class _Writer:
                 self.problems.append(f"{where}: {found}, where the chip takes {low} to {high}")
 
 
-def constants(neuron: Any) -> Values:
+def constants(neuron: Neuron) -> Values:
     """Returns the data sets of a neuron.
 
     Raises:
         Unsupported: a neuron in another arithmetic.
     """
-    if not getattr(neuron, "fixed_point", False) or getattr(neuron, "reset_states", "") == "all":
+    if not neuron.fixed_point:
         raise Unsupported(
             f'expected neurons in Loihi\'s arithmetic, CubaLIF(dialect="loihi") or LIF(dialect="loihi"), got {neuron}; '
             "train the net with them, as `snnlib train --dialect loihi` does"
@@ -296,9 +296,9 @@ def constants(neuron: Any) -> Values:
         "neuron/gradedSpike": False,
         "bias": np.round(own.get("bias_current", np.zeros(1)) * UNIT).astype(np.float32),
         "delay": np.zeros(1, np.float32),
+        "neuron/type": np.array("CUBA", dtype=text_type()),
     }
-    found = {name: np.asarray(value) for name, value in numbers.items()}
-    return {**found, "neuron/type": np.array("CUBA", dtype=text_type())}
+    return {name: np.asarray(value) for name, value in numbers.items()}
 
 
 def mantissas(weights: dict[str, Tensor], wanted: int) -> tuple[dict[str, Array], int]:

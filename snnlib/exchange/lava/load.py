@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from snnlib.checks import conv_outputs
 from snnlib.exchange.lava.modules import AnalogInput, Later, keep
 from snnlib.exchange.lava.net_file import Array, Block, read_net
 from snnlib.neurons import LIF, CubaLIF, Integrator, Neuron
@@ -129,11 +130,10 @@ class _Loader:
         self.shape = block.shape()
         if not neural:
             return nn.Identity()
-        weight, bias = (block.number(*each, -256, 254) / UNIT for each in (("weight", 64), ("bias", 0)))
-        if (weight * UNIT) % 2 or (bias * UNIT) % 2:
-            got = f"{weight * UNIT:g} and {bias * UNIT:g}"
-            raise block.error("weight", f"expected even numbers here and as bias, got {got}")
-        return AnalogInput(weight, bias)
+        weight, bias = (block.number(*each, -256, 254) for each in (("weight", 64), ("bias", 0)))
+        if weight % 2 or bias % 2:
+            raise block.error("weight", f"expected even numbers here and as bias, got {weight} and {bias}")
+        return AnalogInput(weight / UNIT, bias / UNIT)
 
     def flatten(self, block: Block) -> nn.Module:
         before = self.shape or block.shape()
@@ -193,7 +193,10 @@ class _Loader:
         layer = SpikingConv2d(inputs, outputs, kernel, groups=groups, **sizes, **options)
         layer.weight.data.copy_(weight.expand_as(layer.weight))
         layer.weight.requires_grad_(kind == "conv")
-        self.shape = frames_behind(before, outputs, kernel, **sizes) if before else said
+        if before:
+            self.shape = (outputs, *conv_outputs("shape", before[1:], kernel, **sizes))
+        else:
+            self.shape = said
         if self.shape != said or (before and before[0] != inputs):
             raise block.error("shape", f"expected {self.shape} behind {inputs} of {before}, got {said}")
         return layer
@@ -220,9 +223,9 @@ class _Loader:
         if "weight_rec" in shapes:
             given["surrogate"] = default_neuron().surrogate
         neuron = self.neuron(block, outputs, **given)
-        delays = None
-        if self.delay is not None:
-            delays = Delays(int(self.delay.max()), initial=torch.from_numpy(self.delay).double())
+        if self.delay is None:
+            return tensors, {"neuron": neuron}
+        delays = Delays(int(self.delay.max()), initial=torch.from_numpy(self.delay).double())
         return tensors, {"neuron": neuron, "delays": delays}
 
     def neuron(self, block: Block, channels: int, *, biased: bool = True, **options: Any) -> Neuron:
@@ -232,16 +235,13 @@ class _Loader:
             raise block.error("neuron/type", f"expected LOIHI or CUBA, got {kind!r}, {family} neurons")
         for name in _UNKNOWN:
             block.numbers(name, 0, (), 0, 0)
-        with np.errstate(divide="ignore"):
-            tau_s, tau_m = (
-                torch.from_numpy(DECAYS / block.numbers(f"neuron/{name}", None, (1, channels), 0, DECAYS))
-                for name in ("iDecay", "vDecay")
-            )
-        tau_s, tau_m = (tau if len(tau) > 1 else tau[0] for tau in (tau_s, tau_m))
-        threshold, refractory = (
-            block.number("neuron/vThMant", None, 1),
-            block.number("neuron/refDelay", 1, 1) - 1,
+        decays = (
+            block.numbers(f"neuron/{name}", None, (1, channels), 0, DECAYS) for name in ("iDecay", "vDecay")
         )
+        taus = (DECAYS / torch.from_numpy(decay).double() for decay in decays)
+        tau_s, tau_m = (tau if len(tau) > 1 else tau[0] for tau in taus)
+        threshold = block.number("neuron/vThMant", None, 1)
+        refractory = block.number("neuron/refDelay", 1, 1) - 1
         options["dialect"] = "loihi"
         if biased and "bias" in block.values:
             bias = np.broadcast_to(block.numbers("bias", None, (1, channels)) / UNIT, channels)
@@ -252,16 +252,3 @@ class _Loader:
             return Integrator(tau_m, tau_s=None if without else tau_s, **options)
         options |= {"threshold": threshold / UNIT, "refractory": refractory, **self.options}
         return LIF(tau_m, **options) if without else CubaLIF(tau_m, tau_s, **options)
-
-
-def frames_behind(
-    shape: tuple[int, ...],
-    channels: int,
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
-) -> tuple[int, ...]:
-    """Returns channels, height and width behind a convolution."""
-    each = zip(shape[1:], kernel, stride, padding, dilation, strict=True)
-    return channels, *((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in each)

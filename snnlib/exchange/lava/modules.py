@@ -6,8 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.exchange.lava.net_file import Values
-from snnlib.functional.quantize import quantize_power_of_two
+from snnlib.functional.quantize import fixed_point_weight
 from snnlib.neurons import Output
+
+# Of lava-dl's grid: even numbers of 8 bits times 1/64.
+_EVEN = -5
 
 
 class AnalogInput(nn.Module):
@@ -25,16 +28,12 @@ class AnalogInput(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The currents."""
-        return _rounded(x) * _rounded(self.weight).to(x.dtype) + _rounded(self.bias).to(x.dtype)
+        weight, bias = (fixed_point_weight(value, _EVEN).to(x.dtype) for value in (self.weight, self.bias))
+        return fixed_point_weight(x, _EVEN) * weight + bias
 
     def mantissas(self) -> dict[str, float]:
         """Returns weight and bias as a file has them."""
-        return {name: _rounded(value.detach()).item() * 64 for name, value in self.named_parameters()}
-
-
-def _rounded(value: Tensor) -> Tensor:
-    """Even numbers of 8 bits times 1/64, as lava-dl rounds weights."""
-    return quantize_power_of_two(value, 5, 8, "nearest", symmetric=False)
+        return {name: fixed_point_weight(own, _EVEN).item() * 64 for name, own in self.named_parameters()}
 
 
 class Later(nn.Module):
@@ -62,10 +61,6 @@ class Later(nn.Module):
         at = torch.arange(longest, longest + len(x), device=x.device)[:, None] - self.steps.reshape(1, -1)
         at = at.reshape(len(x), 1, -1, *[1] * (x.dim() - 3)).expand(x.shape)
         return Output(past.gather(0, at), (past[len(x) :],))
-
-    def extra_repr(self) -> str:
-        """The steps."""
-        return f"{int(self.steps)}" if not self.steps.dim() else f"up to {int(self.steps.max())} steps"
 
 
 def keep(module: nn.Module, values: Values) -> None:
