@@ -43,6 +43,12 @@ def test_steps_of_frames_are_causal() -> None:
     assert steps.shape == (5, 8)
     for step in range(5):
         assert steps[step].tolist() == [max(first, 0) for first in range(4 * step - 3, 4 * step + 5)]
+    parts, before = [], None
+    for part in frames.split([1, 2, 3, 9, 8]):
+        found, before = StackFrames(4, 8).run(part, before)
+        parts.append(found)
+    assert [len(found) for found in parts] == [0, 0, 1, 2, 2]
+    assert torch.equal(torch.cat(parts).squeeze(-1), steps)
     with pytest.raises(ValueError, match="window must be an integer >= 4, got 3"):
         StackFrames(4, 3)
 

@@ -157,8 +157,9 @@ def test_all_test_files(name: str, fold: int, files: int, tmp_path: Path) -> Non
     small = snnlib.to_integers(net.eval(), x[:, :100], state_bits=32)
     kind: Any = data.kind
     is_sound = name == "keywords-chip"
-    options = {"front_end": kind.frames(config).front_end, "stack": kind.stack(config)} if is_sound else {}
-    sounds = kind.sound(config, "test") if is_sound else None
+    word = kind.transform(config, torch.float32)
+    options = {"front_end": word.front_end, "stack": word.stack} if is_sound else {}
+    sounds = kind.recordings(config, "test", word.sound) if is_sound else None
     export_c(small, tmp_path, sounds[0][0].unsqueeze(1) if is_sound else x[:, :1], binary=False, **options)
     program = Program(tmp_path)
     frames, _ = batch_of(data, data.test_set)

@@ -37,27 +37,26 @@ class Measurement:
     Args:
         data: what was trained and tested on, with the numbers of samples.
         runs: how many runs there were, and what differed between them.
-        epochs: passes over the training set.
         last: test accuracy after the last epoch, mean over the runs: the figure to quote.
+        command: what measures it again.
         error: its standard error over the runs; None of a single one.
         best: test accuracy of each run's best epoch, mean over the runs. That epoch was chosen on the samples that it
-            is tested on, so this is too good.
-        command: what measures it again.
+            is tested on, so this is too good. None where it was not looked for.
     """
 
     data: str
     runs: str
-    epochs: int
     last: float
-    error: float | None
-    best: float
     command: str
+    error: float | None = None
+    best: float | None = None
 
     def __str__(self) -> str:
         error = "" if self.error is None else f" +- {self.error:.1%}"
+        best = "" if self.best is None else f", {self.best:.1%} at the best epoch"
         return (
-            f"{self.data}, {self.epochs} epochs, {self.runs}: test accuracy {self.last:.1%}{error} "
-            f"after the last epoch, {self.best:.1%} at the best epoch ({self.command})"
+            f"{self.data}, {self.runs}: test accuracy {self.last:.1%}{error} after the last epoch{best} "
+            f"({self.command})"
         )
 
 
@@ -69,8 +68,8 @@ class Recipe:
         name: what `--recipe` takes.
         source: where net and method come from.
         note: what to know before using it elsewhere.
-        measured: what it reached; empty where nobody has measured it.
         settings: the fields of `TrainConfig` that differ from its defaults.
+        measured: what it reached; None where nobody has measured it.
 
     >>> from snnlib.recipes import recipe
     >>> recipe("nmnist").config(root="N-MNIST", epochs=3).epochs
@@ -80,8 +79,8 @@ class Recipe:
     name: str
     source: str
     note: str
-    measured: tuple[Measurement, ...]
     settings: Mapping[str, Any]
+    measured: Measurement | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
@@ -106,6 +105,8 @@ class Recipe:
         return {**STANDARDIZED, "desired": float(desired), "undesired": float(undesired)}
 
     def __str__(self) -> str:
-        lines = [f"recipe {self.name}: {self.note}", f"  source: {self.source}"]
-        measured = [f"  measured on {measurement}" for measurement in self.measured] or ["  not measured"]
-        return "\n".join(lines + measured)
+        epochs = self.settings.get("epochs", TrainConfig.epochs)
+        measured = (
+            "not measured" if self.measured is None else f"measured by {epochs} epochs on {self.measured}"
+        )
+        return f"recipe {self.name}: {self.note}\n  source: {self.source}\n  {measured}"

@@ -60,9 +60,10 @@ def vectors_of(data: EventData, count: int) -> tuple[Tensor, dict[str, Any]]:
     if not isinstance(kind, WordKind):
         binary = "frames" in kind.has and config.frames == "binary"
         return batch_of(data, data.test_set, count)[0], {"binary": binary}
-    recordings = kind.sound(config, "test")
+    word = kind.transform(config)
+    recordings = kind.recordings(config, "test", word.sound)
     sound = [recordings[number][0] for number in _evenly(recordings, count)]
-    options = {"front_end": kind.frames(config).front_end, "stack": kind.stack(config), "binary": False}
+    options = {"front_end": word.front_end, "stack": word.stack, "binary": False}
     return torch.stack(sound, 1), options
 
 

@@ -118,7 +118,7 @@ class SpeechCommands(Samples):
             raise ValueError(f"fold: expected the fold that tests beside val_fold={val_fold}, got None")
         self.samples = None if samples is None else check_int("samples", samples, 1)
         self._source = open_source(Path(root))
-        names = [] if self._source is None else self._source.names()
+        names = self._source.names()
         paths = {name: name.split("/")[-2:] for name in names if name.endswith(".wav") and "/" in name}
         if not any(folder != _NOISE for folder, _ in paths.values()):
             raise FileNotFoundError(
@@ -167,7 +167,6 @@ class SpeechCommands(Samples):
 
     def _lists(self, root: str, names: list[str]) -> dict[str, Split]:
         """The published set of each file that one of the two lists names."""
-        assert self._source is not None
         sets: dict[str, Split] = {}
         for part, file in _LISTS.items():
             found = [name for name in names if name.split("/")[-1] == file]
@@ -200,7 +199,6 @@ class SpeechCommands(Samples):
 
     def sample(self, number: int) -> torch.Tensor:
         """The sound."""
-        assert self._source is not None
         recording = self._chosen[number]
         name = self._source.describe(recording.name)
         sound, _ = decode_wav(self._source.read(recording.name), name, self.sample_rate, channels=1)

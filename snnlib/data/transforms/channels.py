@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import affine_grid, grid_sample, pad
+from torch.nn.functional import affine_grid, grid_sample
 
 from snnlib.data.checks import check_int
 from snnlib.data.transforms.options import check_number
@@ -103,5 +103,18 @@ class StackFrames:
         check_int("window", self.window, check_int("hop", self.hop, 1))
 
     def __call__(self, frames: Tensor) -> Tensor:
-        before = [0, 0] * (frames.dim() - 1) + [self.window - self.hop, 0]
-        return pad(frames, before).unfold(0, self.window, self.hop).movedim(-1, -2)
+        return self.run(frames)[0]
+
+    def run(self, frames: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The steps of the next frames of a sequence, and those frames that further steps have as well.
+
+        Args:
+            frames: `[T, ..., C]`.
+            before: what the call before gave second. Default None: the sequence begins.
+        """
+        if before is None:
+            before = frames.new_zeros(self.window - self.hop, *frames.shape[1:])
+        known = torch.cat((before, frames))
+        steps = (len(known) - self.window) // self.hop + 1
+        places = self.hop * torch.arange(steps)[:, None] + torch.arange(self.window)
+        return known[places].movedim(1, -2), known[self.hop * steps :]
