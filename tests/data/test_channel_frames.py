@@ -76,6 +76,30 @@ def test_beats_know_nothing_that_comes_later() -> None:
         assert torch.equal(front_end(signal, peaks[: beat + 1]), whole[: beat + 1])
 
 
+@pytest.mark.parametrize("length", [1, 37, 1000])
+def test_beats_of_parts_are_those_of_the_record(length: int) -> None:
+    signal, peaks = _record()
+    front_end, state, parts, ended = BeatFrames(), None, [], 0
+    for first in range(0, len(signal), length):
+        inside = peaks[(peaks >= first) & (peaks < first + length)] - first
+        beats, state = front_end.run(signal[first : first + length], inside, state)
+        parts.append(beats)
+        ended += len(beats)
+        # One answer where a beat ends, no sooner and no later.
+        assert ended == int((peaks + front_end.after <= first + length).sum())
+    assert torch.equal(torch.cat(parts), front_end(signal, peaks))
+    # What is kept has one length.
+    assert state is not None and len(state.units) == 720 + 248 and not len(state.peaks)
+
+
+def test_a_beat_that_the_record_ends_within_goes_on_as_it_is() -> None:
+    signal, peaks = _record()
+    cut = signal[: int(peaks[-1]) + 60]
+    longer = torch.cat((cut, cut[-1:].expand(400, 2)))
+    assert torch.equal(BeatFrames()(cut, peaks), BeatFrames()(longer, peaks))
+    assert len(BeatFrames().run(cut, peaks)[0]) == len(peaks) - 1
+
+
 def test_beats_of_any_amplitude_are_alike() -> None:
     signal, peaks = _record()
     small, large = (BeatFrames()(factor * signal, peaks).int() for factor in (1.0, 3.0))
@@ -102,6 +126,7 @@ def test_an_early_beat_has_low_ratios_and_an_unusual_one_large_differences() -> 
     [
         (torch.zeros(900, 3), [300], r"signal: expected a tensor \[samples, 2\]"),
         (torch.zeros(900, 2), [300, 300], "peaks: expected rising numbers"),
+        (torch.zeros(900, 2), [-1, 300], "peaks: expected rising numbers"),
     ],
 )
 def test_records_that_do_not_fit(signal: torch.Tensor, peaks: list[int], message: str) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import struct
 import wave
 import zipfile
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small_sets import write_wav
+from small_sets import annotation, write_record, write_wav
 
 from snnlib.data import MITBIH, EventFileError, SpeechCommands
 
@@ -176,42 +175,6 @@ def test_real_keywords() -> None:
     assert whole[0][0].shape == (16000,) and 0 < float(folds[3][500][0].abs().max()) <= 1
 
 
-def packed(samples: np.ndarray) -> bytes:
-    """Two samples of 12 bits in three bytes, one by one."""
-    flat = [int(value) & 0xFFF for value in samples.reshape(-1)]
-    flat += [0] * (len(flat) % 2)
-    return b"".join(
-        bytes((a & 255, (a >> 8) | ((b >> 8) << 4), b & 255))
-        for a, b in zip(flat[::2], flat[1::2], strict=True)
-    )
-
-
-def word(code: int, step: int) -> bytes:
-    return struct.pack("<H", (code << 10) + step)
-
-
-def write_record(
-    root: Path, name: str, beats: list[tuple[int, int]], samples: int = 900, seed: int = 0
-) -> np.ndarray:
-    """A record of two noisy leads with annotations `(sample, code)`."""
-    signal = np.random.default_rng(seed).integers(-2048, 2048, (samples, 2))
-    lines = [f"{name} 2 360 {samples}"]
-    for lead in range(2):
-        total = (int(signal[:, lead].sum()) + 2**15) % 2**16 - 2**15
-        lines.append(f"{name}.dat 212 200 11 {1024 + lead} {signal[0, lead]} {total} 0 lead{lead}")
-    (root / f"{name}.hea").write_text("\n".join(lines) + "\n# a comment\n")
-    (root / f"{name}.dat").write_bytes(packed(signal))
-    # A text first, of odd length, as each record begins with its rhythm.
-    data, time = word(28, 0) + word(63, 3) + b"(N\0\0", 0
-    for sample, code in beats:
-        if sample - time > 1023:
-            data, time = data + word(59, 0) + struct.pack("<HH", 0, sample - time), sample
-        data += word(code, sample - time) + word(62, 1)
-        time = sample
-    (root / f"{name}.atr").write_bytes(data + word(0, 0))
-    return signal
-
-
 def test_beats(tmp_path: Path) -> None:
     signal = write_record(
         tmp_path, "101", [(2, 1), (400, 8), (401, 14), (500, 5), (1700, 6), (1799, 12)], 1801
@@ -290,12 +253,17 @@ def test_folds_are_patients(tmp_path: Path) -> None:
         (".atr", None, b"", "byte offset 16: truncated: expected a word of 0 at the end of the annotations"),
         (
             ".atr",
-            word(1, 100),
-            word(55, 100),
+            annotation(1, 100),
+            annotation(55, 100),
             "byte offset 8: expected the code of an annotation, 0 to 49, found 55",
         ),
-        (".atr", word(1, 100), word(1, 1000), r"byte offset 8: expected a sample in 0\.\.899, found 1000"),
-        (".atr", word(63, 3), word(63, 999), "byte offset 2: truncated: expected a word of 0"),
+        (
+            ".atr",
+            annotation(1, 100),
+            annotation(1, 1000),
+            r"byte offset 8: expected a sample in 0\.\.899, found 1000",
+        ),
+        (".atr", annotation(63, 3), annotation(63, 999), "byte offset 2: truncated: expected a word of 0"),
     ],
 )
 def test_damaged_records(

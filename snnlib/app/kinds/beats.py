@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.utils.data import Dataset, Subset
 from snnlib.app.errors import ConfigError, naming
 from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples
 from snnlib.data import MITBIH, BeatFrames
+from snnlib.data.datasets.mitbih import Record
 from snnlib.data.datasets.splits import Split
 from snnlib.data.ragged import NO_LABEL
 
@@ -120,8 +122,20 @@ class BeatKind(Kind):
         return lambda record: BeatFrames()(*record).transpose(0, 1).to(dtype)
 
     def reader(self, config: TrainConfig) -> Reader:
-        """Records are no single files."""
-        raise ConfigError("FILE", f"expected a net that classifies whole files, got one of {self.name}")
+        """Records, by any of their files."""
+        return _read_record
 
 
-BEATS = (BeatKind(name="beats", help="heart beats", recipe="beats"),)
+def _read_record(file: Path) -> tuple[tuple[Tensor, Any], str]:
+    record = Record(file.with_suffix(""))
+    return (record.millivolts(), record.peaks), ""
+
+
+BEATS = (
+    BeatKind(
+        name="beats",
+        help="heart beats",
+        recipe="beats",
+        times=lambda record: (record[1] / MITBIH.sample_rate).tolist(),
+    ),
+)
