@@ -14,13 +14,12 @@ from snnlib.app.errors import naming
 from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples
 from snnlib.app.setting import wrong
 from snnlib.data import (
+    AugmentChannels,
     FrameCache,
     LogMel,
-    MaskChannels,
     SpeechCommands,
     SpokenDigits,
     StackFrames,
-    WarpChannels,
     read_wav,
 )
 from snnlib.data.datasets.speech_commands import COMMANDS, SILENCE, UNKNOWN
@@ -34,24 +33,6 @@ if TYPE_CHECKING:
 _FRAME_MS = 10
 # Frames by which a training sample is moved, and, for a unit of `vary`, its tempo and its channels.
 _SHIFT, _TEMPO, _CHANNELS = 10, 1.5, 20
-
-
-class VaryWords:
-    """Frames `[T, C]` or `[T, N, C]` of words at another time, tempo and pitch, without some steps and channels.
-
-    Args:
-        vary: how much tempo and voice differ.
-        masks: of steps and of channels, so many of each.
-    """
-
-    def __init__(self, vary: float, masks: int) -> None:
-        self.warp = WarpChannels(
-            shift=_SHIFT, tempo=_TEMPO * vary, shift_channels=_CHANNELS * vary, stretch=vary
-        )
-        self.mask = MaskChannels(masks=masks, steps=8, channel_masks=masks, channels=4)
-
-    def __call__(self, frames: Tensor) -> Tensor:
-        return self.mask(self.warp(frames))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +68,15 @@ class WordKind(Kind):
         """What a transform makes of the sound of each recording of a set, and its label."""
         return self.dataset(config.root or "", split, transform, fold=config.fold)
 
-    def augment(self, config: TrainConfig) -> VaryWords | None:
+    def augment(self, config: TrainConfig) -> AugmentChannels | None:
         """Another tempo and another voice, and parts that are not heard."""
-        return VaryWords(config.vary, self.masks) if config.vary else None
+        if not config.vary:
+            return None
+        tempo, channels = _TEMPO * config.vary, _CHANNELS * config.vary
+        masks = {"masks": self.masks, "mask_steps": 8, "mask_channels": 4}
+        return AugmentChannels(
+            shift=_SHIFT, tempo=tempo, shift_channels=channels, stretch=config.vary, **masks
+        )
 
     def stack(self, config: TrainConfig) -> StackFrames:
         """What makes steps of frames."""

@@ -10,7 +10,7 @@ from typing import Any
 from snnlib.app.training.config import TrainConfig
 from snnlib.learning.preparing.targets import wanted_counts
 
-__all__ = ["Measurement", "Recipe"]
+__all__ = ["Recipe"]
 
 # What standardised weights learn with; `prepare_` says the same in its report.
 STANDARDIZED: Mapping[str, Any] = MappingProxyType(
@@ -31,36 +31,6 @@ STILL: Mapping[str, Any] = MappingProxyType({"shift": 0, "rotate": 0.0, "warp": 
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """What a recipe reached on one set of data.
-
-    Args:
-        data: what was trained and tested on, with the numbers of samples.
-        runs: how many runs there were, and what differed between them.
-        last: test accuracy after the last epoch, mean over the runs: the figure to quote.
-        command: what measures it again.
-        error: its standard error over the runs; None of a single one.
-        best: test accuracy of each run's best epoch, mean over the runs. That epoch was chosen on the samples that it
-            is tested on, so this is too good. None where it was not looked for.
-    """
-
-    data: str
-    runs: str
-    last: float
-    command: str
-    error: float | None = None
-    best: float | None = None
-
-    def __str__(self) -> str:
-        error = "" if self.error is None else f" +- {self.error:.1%}"
-        best = "" if self.best is None else f", {self.best:.1%} at the best epoch"
-        return (
-            f"{self.data}, {self.runs}: test accuracy {self.last:.1%}{error} after the last epoch{best} "
-            f"({self.command})"
-        )
-
-
-@dataclass(frozen=True)
 class Recipe:
     """Settings under a name, with their origin.
 
@@ -69,7 +39,8 @@ class Recipe:
         source: where net and method come from.
         note: what to know before using it elsewhere.
         settings: the fields of `TrainConfig` that differ from its defaults.
-        measured: what it reached; None where nobody has measured it.
+        measured: data and runs, the accuracy that they reached and what measures it again; empty where nobody has. The
+            last epoch's figure is the one to quote: the best one was chosen on the samples that it is tested on.
 
     >>> from snnlib.recipes import recipe
     >>> recipe("nmnist").config(root="N-MNIST", epochs=3).epochs
@@ -80,7 +51,7 @@ class Recipe:
     source: str
     note: str
     settings: Mapping[str, Any]
-    measured: Measurement | None = None
+    measured: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
@@ -106,7 +77,5 @@ class Recipe:
 
     def __str__(self) -> str:
         epochs = self.settings.get("epochs", TrainConfig.epochs)
-        measured = (
-            "not measured" if self.measured is None else f"measured by {epochs} epochs on {self.measured}"
-        )
+        measured = f"measured by {epochs} epochs on {self.measured}" if self.measured else "not measured"
         return f"recipe {self.name}: {self.note}\n  source: {self.source}\n  {measured}"

@@ -328,7 +328,7 @@ class LearningSettings:
         such_that(lambda share: share <= 1, "a share, at most 1"),
         needs="voices",
     )
-    """See `snnlib.data.WarpChannels`; 0 changes nothing."""
+    """See `snnlib.data.AugmentChannels`; 0 changes nothing."""
     loss: str = setting(
         "tet",
         "Minimise this loss of output potentials (tet, mean-potential), spike counts, spike times or spike trains.",

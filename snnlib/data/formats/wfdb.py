@@ -19,6 +19,8 @@ _SKIP, _NUMBER, _TEXT = 59, 60, 63
 _LAST_CODE = 49
 # Far more than a day of some leads: a bound for what a damaged header makes.
 _MOST_SAMPLES = 1 << 28
+# A line that is no comment.
+_LINE = re.compile(r"^(?!#).*\S.*$", re.MULTILINE)
 # Name, signals, rate, samples; and file, gain with its zero and unit, bits, zero of the converter, first sample, sum.
 _FLOAT = r"(\d+(?:\.\d*)?)"
 _RECORD = re.compile(rf"\S+\s+(\d+)\s+{_FLOAT}(?:/\S+)?\s+(\d+)(?:\s.*)?")
@@ -45,11 +47,8 @@ def read_header(path: Path, signals: int, rate: float) -> Header:
         EventFileError: another record, or a line that is not what it should be; names its byte.
     """
     with EventFile(path) as file:
-        lines, offset = [], 0
-        for line in file.read(file.size).decode("ascii", errors="replace").splitlines(keepends=True):
-            if line.strip() and not line.startswith("#"):
-                lines.append((offset, line.strip()))
-            offset += len(line)
+        text = file.read(file.size).decode("ascii", errors="replace")
+        lines = [(line.start(), line[0].strip()) for line in _LINE.finditer(text)]
         offset, line = lines[0] if lines else (0, "")
         record = _RECORD.fullmatch(line)
         if (
