@@ -102,10 +102,8 @@ class Cochlea:
         reference: float = 1.0,
     ) -> None:
         self.channels = check_int("channels", channels, 1)
-        self.sample_rate, self.step_us = (
-            check_int("sample_rate", sample_rate, 1),
-            check_int("step_us", step_us, 1),
-        )
+        self.sample_rate = check_int("sample_rate", sample_rate, 1)
+        self.step_us = check_int("step_us", step_us, 1)
         high = min(0.45 * sample_rate, 8000.0) if high_hz is None else float(high_hz)
         if not 0 < low_hz <= high <= sample_rate / 2:
             raise ValueError(
@@ -184,13 +182,9 @@ class Cochlea:
         envelopes = self.envelopes(waveform)
         if self.compression == "pcen":
             power = envelopes.square()
-            means, mean, share = (
-                np.empty(power.shape, np.float32),
-                np.zeros(self.channels),
-                self.step_us / self.mean_us,
-            )
+            means, mean = np.empty(power.shape, np.float32), np.zeros(self.channels)
             for number, row in enumerate(power.numpy()):
-                mean += share * (row - mean)
+                mean += self.step_us / self.mean_us * (row - mean)
                 means[number] = mean
             normalised = power / (_SILENCE + torch.from_numpy(means)) ** self.strength
             return self.gain * ((normalised + 2).sqrt() - math.sqrt(2))

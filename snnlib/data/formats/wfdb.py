@@ -35,9 +35,9 @@ class Header(NamedTuple):
     """
 
     samples: int
-    gains: list[float]
-    zeros: list[int]
-    sums: list[int]
+    gains: tuple[float, ...]
+    zeros: tuple[int, ...]
+    sums: tuple[int, ...]
 
 
 def read_header(path: Path, signals: int, rate: float) -> Header:
@@ -70,12 +70,9 @@ def read_header(path: Path, signals: int, rate: float) -> Header:
                     f"expected a signal of {path.stem}.dat in format 212 with its gain, found {line[:60]!r}",
                     offset,
                 )
-            found.append(signal)
-    # The zero of a signal is that of the converter where it is not said.
-    zeros = [int(signal[3] or signal[4]) for signal in found]
-    return Header(
-        int(record[3]), [float(signal[2]) for signal in found], zeros, [int(signal[5]) for signal in found]
-    )
+            # The zero of a signal is that of the converter where it is not said.
+            found.append((float(signal[2]), int(signal[3] or signal[4]), int(signal[5])))
+    return Header(int(record[3]), *zip(*found, strict=True))
 
 
 def read_signals(path: Path, header: Header) -> np.ndarray[Any, Any]:
