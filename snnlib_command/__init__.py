@@ -17,7 +17,7 @@ COMMANDS = {
     "train": "Train a spiking net and write a report that shows what it learned.",
     "eval": "Test a trained net: accuracy, confusion and spike rates on the test set.",
     "profile": "Count what a trained net does with its test set: operations, sparsity, memory and energy per layer.",
-    "predict": "Classify files with a trained net: one line per file, fields separated by tabs.",
+    "predict": "Classify files with a trained net: one line per file, heart beat or step, fields separated by tabs.",
     "doctor": "Print versions, the machine, and which backend every op takes and why.",
     "data": "Look at event files, change their format, make pictures of them.",
     "nir": "Look at NIR graphs, and at what importers of other libraries make of them.",

@@ -19,7 +19,7 @@ from recorded import CNN, GRU, NEURONS, Way, available, mean_and_error, spiking,
 from torch import Tensor
 
 from snnlib.app.kinds import KINDS
-from snnlib.data import WarpChannels
+from snnlib.data import AugmentChannels
 from snnlib.recipes import recipe
 
 NETS = ("snnlib", "snnlib, chip", "GRU", "GRU, varied", "CNN", "SpikingJelly", "snnTorch")
@@ -29,7 +29,7 @@ def way_of(name: str, digits: bool, samples: Tensor, epochs: int | None) -> Way:
     """A net with its training."""
     config = recipe("spoken-digits" if digits else "keywords").config(root="")
     kind, classes = config.kind, 10 if digits else 12
-    stack, vary, shift = kind.stack(config), kind.augment(config), WarpChannels(shift=10)
+    stack, vary, shift = kind.stack(config), kind.augment(config), AugmentChannels(shift=10)
     epochs, shape = epochs or config.epochs, (stack.window, 1, config.channels)
 
     def steps(x: Tensor, train: bool) -> Tensor:

@@ -100,23 +100,27 @@ def predict(
         typer.Argument(
             metavar="RUN_FOLDER|NAME",
             help="Folder of a run, as `snnlib train` printed it, or the name of a net that comes with the package: "
-            "digits, mnist, nmnist, keywords, spoken-digits. A folder of that name comes first.",
+            "digits, mnist, nmnist, keywords, spoken-digits, beats. A folder of that name comes first.",
         ),
     ],
     files: Annotated[
         list[Path],
         typer.Argument(
             help="Event files of any format that snnlib.data.read knows, WAV files for spoken words, PNG or JPEG "
-            "files for images."
+            "files for images, and for heart beats records, whose .hea, .dat and .atr lie side by side."
         ),
     ],
     checkpoint: CheckpointOption = "last",
+    steps: Annotated[
+        bool,
+        typer.Option("--steps", help="Answer after every step of sound of any length, by its last second."),
+    ] = False,
 ) -> None:
-    """Classify files with a trained net: one line per file, fields separated by tabs.
+    """Classify files with a trained net: one line per file, heart beat or step, fields separated by tabs.
 
-    The fields are the file, its class and the score of that class, then the class with the second highest score and its
-    score; behind them, in brackets, what was done to an image. A file that cannot be read is reported, the others are
-    classified all the same, and the exit code is 2.
+    The fields are the file, the time in seconds where a file has several answers, its class and the score of that
+    class, then the class with the second highest score and its score; behind them, in brackets, what was done to an
+    image. A file that cannot be read is reported, the others are classified all the same, and the exit code is 2.
 
     Example: snnlib predict runs/first sample.bin
 
@@ -131,18 +135,22 @@ def predict(
     else:
         run, config = RunFolder.open(Path(net), "RUN_FOLDER")
         predictor = Predictor.of_run(config, run, checkpoint)
-    print("file\tclass\tscore\tsecond class\tscore")
+    timed = steps or predictor.config.kind.times is not None
+    print("file\t" + "time\t" * timed + "class\tscore\tsecond class\tscore")
     failed = False
     for file in files:
+        # A name with a tab or a line end would be two fields or two lines.
+        name = str(file) if str(file).isprintable() else repr(str(file))
         try:
-            scores, done = predictor.scores(file)
+            answers = list(predictor.answers_by_step(file) if steps else predictor.answers(file))
         except (EventFileError, OSError, ImportError) as error:
             print(f"error: {error}", file=sys.stderr)
             failed = True
             continue
-        (first, second), order = predictor.names_of(scores), scores.sort(descending=True).values
-        # A name with a tab or a line end would be two fields or two lines.
-        name = str(file) if str(file).isprintable() else repr(str(file))
-        print(f"{name}\t{first}\t{order[0]:.4g}\t{second}\t{order[1]:.4g}" + (f"\t({done})" if done else ""))
+        for scores, seconds, done in answers:
+            (first, second), order = predictor.names_of(scores), scores.sort(descending=True).values
+            time = "" if seconds is None else f"{seconds:.3f}\t"
+            after = f"\t({done})" if done else ""
+            print(f"{name}\t{time}{first}\t{order[0]:.4g}\t{second}\t{order[1]:.4g}{after}")
     if failed:
         raise typer.Exit(2)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +31,29 @@ _BEATS, _SLOW = 10, 5
 _USUAL, _SHORTEST, _LONGEST = 300, 108, 720
 
 
+class _State(NamedTuple):
+    """What the next part of a record needs of those before.
+
+    Args:
+        samples: their number.
+        units: the last samples, in units `[S, 2]`.
+        peaks: of beats that have not ended.
+        last: the R peak before those.
+        amplitude, usual: running amplitude and running mean of the beats that have ended.
+        intervals: from beat to beat, the last ones.
+        slow: their slow mean.
+    """
+
+    samples: int
+    units: Array
+    peaks: Array
+    last: int = 0
+    amplitude: Array = np.zeros(2, np.int64)
+    usual: Array = np.zeros(0, np.int64)
+    intervals: tuple[int, ...] = ()
+    slow: int = 0
+
+
 class BeatFrames:
     """The beats of a record as uint8 `[beats, T, C]`, centred at 128, each from what came before its end alone.
 
@@ -40,7 +62,7 @@ class BeatFrames:
     less the running mean of the beats before, so that an unusual beat stands out for any patient; then five intervals
     from beat to beat, the same at all steps: the interval, and its ratio to the mean and to the median of the 10
     before, to the one before, and to a slow mean. All is in integers, so that a chip gets the same bits. No label is
-    used.
+    used. A record in parts, each with the state of the one before, gives the beats of the whole (`run`).
 
     Args:
         before, after: samples of a beat before its R peak and from it on. Default 100 and 148: 31 steps.
@@ -67,66 +89,82 @@ class BeatFrames:
         self.channels = 4 * self.stack.window + 5
 
     def __call__(self, signal: Tensor, peaks: Tensor | Array) -> Tensor:
-        """The beats around `peaks` `[beats]`, in samples, of a signal `[samples, 2]` in millivolts."""
-        times = np.asarray(peaks, np.int64)
+        """The beats of a whole record, behind whose end its last sample goes on; arguments as of `run`."""
+        return self.run(torch.cat((signal, signal[-1:].expand(self.after, -1))), peaks)[0]
+
+    def run(
+        self, signal: Tensor, peaks: Tensor | Array, state: _State | None = None
+    ) -> tuple[Tensor, _State]:
+        """The beats that end in the next part of a record, and the state after it.
+
+        Args:
+            signal: millivolts `[samples, 2]`.
+            peaks: R peaks in this part, in samples from its beginning.
+            state: after the part before. Default None: the record begins.
+        """
         if signal.dim() != 2 or signal.shape[1] != 2:
             raise ValueError(f"signal: expected a tensor [samples, 2], got shape {tuple(signal.shape)}")
-        if times.ndim != 1 or bool((np.diff(times) < 1).any()):
+        new = np.asarray(peaks, np.int64)
+        if new.ndim != 1 or bool((np.diff(new, prepend=-1) < 1).any()):
             raise ValueError(f"peaks: expected rising numbers [beats], got {peaks}")
-        windows = self._windows(_level(signal), times)
+        state = state or _State(0, np.zeros((0, 2), np.int64), np.zeros(0, np.int64))
+        known = np.concatenate((state.units, (signal.double() * _UNITS).round().long().numpy()))
+        peaks = np.concatenate((state.peaks, state.samples + new))
+        state = state._replace(samples=state.samples + len(signal))
+        first, ended = state.samples - len(known), peaks + self.after <= state.samples
+        windows = self._windows(_level(known, first), peaks[ended] - first)
         leads = np.empty((*windows.shape[:2], 4), np.int64)
-        amplitude = usual = np.zeros(0, np.int64)
-        for number, window in enumerate(windows << _FRACTION):
-            largest = np.abs(window).max(0)
-            if not number:
-                amplitude, usual = largest, window
-            unit = np.maximum(amplitude, _LEAST << _FRACTION)
-            leads[number] = np.concatenate((window, window - usual), 1) * _ONE // np.tile(unit, 2)
-            usual = usual + ((window - usual).clip(-unit, unit) >> _BEAT)
-            amplitude = amplitude + ((largest - amplitude) >> _AMPLITUDE)
-        frames = torch.from_numpy(leads).transpose(0, 1)
-        stacked = self.stack(frames).flatten(2).transpose(0, 1)
-        intervals = torch.from_numpy(_intervals(times))[:, None].expand(-1, self.steps, -1)
-        return (torch.cat((stacked, intervals), 2) + 128).clamp(0, 255).to(torch.uint8)
+        intervals = np.empty((len(windows), 5), np.int64)
+        for number, (window, peak) in enumerate(
+            zip(windows << _FRACTION, peaks[ended].tolist(), strict=True)
+        ):
+            leads[number], intervals[number], state = _beat(window, peak, state)
+        stacked = self.stack(torch.from_numpy(leads).transpose(0, 1)).flatten(2).transpose(0, 1)
+        same = torch.from_numpy(intervals)[:, None].expand(-1, self.steps, -1)
+        beats = (torch.cat((stacked, same), 2) + 128).clamp(0, 255).to(torch.uint8)
+        # As far back as the mean goes before the first sample of a beat that has not ended.
+        kept = known[-(self.before + self.after + _BASELINE) :]
+        return beats, state._replace(units=kept, peaks=peaks[~ended])
 
     def _windows(self, level: Array, peaks: Array) -> Array:
-        """Frames of each beat `[beats, frames, 2]`; the record's ends go on as they are."""
+        """Frames of each beat `[beats, frames, 2]`; the record's beginning goes on as it is."""
         ends = np.arange(_FRAME, self.steps * self.stack.hop * _FRAME + 1, _FRAME) - self.before
-        places = (peaks[:, None] + ends).clip(_FRAME, len(level)) - 1
+        places = (peaks[:, None] + ends).clip(_FRAME) - 1
         sums = np.cumsum(level, 0)
         windows: Array = sums[places] - np.where((places >= _FRAME)[..., None], sums[places - _FRAME], 0)
         return windows
 
 
-def _level(signal: Tensor) -> Array:
-    """The signal in units without its running mean."""
-    units = (signal.double() * _UNITS).round().long().numpy()
+def _level(units: Array, first: int) -> Array:
+    """Samples without their running mean, of which the first has this number in the record."""
     sums = np.cumsum(units, 0)
     sums[_BASELINE:] -= sums[:-_BASELINE].copy()
-    counts = np.arange(1, len(units) + 1).clip(max=_BASELINE)[:, None]
+    counts = np.arange(first + 1, first + len(units) + 1).clip(max=_BASELINE)[:, None]
     level: Array = units - sums // counts
     return level
 
 
-def _intervals(peaks: Array) -> Array:
-    """Five intervals of each beat `[beats, 5]`, 0 for usual ones."""
-    found = np.empty((len(peaks), 5), np.int64)
-    known: deque[int] = deque(maxlen=_BEATS)
-    slow = 0
-    for number, interval in enumerate(np.diff(peaks, prepend=peaks[:1] - _USUAL).tolist()):
-        before = sorted(known) or [interval]
-        slow = slow or interval << _SLOW
-        ratios = [
-            interval * _RATIO * len(before) // sum(before),
-            interval * _RATIO // before[len(before) // 2],
-            interval * _RATIO // (known[-1] if known else interval),
-            (interval * _RATIO << _SLOW) // slow,
-        ]
-        weights = (3 * _ONE, 3 * _ONE, 2 * _ONE, 3 * _ONE)
-        found[number, 0] = interval * _ONE // _USUAL - _ONE
-        found[number, 1:] = [
-            (ratio - _RATIO) * weight // _RATIO for ratio, weight in zip(ratios, weights, strict=True)
-        ]
-        slow += min(max(interval, _SHORTEST), _LONGEST) - (slow >> _SLOW)
-        known.append(interval)
-    return found
+def _beat(window: Array, peak: int, state: _State) -> tuple[Array, list[int], _State]:
+    """Leads `[frames, 4]` and five intervals of the next beat, and the state after it."""
+    largest = np.abs(window).max(0)
+    if not state.usual.size:
+        state = state._replace(last=peak - _USUAL, amplitude=largest, usual=window, slow=_USUAL << _SLOW)
+    interval, known = peak - state.last, state.intervals
+    before = sorted(known) or [interval]
+    ratios = (
+        (interval * _RATIO * len(before) // sum(before), 3),
+        (interval * _RATIO // before[len(before) // 2], 3),
+        (interval * _RATIO // (known[-1] if known else interval), 2),
+        ((interval * _RATIO << _SLOW) // state.slow, 3),
+    )
+    intervals = [(ratio - _RATIO) * weight * _ONE // _RATIO for ratio, weight in ratios]
+    unit = np.maximum(state.amplitude, _LEAST << _FRACTION)
+    leads = np.concatenate((window, window - state.usual), 1) * _ONE // np.tile(unit, 2)
+    after = state._replace(
+        last=peak,
+        amplitude=state.amplitude + ((largest - state.amplitude) >> _AMPLITUDE),
+        usual=state.usual + ((window - state.usual).clip(-unit, unit) >> _BEAT),
+        intervals=(*known, interval)[-_BEATS:],
+        slow=state.slow + min(max(interval, _SHORTEST), _LONGEST) - (state.slow >> _SLOW),
+    )
+    return leads, [interval * _ONE // _USUAL - _ONE, *intervals], after

@@ -37,8 +37,8 @@ def erb(frequency: Tensor) -> Tensor:
 class Cochlea:
     """Sound to spike events, one channel per frequency: a gammatone filter bank, compression, and integrate-and-fire.
 
-    Causal: what comes later changes nothing before, but for `compression="log"` without a reference. For a waveform x
-    and channel c with centre frequency f_c, all in float32::
+    Causal: what comes later changes nothing before. For a waveform x and channel c with centre frequency f_c, all in
+    float32::
 
         g_c(t)  = t^3 exp(-2 pi b_c t) exp(2 pi i f_c t),   b_c = 1.019 ERB(f_c),   scaled to a gain of 1 at f_c
         e_c(t)  = |(g_c * x)(t)|                              the envelope, every `step_us`: the cochleagram
@@ -64,8 +64,8 @@ class Cochlea:
         strength: share of the running mean's decibels that is divided out. Default 0.98.
         mean_us: time constant of the running mean, 1 / s steps, in microseconds. Default 400000.
         dynamic_range_db: of "log": sound this far below the reference is silence. Default 40.
-        reference: of "log": envelope that counts as level 1; a sine of amplitude A has envelope A. Default None, the
-            largest envelope of each recording, which is known at its end alone. `fit_` sets one per channel.
+        reference: of "log": envelope that counts as level 1; a sine of amplitude A has envelope A. Default 1, the
+            largest amplitude. `fit_` sets one per channel.
 
     Raises:
         ValueError: an option out of its range; (called) no waveform `[samples]`, an empty one, or one with NaN.
@@ -99,13 +99,11 @@ class Cochlea:
         strength: float = 0.98,
         mean_us: int = 400_000,
         dynamic_range_db: float = 40.0,
-        reference: float | None = None,
+        reference: float = 1.0,
     ) -> None:
         self.channels = check_int("channels", channels, 1)
-        self.sample_rate, self.step_us = (
-            check_int("sample_rate", sample_rate, 1),
-            check_int("step_us", step_us, 1),
-        )
+        self.sample_rate = check_int("sample_rate", sample_rate, 1)
+        self.step_us = check_int("step_us", step_us, 1)
         high = min(0.45 * sample_rate, 8000.0) if high_hz is None else float(high_hz)
         if not 0 < low_hz <= high <= sample_rate / 2:
             raise ValueError(
@@ -121,7 +119,7 @@ class Cochlea:
             ("gain", gain),
             ("strength", strength),
         ):
-            if value is not None and not 0 < value < math.inf:
+            if not 0 < value < math.inf:
                 raise ValueError(f"{name}: expected a finite number > 0, got {value}")
         if max_rate * step_us > 1e6:
             raise ValueError(
@@ -130,7 +128,7 @@ class Cochlea:
             )
         self.low_hz, self.high_hz = float(low_hz), high
         self.dynamic_range_db, self.max_rate = dynamic_range_db, max_rate
-        self.reference: float | Tensor | None = reference
+        self.reference: float | Tensor = reference
         # Samples from one value of the envelope to the next.
         self.hop = max(round(sample_rate * step_us / 1e6), 1)
         self.frequencies = _centres(self.low_hz, high, self.channels)
@@ -184,20 +182,13 @@ class Cochlea:
         envelopes = self.envelopes(waveform)
         if self.compression == "pcen":
             power = envelopes.square()
-            means, mean, share = (
-                np.empty(power.shape, np.float32),
-                np.zeros(self.channels),
-                self.step_us / self.mean_us,
-            )
+            means, mean = np.empty(power.shape, np.float32), np.zeros(self.channels)
             for number, row in enumerate(power.numpy()):
-                mean += share * (row - mean)
+                mean += self.step_us / self.mean_us * (row - mean)
                 means[number] = mean
             normalised = power / (_SILENCE + torch.from_numpy(means)) ** self.strength
             return self.gain * ((normalised + 2).sqrt() - math.sqrt(2))
-        reference = envelopes.max() if self.reference is None else torch.as_tensor(self.reference)
-        if not bool(reference.all()):
-            return envelopes
-        return (1 + 20 / self.dynamic_range_db * torch.log10(envelopes / reference)).clamp(min=0)
+        return (1 + 20 / self.dynamic_range_db * torch.log10(envelopes / self.reference)).clamp(min=0)
 
     def fit_(self, waveforms: Iterable[Tensor]) -> Cochlea:
         """Sets the reference of each channel and the dynamic range of "log" by a training set, and returns itself.

@@ -197,9 +197,7 @@ def delta(
     return _laid_out(events.to(signal.dtype), batch_first)
 
 
-def intervals(
-    spikes: Tensor, bounds: Sequence[float], *, window: int = 0, batch_first: bool = False
-) -> Tensor:
+def intervals(spikes: Tensor, bounds: Sequence[float], *, batch_first: bool = False) -> Tensor:
     """Time between the spikes of a sequence as places: each spike goes to the channel of its interval.
 
     The spike at step t, n steps after the one before it, goes to channel k where `bounds[k - 1] <= n < bounds[k]`; the
@@ -207,9 +205,7 @@ def intervals(
 
     Args:
         spikes: `[T, N]` (`[N, T]` with `batch_first`); what is not 0 is a spike.
-        bounds: K bounds between the channels, rising, in steps, or with `window` in means.
-        window: so many intervals before have the mean by which each is divided; fewer at the beginning, and the first
-            interval is 1. Default 0: none.
+        bounds: K bounds between the channels, rising, in steps.
         batch_first: whether spikes and result have the batch first. Default False.
 
     Returns:
@@ -224,7 +220,6 @@ def intervals(
     [[4, 0, 1], [8, 0, 1], [10, 0, 0]]
     """
     check_rank("spikes", spikes, "[T, N]", exactly=2)
-    check_count("window", window, 0)
     edges = torch.as_tensor(bounds, dtype=torch.float64)
     if edges.dim() != 1 or not bool((edges.diff() > 0).all()):
         raise ValueError(f"bounds: expected rising numbers, got {list(bounds)}")
@@ -232,13 +227,7 @@ def intervals(
     places = sequence.new_zeros((*sequence.shape, len(edges) + 1))
     for sample in range(sequence.shape[1]):
         times = sequence[:, sample].nonzero().flatten().cpu()
-        gaps = times.diff().double()
-        if window and len(gaps):
-            number = torch.arange(len(gaps))
-            first = (number - window).clamp(min=0)
-            mean = (times[:-1] - times[first]) / (number - first).clamp(min=1)
-            gaps = torch.where(number > 0, gaps / mean.clamp(min=1), 1.0)
-        places[times[1:], sample, torch.bucketize(gaps, edges, right=True)] = 1
+        places[times[1:], sample, torch.bucketize(times.diff().double(), edges, right=True)] = 1
     return _laid_out(places, batch_first)
 
 

@@ -113,10 +113,8 @@ class LogMel:
         self.low_hz, self.high_hz = float(low_hz), 0.475 * sample_rate if high_hz is None else float(high_hz)
         self.gain = (32.0 if pcen else 8.0) if gain is None else float(gain)
         self.strength = (0.98 if pcen else 0.0) if strength is None else float(strength)
-        self.smoothing, self.floor = (
-            check_int("smoothing", smoothing, 1, 10),
-            check_int("floor", floor, 1, 2**20),
-        )
+        self.smoothing = check_int("smoothing", smoothing, 1, 10)
+        self.floor = check_int("floor", floor, 1, 2**20)
         if self.hop < 1 or self.hop * 1_000_000 != step_us * sample_rate:
             raise ValueError(f"step_us: expected whole samples at {sample_rate} a second, got {step_us}")
         if not 0 <= low_hz < self.high_hz <= sample_rate / 2:

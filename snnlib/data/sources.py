@@ -141,11 +141,9 @@ def _opened_zip(path: Path) -> zipfile.ZipFile:
         ) from error
 
 
-def open_source(place: Path) -> Source | None:
-    """The files in a folder or a zip file; None where there is neither."""
-    if place.is_dir():
-        return FolderSource(place, ".")
-    return ZipSource(place) if place.is_file() else None
+def open_source(place: Path) -> Source:
+    """The files in a folder or a zip file; none where there is neither."""
+    return ZipSource(place) if place.is_file() else FolderSource(place, ".")
 
 
 def find_split(root: Path, split: str) -> Source:

@@ -1,8 +1,10 @@
-"""Sound of one word as a net hears it: steps of several frames of a log-mel front end."""
+"""Sound as a net of words hears it: steps of several frames of a log-mel front end."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,33 +14,47 @@ from snnlib.data.log_mel import LogMel
 from snnlib.data.transforms.channels import StackFrames
 
 
-class WordToFrames:
-    """Sound `[samples]` to frames of a fixed number, uint8 `[T, C]`; a class, so that processes can be sent it.
+@dataclass(frozen=True)
+class WordToSteps:
+    """Sound `[samples]` of a word to a net's input `[T, window, 1, C]`.
 
     Args:
         front_end: gives the frames.
-        frames: how many; shorter sound goes on in silence, and what comes later is left out.
+        stack: makes steps of them.
+        steps: how many; shorter sound goes on in silence, and what comes later is left out.
+        dtype: of the input.
     """
 
-    def __init__(self, front_end: LogMel, frames: int) -> None:
-        self.front_end, self.frames = front_end, frames
+    front_end: LogMel
+    stack: StackFrames
+    steps: int
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def hop(self) -> int:
+        """Samples from a step to the next."""
+        return self.stack.hop * self.front_end.hop
 
     def sound(self, waveform: Tensor) -> Tensor:
-        """The samples that the frames are made of."""
-        samples = self.frames * self.front_end.hop
+        """The samples that the steps are made of."""
+        samples = self.steps * self.hop
         return pad(waveform[:samples], (0, max(samples - len(waveform), 0)))
 
-    def __call__(self, waveform: Tensor) -> Tensor:
+    def frames(self, waveform: Tensor) -> Tensor:
+        """Frames of these samples, uint8 `[frames, C]`."""
         return self.front_end(self.sound(waveform))
 
-
-@dataclass(frozen=True)
-class WordToSteps:
-    """Sound to the net's input `[T, window, 1, C]`: `stack` of what `frames` gives."""
-
-    frames: WordToFrames
-    stack: StackFrames
-    dtype: torch.dtype
-
     def __call__(self, waveform: Tensor) -> Tensor:
-        return self.stack(self.frames(waveform)).unsqueeze(-2).to(self.dtype)
+        return self.run(self.sound(waveform))[0]
+
+    def run(self, waveform: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        """The whole steps of the next part of a sound of any length, and the state after it."""
+        heard, before = state or (None, None)
+        frames, heard = self.front_end.run(waveform, heard)
+        steps, before = self.stack.run(frames, before)
+        return steps.unsqueeze(-2).to(self.dtype), (heard, before)
+
+    def collate(self, batch: Sequence[tuple[Tensor, Any]]) -> tuple[Tensor, Tensor]:
+        """Frames and labels as a batch `[T, N, window, 1, C]` and `[N]`."""
+        frames = torch.stack([frames for frames, _ in batch], 1)
+        return self.stack(frames).unsqueeze(-2), torch.tensor([label for _, label in batch])

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.data import BeatFrames, LogMel, StackFrames, ToFrames, ToSequence, encoding
-from snnlib.data.word_to_steps import WordToFrames, WordToSteps
+from snnlib.data.word_to_steps import WordToSteps
 from snnlib.models.notation import from_notation
 from snnlib.neurons import from_config
 from snnlib.nn.readout import SRMReadout
@@ -240,18 +240,16 @@ def transform_of(settings: Mapping[str, Any], input_shape: tuple[int, int, int])
     makers: dict[str, Callable[[], Callable[[Any], Tensor]]] = {
         "events": lambda: ToFrames(sensor_size=input_shape[1:], **options),
         "image": lambda: ToSequence(**options),
-        "word": lambda: word_to_steps(input_shape[2], **options),
+        "word": lambda: WordToSteps(
+            LogMel(input_shape[2], sample_rate=options["sample_rate"]),
+            StackFrames(options["hop"], options["window"]),
+            options["frames"] // options["hop"],
+        ),
         "beats": lambda: lambda record: BeatFrames()(*record).transpose(0, 1).float(),
         "spikes": lambda: partial(torch.as_tensor, dtype=torch.float32),
         "points": lambda: partial(spikes_of_points, **options),
     }
     return makers[options.pop("of")]()
-
-
-def word_to_steps(channels: int, *, sample_rate: int, frames: int, hop: int, window: int) -> WordToSteps:
-    """Returns what makes sound of one word steps of `window` frames, `hop` of them new."""
-    front_end = LogMel(channels, sample_rate=sample_rate)
-    return WordToSteps(WordToFrames(front_end, frames), StackFrames(hop, window), torch.float32)
 
 
 def spikes_of_points(points: Tensor, *, first: float, span: float, time_steps: int, dt: float) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from snnlib import ops
 from snnlib.checks import check_count, check_flag, check_floating, check_rank, check_shape, first_state
 from snnlib.neurons import Output
-from snnlib.nn.delays import Delays, check_sequence
+from snnlib.nn.delays import Delays
 from snnlib.sequences.history import joined, last_steps
 from snnlib.sequences.lengths import run_with_lengths
 
@@ -29,13 +29,13 @@ class DelayLine(nn.Module):
 
     Args:
         channels: C.
-        max_delay: longest delay in time steps, less than the steps of a sequence.
+        max_delay: longest delay in time steps.
         every: whether each channel arrives at all delays, as so many channels, which integer nets have no counterpart
             of. Default False.
         batch_first: whether sequences are `[N, T, C, ...]`. Default False.
 
     Raises:
-        ValueError: a number below 1, or (called) a sequence of other channels or of `max_delay` steps or fewer.
+        ValueError: a number below 1, or (called) a sequence of other channels.
 
     Source: Shrestha and Orchard, "SLAYER: spike layer error reassignment in time", NeurIPS 2018 (axonal delays).
 
@@ -59,7 +59,6 @@ class DelayLine(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The sequence with later channels, from silence."""
         self._check(x)
-        check_sequence("max_delay", self.delays, x.shape[int(self.batch_first)])
         return self._late(x, x.shape[int(self.batch_first)])
 
     def run(

@@ -12,10 +12,9 @@ from snnlib import load
 from snnlib.app.errors import ConfigError
 from snnlib.app.training import RunFolder, TrainConfig
 from snnlib.app.training.data_module import EventData
-from snnlib.app.training.predict import Predictor
 from snnlib.app.training.run import test_run as run_test
 from snnlib.app.training.run import train_run
-from snnlib.data import ECG, EventFileError
+from snnlib.data import ECG
 
 BANDS = 6
 
@@ -133,32 +132,6 @@ def test_batches_hold_like_lengths_and_all_samples(shd):
     assert seen == len(data.train_set) == 40
     assert padding < 0.2 * sum(data.train_set.lengths)
     assert data.first_batch().shape[0] <= min(sorted(data.train_set.lengths)[20:])
-
-
-def test_sound_is_heard_by_a_cochlea(tmp_path):
-    """Two tones for two digits of ten, three speakers; a WAV file is classified as the run's test does."""
-    rng = np.random.default_rng(0)
-    root = tmp_path / "recordings"
-    root.mkdir()
-    for speaker, shift in (("anna", 0), ("bert", 40), ("cleo", 80)):
-        for number in range(6):
-            pitch = 400 * (1 + 4 * (number % 2)) + shift
-            sound = np.sin(2 * np.pi * pitch * np.arange(rng.integers(800, 1600)) / 8000)
-            write_wav(root / f"{number % 2}_{speaker}_{number}.wav", 20_000 * sound)
-    other = {"data": "cochlea-digits", "net": "16R-10", "channels": 12, "val_split": 0.0, "batch_size": 4}
-    config = TrainConfig(root=str(root), epochs=5, lr=0.02, **{**SETTINGS, **other})
-    folder = RunFolder.create(tmp_path / "run", config)
-    result = train_run(config, folder, progress=False)
-    # Two speakers train, as nothing is held out; the third tests.
-    assert (len(result.data.train_set), int(result.test.confusion.sum())) == (12, 6)
-    assert result.test.accuracy == 1
-    predictor = Predictor.of_run(config, folder, "last")
-    for number in range(2):
-        file = root / f"{number}_cleo_{number}.wav"
-        assert predictor.names_of(predictor.scores(file)[0])[0] == str(number)
-    write_wav(tmp_path / "fast.wav", [0] * 100, 44100)
-    with pytest.raises(EventFileError, match=r"fast\.wav: expected 8000 samples a second, found 44100"):
-        predictor.scores(tmp_path / "fast.wav")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from command import done
-from small_sets import write_wav
+from command import done, refused
+from small_sets import write_record, write_wav
 
 from snnlib.app.errors import ConfigError
 from snnlib.app.kinds.beats import Beats, VaryBeats, balanced
@@ -58,11 +58,11 @@ def test_words_of_a_speaker_who_trains_nothing(
     assert result.test.accuracy == 1
     predictor = Predictor.of_run(TrainConfig.load(folder.path / "config.json"), folder, "last")
     for number in range(2):
-        file = digits / f"{number}_anna_{number}.wav"
-        assert predictor.names_of(predictor.scores(file)[0])[0] == str(number)
+        (answer,) = predictor.answers(digits / f"{number}_anna_{number}.wav")
+        assert predictor.names_of(answer.scores)[0] == str(number) and answer.seconds is None
     write_wav(tmp_path / "fast.wav", [0] * 100, 44100)
     with pytest.raises(EventFileError, match=r"fast\.wav: expected 8000 samples a second, found 44100"):
-        predictor.scores(tmp_path / "fast.wav")
+        predictor.answers(tmp_path / "fast.wav")
     # Its program takes sound, and keeps states of 32 bits.
     out = done(capsys, "export", "c", folder.path, tmp_path / "program", "--vectors", "2")
     assert re.search(r"\(nothing\) +100\.0%", out) and re.search(r"fc2 +100\.0%", out)
@@ -94,7 +94,7 @@ def test_batches_of_words(digits: Path) -> None:
     ("changes", "message"),
     [
         ({"step_ms": 25.0}, "step_ms: expected a multiple of 10 ms for spoken-digits, got 25"),
-        ({"fold": 3}, "fold: expected a speaker's number below 3, got 3"),
+        ({"fold": 3}, r"root: fold must be an integer in 0\.\.2, got 3"),
         ({"data": "shd", "vary": 0.0, "batch_norm": False, "fold": 1}, "fold: expected none for shd"),
         ({"shift": 2}, "shift: expected 0 for spoken-digits, which has no frames"),
     ],
@@ -104,15 +104,55 @@ def test_settings_of_words_that_do_not_fit(digits: Path, changes: dict[str, obje
         EventData(_small(digits, **changes), False).setup("fit")
 
 
-def test_runs_of_a_cochlea_are_read_as_such(tmp_path: Path) -> None:
+def test_sound_of_any_length_has_an_answer_after_each_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predictor = Predictor.of_trained("keywords")
+    generator = np.random.default_rng(0)
+    sound = (3000 * generator.standard_normal(40_100) * np.hanning(40_100)).astype(int)
+    write_wav(tmp_path / "long.wav", sound, rate=16_000)
+    write_wav(tmp_path / "second.wav", sound[:16_000], rate=16_000)
+    steps = list(predictor.answers_by_step(tmp_path / "long.wav"))
+    # Steps are 40 ms, 640 samples.
+    assert [round(1000 * (answer.seconds or 0)) for answer in steps] == list(range(40, 2501, 40))
+    # A second of it is what the file of that second is, whose steps are the whole file's.
+    (whole,) = predictor.answers(tmp_path / "second.wav")
+    assert torch.allclose(steps[24].scores, whole.scores, atol=1e-5)
+    # Later the last second decides: what was before that is forgotten, but by neurons and running means.
+    assert not torch.allclose(steps[49].scores, torch.stack([step.scores for step in steps[:50]]).mean(0))
+    out = done(capsys, "predict", "keywords", tmp_path / "second.wav", "--steps").splitlines()
+    assert (
+        out[0].split("\t") == ["file", "time", "class", "score", "second class", "score"] and len(out) == 26
+    )
+    name = predictor.names_of(whole.scores)[0]
+    assert out[-1].startswith(f"{tmp_path / 'second.wav'}\t1.000\t{name}\t")
+    assert done(capsys, "predict", "keywords", tmp_path / "second.wav").splitlines()[1].split("\t")[1] == name
+    err = refused(capsys, "predict", "digits", tmp_path / "second.wav", "--steps")
+    assert "steps: expected a net of words, got one of digits" in err
+
+
+def test_each_beat_of_a_record_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_record(tmp_path, "mine", [(360, 1), (700, 28), (720, 5), (1170, 8)], samples=1500)
+    for end in ("hea", "dat", "atr"):
+        rows = [
+            row.split("\t") for row in done(capsys, "predict", "beats", tmp_path / f"mine.{end}").splitlines()
+        ]
+        assert rows[0][:3] == ["file", "time", "class"]
+        assert [row[1] for row in rows[1:]] == ["1.000", "2.000", "3.250"]
+        assert {row[2] for row in rows[1:]} <= {"N", "S", "V"}
+    (tmp_path / "mine.atr").unlink()
+    err = refused(capsys, "predict", "beats", tmp_path / "mine.hea")
+    assert "mine.atr: expected a file of the record, found none" in err
+
+
+def test_runs_of_a_cochlea_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
-    config = recipe("speech").config(root="somewhere")
-    config.save(file)
-    assert TrainConfig.load(file) == config
-    text = file.read_text().replace("cochlea-digits", "spoken-digits").replace('  "fold": null,\n', "")
-    file.write_text(text)
-    with pytest.warns(UserWarning, match="settings that it does not name: fold=None"):
-        assert TrainConfig.load(file) == config
+    recipe("spoken-digits").config(root="somewhere").save(file)
+    file.write_text(file.read_text().replace('  "fold": null,\n', ""))
+    with pytest.raises(
+        ConfigError, match=r"config\.json: expected a net of frames of sound, got one of a coch"
+    ):
+        TrainConfig.load(file)
 
 
 def test_rare_beats_are_drawn_often() -> None:

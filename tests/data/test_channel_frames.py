@@ -4,23 +4,23 @@ import numpy as np
 import pytest
 import torch
 
-from snnlib.data import BeatFrames, StackFrames, WarpChannels
+from snnlib.data import AugmentChannels, BeatFrames, StackFrames
 
 
 def test_nothing_asked_for_changes_nothing() -> None:
     frames = torch.randint(0, 256, (50, 3, 20), dtype=torch.uint8)
-    assert torch.equal(WarpChannels()(frames), frames)
-    assert torch.equal(WarpChannels()(frames[:, 0]), frames[:, 0])
+    assert torch.equal(AugmentChannels()(frames), frames)
+    assert torch.equal(AugmentChannels()(frames[:, 0]), frames[:, 0])
 
 
 def test_a_peak_moves_with_tempo_and_voice() -> None:
     """A bump at the centre stays there under scaling, and moves by shifts within their bounds."""
     t, c = torch.meshgrid(torch.arange(101.0), torch.arange(41.0), indexing="ij")
     bump = torch.exp(-((t - 50) ** 2) / 50 - (c - 20) ** 2 / 8).unsqueeze(1).expand(-1, 200, -1)
-    generator = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
 
     def centres(**options: float) -> tuple[torch.Tensor, torch.Tensor]:
-        out = WarpChannels(**options, generator=generator)(bump)
+        out = AugmentChannels(**options)(bump)
         mass = out.sum((0, 2))
         return (out.sum(2) * t[:, :1]).sum(0) / mass, (out.sum(0) * c[0]).sum(1) / mass
 
@@ -33,7 +33,7 @@ def test_a_peak_moves_with_tempo_and_voice() -> None:
 
 def test_whole_numbers_stay_whole_and_samples_differ() -> None:
     frames = torch.randint(0, 256, (30, 1, 12), dtype=torch.uint8).expand(-1, 2, -1)
-    warped = WarpChannels(shift=5, tempo=0.3, shift_channels=2, stretch=0.2)(frames)
+    warped = AugmentChannels(shift=5, tempo=0.3, shift_channels=2, stretch=0.2)(frames)
     assert warped.dtype == torch.uint8 and not torch.equal(warped[:, 0], warped[:, 1])
 
 
@@ -43,6 +43,12 @@ def test_steps_of_frames_are_causal() -> None:
     assert steps.shape == (5, 8)
     for step in range(5):
         assert steps[step].tolist() == [max(first, 0) for first in range(4 * step - 3, 4 * step + 5)]
+    parts, before = [], None
+    for part in frames.split([1, 2, 3, 9, 8]):
+        found, before = StackFrames(4, 8).run(part, before)
+        parts.append(found)
+    assert [len(found) for found in parts] == [0, 0, 1, 2, 2]
+    assert torch.equal(torch.cat(parts).squeeze(-1), steps)
     with pytest.raises(ValueError, match="window must be an integer >= 4, got 3"):
         StackFrames(4, 3)
 
@@ -68,6 +74,30 @@ def test_beats_know_nothing_that_comes_later() -> None:
         changed[end:] = 3.0
         assert torch.equal(front_end(changed, peaks)[: beat + 1], whole[: beat + 1])
         assert torch.equal(front_end(signal, peaks[: beat + 1]), whole[: beat + 1])
+
+
+@pytest.mark.parametrize("length", [1, 37, 1000])
+def test_beats_of_parts_are_those_of_the_record(length: int) -> None:
+    signal, peaks = _record()
+    front_end, state, parts, ended = BeatFrames(), None, [], 0
+    for first in range(0, len(signal), length):
+        inside = peaks[(peaks >= first) & (peaks < first + length)] - first
+        beats, state = front_end.run(signal[first : first + length], inside, state)
+        parts.append(beats)
+        ended += len(beats)
+        # One answer where a beat ends, no sooner and no later.
+        assert ended == int((peaks + front_end.after <= first + length).sum())
+    assert torch.equal(torch.cat(parts), front_end(signal, peaks))
+    # What is kept has one length.
+    assert state is not None and len(state.units) == 720 + 248 and not len(state.peaks)
+
+
+def test_a_beat_that_the_record_ends_within_goes_on_as_it_is() -> None:
+    signal, peaks = _record()
+    cut = signal[: int(peaks[-1]) + 60]
+    longer = torch.cat((cut, cut[-1:].expand(400, 2)))
+    assert torch.equal(BeatFrames()(cut, peaks), BeatFrames()(longer, peaks))
+    assert len(BeatFrames().run(cut, peaks)[0]) == len(peaks) - 1
 
 
 def test_beats_of_any_amplitude_are_alike() -> None:
@@ -96,6 +126,7 @@ def test_an_early_beat_has_low_ratios_and_an_unusual_one_large_differences() -> 
     [
         (torch.zeros(900, 3), [300], r"signal: expected a tensor \[samples, 2\]"),
         (torch.zeros(900, 2), [300, 300], "peaks: expected rising numbers"),
+        (torch.zeros(900, 2), [-1, 300], "peaks: expected rising numbers"),
     ],
 )
 def test_records_that_do_not_fit(signal: torch.Tensor, peaks: list[int], message: str) -> None:

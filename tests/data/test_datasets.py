@@ -330,6 +330,10 @@ def test_spoken_digits(tmp_path):
     waveform, label = test[4]
     assert waveform.tolist() == [2 / 32768, -1.0, 0.5] and label == 2
     assert sizes(SpokenDigits, tmp_path, test_speakers=["anna"], val_speakers=["bert"]) == [6, 6, 6]
+    assert set(SpokenDigits(tmp_path, "train", fold=1).speakers) == {"anna", "cleo"}
+    assert set(SpokenDigits(tmp_path, "test", fold=1).speakers) == {"bert"}
+    with pytest.raises(ValueError, match=r"fold must be an integer in 0\.\.2, got 3"):
+        SpokenDigits(tmp_path, fold=3)
     with pytest.raises(ValueError, match="test_speakers: expected speakers among anna, bert, cleo, got dora"):
         SpokenDigits(tmp_path, test_speakers=["dora"])
     (folder / "notes.txt").write_text("by whom")

@@ -139,26 +139,30 @@ class Program:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not os.environ.get("SNNLIB_DATA"), reason="needs recordings, SNNLIB_DATA")
-@pytest.mark.parametrize(("name", "fold", "files"), [("keywords-chip", 3, 1_000), ("beats", 2, 5_000)])
+@pytest.mark.parametrize(("name", "fold", "files"), [("keywords-chip", 3, 1_000), ("beats", 3, 10_000)])
 def test_all_test_files(name: str, fold: int, files: int, tmp_path: Path) -> None:
     folder = Path(os.environ["SNNLIB_DATA"])
     root = next((folder / "keywords").glob("*.zip")) if name == "keywords-chip" else folder / "mitbih"
     config = recipe(name).config(root=str(root), fold=fold)
     data = EventData(config, False)
     data.setup("fit")
-    net = SpikingClassifier(config, data.facts).net
     x: Tensor = batch_of(data, data.train_set, 200)[0]
-    # Untrained neurons fire with statistics of the data, and currents above the threshold.
-    for module in net.modules():
-        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
-            module.momentum, module.weight.data = None, torch.full_like(module.weight, 3.0)
-    with torch.no_grad():
-        net(x)
+    if name == "beats":
+        net: nn.Module = snnlib.models.load("beats").net
+    else:
+        net = SpikingClassifier(config, data.facts).net
+        # Untrained neurons fire with statistics of the data, and currents above the threshold.
+        for module in net.modules():
+            if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+                module.momentum, module.weight.data = None, torch.full_like(module.weight, 3.0)
+        with torch.no_grad():
+            net(x)
     small = snnlib.to_integers(net.eval(), x[:, :100], state_bits=32)
     kind: Any = data.kind
     is_sound = name == "keywords-chip"
-    options = {"front_end": kind.frames(config).front_end, "stack": kind.stack(config)} if is_sound else {}
-    sounds = kind.sound(config, "test") if is_sound else None
+    word = kind.transform(config, torch.float32)
+    options = {"front_end": word.front_end, "stack": word.stack} if is_sound else {}
+    sounds = kind.recordings(config, "test", word.sound) if is_sound else None
     export_c(small, tmp_path, sounds[0][0].unsqueeze(1) if is_sound else x[:, :1], binary=False, **options)
     program = Program(tmp_path)
     frames, _ = batch_of(data, data.test_set)

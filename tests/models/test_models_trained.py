@@ -16,6 +16,7 @@ from snnlib.data import (
     MITBIH,
     MNIST,
     NMNIST,
+    BeatFrames,
     EventDigits,
     FrameCache,
     SimulatedEvents,
@@ -24,7 +25,7 @@ from snnlib.data import (
     YinYang,
     stack_time_first,
 )
-from snnlib.models.trained import packed, unpacked
+from snnlib.models.trained import packed, scores_of, unpacked
 
 
 def _right(trained: snnlib.models.TrainedNet, batches: Iterable[tuple[Tensor, Tensor]]) -> int:
@@ -137,6 +138,46 @@ def test_beats_are_as_good_as_the_card_says() -> None:
         total += int((labels < len(trained.classes)).sum())
     assert total == trained.card.test_samples
     _compare("beats", right, total, moved=2e-3 * total)
+
+
+def _as_stream(signal: Tensor, peaks: np.ndarray, length: int, steps: int) -> tuple[Tensor, list[int]]:
+    """Scores of each beat `[beats, classes]` of a record in parts, and how many samples there had been by then."""
+    trained, front_end, state = snnlib.models.load("beats"), BeatFrames(), None
+    stream, scores, times = snnlib.Stream(trained.net), [], []
+    for first in range(0, len(signal), length):
+        inside = peaks[(peaks >= first) & (peaks < first + length)] - first
+        beats, state = front_end.run(signal[first : first + length], inside, state)
+        for beat in beats.float().unsqueeze(2):
+            # Each begins at rest.
+            stream.reset()
+            outputs = torch.cat([stream(part) for part in beat.split(steps)])
+            scores.append(scores_of(outputs, trained.card.decision)[0])
+            times.append(first + length)
+    return torch.stack(scores), times
+
+
+@torch.no_grad()
+def test_beats_as_a_stream_have_the_answers_of_the_whole() -> None:
+    trained, peaks = snnlib.models.load("beats"), 200 + 290 * np.arange(8)
+    signal = torch.randn(3000, 2, generator=torch.Generator().manual_seed(0))
+    whole = trained.scores(trained.transform((signal, peaks)))
+    scores, times = _as_stream(signal, peaks, 1, 20)
+    assert torch.allclose(scores, whole, atol=1e-4) and times == (peaks + 148).tolist()
+
+
+@torch.no_grad()
+def test_a_real_record_as_a_stream_has_the_answers_of_the_whole() -> None:
+    trained = snnlib.models.load("beats")
+    records = MITBIH(_data("mitbih"), None, unit="record", after=148)
+    number = records.records.index("209")
+    signal, labels = records[number]
+    assert signal.shape == (650_000, 2)
+    whole = trained.scores(trained.transform((signal, records.peaks[number]))).argmax(1)
+    scores, times = _as_stream(signal, records.peaks[number], 360, 31)
+    # One answer where a beat ends, in the second that it ends in; the last one ends after the record.
+    ends = (labels >= 0).nonzero().flatten()
+    assert times == (360 * (ends // 360) + 360).tolist()
+    assert torch.equal(scores.argmax(1), whole[:-1])
 
 
 @torch.no_grad()

@@ -39,6 +39,8 @@ def test_a_sequence_in_parts(every: bool) -> None:
     second, state = line.run(x[2:3], state)
     third, _ = line.run(x[3:], state)
     assert torch.equal(torch.cat((first, second, third)), line(x))
+    # Also where the last delays are longer than the sequence.
+    assert torch.equal(line(x[:2]), line(x)[:2])
     value = line.run(x, None, torch.tensor([9, 4])).value
     assert torch.equal(value[:4], line(x)[:4]) and not value[4:, 1].any()
 
@@ -49,7 +51,6 @@ def test_a_sequence_in_parts(every: bool) -> None:
         ((0, 1), None, "channels: expected"),
         ((4, 0), None, "max_delay: expected"),
         ((4, 2), torch.zeros(5, 2, 3), "x: expected channels as in shape"),
-        ((4, 5), torch.zeros(5, 2, 4), "max_delay: expected a max_delay below the 5 steps"),
     ],
 )
 def test_what_does_not_fit_is_refused(

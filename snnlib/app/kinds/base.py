@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Samples = Dataset[tuple[Tensor, Any]]
 Reader = Callable[[Path], tuple[Any, str]]
 """Reads a file that is to be classified: its content, and what was done to it, in words."""
+Times = Callable[[Any], Sequence[float]]
+"""Seconds at which the samples in a file's content lie."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Kind(ABC):
         labels_steps: whether every step has a label.
         own_validation: whether it has a validation set; of others a share of the training samples is held out.
         deadline: share of the steps before which the label's first spike is wanted, of a loss on first spikes.
+        times: of files that hold many samples; None where a file is one.
     """
 
     name: str
@@ -86,6 +89,7 @@ class Kind(ABC):
     labels_steps: bool = False
     own_validation: bool = True
     deadline: float = 0.5
+    times: Times | None = None
 
     @abstractmethod
     def facts(self, config: TrainConfig) -> DataFacts:

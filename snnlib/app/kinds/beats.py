@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,9 @@ from torch.utils.data import Dataset, Subset
 from snnlib.app.errors import ConfigError, naming
 from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples
 from snnlib.data import MITBIH, BeatFrames
+from snnlib.data.datasets.mitbih import Record
 from snnlib.data.datasets.splits import Split
+from snnlib.data.ragged import NO_LABEL
 
 if TYPE_CHECKING:
     from snnlib.app.training.config import TrainConfig
@@ -32,18 +35,15 @@ class Beats(Dataset[tuple[Tensor, Any]]):
     """
 
     def __init__(self, root: str, split: Split, fold: int | None, front_end: BeatFrames) -> None:
-        whole = MITBIH(root, split, unit="record", before=front_end.before, after=front_end.after, fold=fold)
+        whole = MITBIH(root, split, unit="record", after=front_end.after, labels=CLASSES, fold=fold)
         beats, labels, records = [], [], []
-        for number in range(len(whole)):
-            signal, over_time = whole[number]
-            ends = torch.from_numpy(whole.peaks[number]) + front_end.after - 1
-            known = ends < len(signal)
-            label = torch.full_like(ends, len(CLASSES))
-            label[known] = over_time[ends[known]]
-            kept = label < len(CLASSES)
-            beats.append(front_end(signal, whole.peaks[number])[kept])
-            labels.append(label[kept])
-            records.append(torch.full_like(label[kept], int(whole.records[number])))
+        for number, (signal, over_time) in enumerate(whole):
+            ends = whole.peaks[number] + front_end.after - 1
+            label = over_time[ends[ends < len(signal)]]
+            known = label != NO_LABEL
+            beats.append(front_end(signal, whole.peaks[number])[: len(known)][known])
+            labels.append(label[known])
+            records.append(torch.full_like(labels[-1], int(whole.records[number])))
         self.beats, self.targets, self.records = torch.cat(beats), torch.cat(labels), torch.cat(records)
 
     def __len__(self) -> int:
@@ -122,8 +122,20 @@ class BeatKind(Kind):
         return lambda record: BeatFrames()(*record).transpose(0, 1).to(dtype)
 
     def reader(self, config: TrainConfig) -> Reader:
-        """Records are no single files."""
-        raise ConfigError("FILE", f"expected a net that classifies whole files, got one of {self.name}")
+        """Records, by any of their files."""
+        return _read_record
 
 
-BEATS = (BeatKind(name="beats", help="heart beats", recipe="beats"),)
+def _read_record(file: Path) -> tuple[tuple[Tensor, Any], str]:
+    record = Record(file.with_suffix(""))
+    return (record.millivolts(), record.peaks), ""
+
+
+BEATS = (
+    BeatKind(
+        name="beats",
+        help="heart beats",
+        recipe="beats",
+        times=lambda record: (record[1] / MITBIH.sample_rate).tolist(),
+    ),
+)

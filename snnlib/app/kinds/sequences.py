@@ -14,11 +14,10 @@ from torch.utils.data import ConcatDataset, Dataset
 from snnlib.app.errors import ConfigError, naming
 from snnlib.app.kinds.base import DataFacts, Kind, Reader, fits_into_memory
 from snnlib.app.kinds.events import event_reader
-from snnlib.data import ECG, SHD, SSC, Cochlea, SpokenDigits, ToChannels, collate_ragged, read_wav
+from snnlib.data import ECG, SHD, SSC, ToChannels, collate_ragged
 from snnlib.data.datasets.shd import UNITS
 from snnlib.data.datasets.splits import Split
 from snnlib.data.progress import progress_bar
-from snnlib.data.sound_to_spikes import SoundToSpikes
 
 if TYPE_CHECKING:
     from snnlib.app.training.config import TrainConfig
@@ -65,31 +64,19 @@ class SequenceKind(Kind):
 
     Args:
         dataset: the data set.
+        channels: of its sequences.
     """
 
-    recipe: str = "speech"
+    recipe: str = "ecg"
     sample: str = "steps of {step_ms:g} ms, {channels} channels"
     ragged: bool = True
     dataset: Callable[[str, Split, Callable[[Any], Tensor]], Any]
-
-    def classes(self, config: TrainConfig) -> Sequence[str]:
-        """Names of the classes."""
-        found: Sequence[str] = self._opened(config, "test").classes
-        return found
-
-    def channels(self, config: TrainConfig) -> int:
-        """Channels of the sequences."""
-        return UNITS
-
-    def usual_steps(self, config: TrainConfig) -> float:
-        """Time steps of a sample, as memory is reckoned."""
-        # Of a second each, at least; a part that is read anew each time costs time only.
-        return 1000 / config.step_ms
+    channels: int = UNITS
 
     def facts(self, config: TrainConfig) -> DataFacts:
         """Channels, 1 and 1."""
         with naming("root"):
-            return DataFacts(tuple(self.classes(config)), (self.channels(config), 1, 1))
+            return DataFacts(tuple(self._opened(config, "test").classes), (self.channels, 1, 1))
 
     def open(self, config: TrainConfig, split: Split, progress: bool) -> Sequences:
         """The validation set trains too where none is asked for."""
@@ -98,7 +85,8 @@ class SequenceKind(Kind):
         )
         with naming("root"):
             parts = [self._opened(config, part) for part in splits]
-            size = sum(map(len, parts)) * self.usual_steps(config) * self.channels(config)
+            # Of a second each, at least; a part that is read anew each time costs time only.
+            size = sum(map(len, parts)) * 1000 / config.step_ms * self.channels
             sequences = Sequences(parts, keep=fits_into_memory(size), progress=progress)
         if not len(sequences):
             raise ConfigError(
@@ -106,14 +94,9 @@ class SequenceKind(Kind):
             )
         return sequences
 
-    def bins(self, config: TrainConfig, dtype: torch.dtype) -> ToChannels:
-        """Time steps of spikes in channels."""
-        channels = self.channels(config)
-        return ToChannels(step_us=config.step_us, channels=channels, mode=config.frames, dtype=dtype)
-
     def transform(self, config: TrainConfig, dtype: torch.dtype) -> Callable[[Any], Tensor]:
-        """Bins of spikes."""
-        return self.bins(config, dtype)
+        """Time steps of spikes in channels."""
+        return ToChannels(step_us=config.step_us, channels=self.channels, mode=config.frames, dtype=dtype)
 
     def collate(self, config: TrainConfig) -> Callable[[Sequence[Any]], tuple[Tensor, ...]]:
         """With lengths."""
@@ -128,31 +111,9 @@ class SequenceKind(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SpokenDigits(SequenceKind):
-    def classes(self, config: TrainConfig) -> Sequence[str]:
-        return SpokenDigits.classes
-
-    def channels(self, config: TrainConfig) -> int:
-        return config.channels
-
-    def transform(self, config: TrainConfig, dtype: torch.dtype) -> SoundToSpikes:
-        return SoundToSpikes(Cochlea(config.channels, compression="log"), self.bins(config, dtype))
-
-    def reader(self, config: TrainConfig) -> Reader:
-        rate = Cochlea(config.channels).sample_rate
-        return lambda file: (read_wav(file, sample_rate=rate)[0], "")
-
-
-@dataclass(frozen=True, kw_only=True)
 class _ECG(SequenceKind):
-    def classes(self, config: TrainConfig) -> Sequence[str]:
-        return ECG.classes
-
-    def channels(self, config: TrainConfig) -> int:
-        return ECG.channels
-
-    def usual_steps(self, config: TrainConfig) -> float:
-        return ECG.steps
+    def facts(self, config: TrainConfig) -> DataFacts:
+        return DataFacts(ECG.classes, (self.channels, 1, 1))
 
     def transform(self, config: TrainConfig, dtype: torch.dtype) -> Callable[[Any], Tensor]:
         return partial(torch.as_tensor, dtype=dtype)
@@ -162,11 +123,10 @@ SEQUENCES = (
     _ECG(
         name="ecg",
         help="electrocardiograms with a label at every step",
-        recipe="ecg",
         labels_steps=True,
         dataset=lambda root, split, _: ECG(root, split),
+        channels=ECG.channels,
     ),
-    _SpokenDigits(name="cochlea-digits", help="spoken digits as spikes of a cochlea", dataset=SpokenDigits),
     SequenceKind(name="shd", help="Spiking Heidelberg Digits", dataset=SHD, changes={"net": "256R-20"}),
     SequenceKind(name="ssc", help="Spiking Speech Commands", dataset=SSC, changes={"net": "512R-35"}),
 )

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from snnlib.app.errors import ConfigError, naming
+from snnlib.app.errors import naming
 from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples
 from snnlib.app.setting import wrong
 from snnlib.data import (
+    AugmentChannels,
     FrameCache,
     LogMel,
-    MaskChannels,
     SpeechCommands,
     SpokenDigits,
     StackFrames,
-    WarpChannels,
     read_wav,
 )
 from snnlib.data.datasets.speech_commands import COMMANDS, SILENCE, UNKNOWN
 from snnlib.data.datasets.splits import Split
-from snnlib.data.word_to_steps import WordToFrames, WordToSteps
+from snnlib.data.word_to_steps import WordToSteps
 
 if TYPE_CHECKING:
     from snnlib.app.training.config import TrainConfig
@@ -35,35 +35,6 @@ _FRAME_MS = 10
 _SHIFT, _TEMPO, _CHANNELS = 10, 1.5, 20
 
 
-class VaryWords:
-    """Frames `[T, C]` or `[T, N, C]` of words at another time, tempo and pitch, without some steps and channels.
-
-    Args:
-        vary: how much tempo and voice differ.
-        masks: of steps and of channels, so many of each.
-    """
-
-    def __init__(self, vary: float, masks: int) -> None:
-        self.warp = WarpChannels(
-            shift=_SHIFT, tempo=_TEMPO * vary, shift_channels=_CHANNELS * vary, stretch=vary
-        )
-        self.mask = MaskChannels(masks=masks, steps=8, channel_masks=masks, channels=4)
-
-    def __call__(self, frames: Tensor) -> Tensor:
-        return self.mask(self.warp(frames))
-
-
-@dataclass(frozen=True)
-class CollateFrames:
-    """Frames `[T, C]` and labels as a batch `[T, N, window, 1, C]` and `[N]`."""
-
-    stack: StackFrames
-
-    def __call__(self, batch: Sequence[tuple[Tensor, Any]]) -> tuple[Tensor, Tensor]:
-        frames = torch.stack([sample for sample, _ in batch], 1)
-        return self.stack(frames).unsqueeze(-2), torch.tensor([label for _, label in batch])
-
-
 @dataclass(frozen=True, kw_only=True)
 class WordKind(Kind):
     """Words, with folds by speaker. A step of the net has two steps' worth of frames: its own and those before.
@@ -71,7 +42,7 @@ class WordKind(Kind):
     Args:
         sample_rate: of the sound.
         masks: of steps and channels that are not heard in training.
-        dataset: the recordings of a set; takes the root, the set, the fold that tests and a transform.
+        dataset: the recordings of a set; takes root, set, transform and the fold that tests.
         names: the classes.
     """
 
@@ -80,7 +51,7 @@ class WordKind(Kind):
     own_validation: bool = False
     sample_rate: int
     masks: int = 0
-    dataset: Callable[[str, Split, int | None, Callable[[Tensor], Tensor]], Any]
+    dataset: Callable[..., Any]
     names: tuple[str, ...]
 
     def facts(self, config: TrainConfig) -> DataFacts:
@@ -90,22 +61,22 @@ class WordKind(Kind):
     def open(self, config: TrainConfig, split: Split, progress: bool) -> Samples:
         """Frames in memory, a byte for each channel."""
         with naming("root"):
-            words = self.dataset(config.root or "", split, config.fold, self.frames(config))
+            words = self.recordings(config, split, self.transform(config).frames)
             return FrameCache(words, preload=True, progress=progress, dtype=torch.uint8)
 
-    def sound(self, config: TrainConfig, split: Split) -> Any:
-        """Recordings and labels of a set, as the front end gets them."""
-        return self.dataset(config.root or "", split, config.fold, self.frames(config).sound)
+    def recordings(self, config: TrainConfig, split: Split, transform: Callable[[Tensor], Tensor]) -> Any:
+        """What a transform makes of the sound of each recording of a set, and its label."""
+        return self.dataset(config.root or "", split, transform, fold=config.fold)
 
-    def augment(self, config: TrainConfig) -> VaryWords | None:
+    def augment(self, config: TrainConfig) -> AugmentChannels | None:
         """Another tempo and another voice, and parts that are not heard."""
-        return VaryWords(config.vary, self.masks) if config.vary else None
-
-    def frames(self, config: TrainConfig) -> WordToFrames:
-        """The front end."""
-        with naming("channels"):
-            front_end = LogMel(config.channels, sample_rate=self.sample_rate)
-        return WordToFrames(front_end, config.time_steps * self.stack(config).hop)
+        if not config.vary:
+            return None
+        tempo, channels = _TEMPO * config.vary, _CHANNELS * config.vary
+        masks = {"masks": self.masks, "mask_steps": 8, "mask_channels": 4}
+        return AugmentChannels(
+            shift=_SHIFT, tempo=tempo, shift_channels=channels, stretch=config.vary, **masks
+        )
 
     def stack(self, config: TrainConfig) -> StackFrames:
         """What makes steps of frames."""
@@ -114,33 +85,19 @@ class WordKind(Kind):
         hop = round(config.step_ms / _FRAME_MS)
         return StackFrames(hop, 2 * hop)
 
-    def collate(self, config: TrainConfig) -> CollateFrames:
+    def collate(self, config: TrainConfig) -> Callable[[Sequence[Any]], tuple[Tensor, ...]]:
         """Frames to steps."""
-        return CollateFrames(self.stack(config))
+        return self.transform(config).collate
 
-    def transform(self, config: TrainConfig, dtype: torch.dtype) -> WordToSteps:
+    def transform(self, config: TrainConfig, dtype: torch.dtype = torch.float32) -> WordToSteps:
         """Sound to steps."""
-        return WordToSteps(self.frames(config), self.stack(config), dtype)
+        with naming("channels"):
+            front_end = LogMel(config.channels, sample_rate=self.sample_rate)
+        return WordToSteps(front_end, self.stack(config), config.time_steps, dtype)
 
     def reader(self, config: TrainConfig) -> Reader:
         """Sound files."""
         return lambda file: (read_wav(file, sample_rate=self.sample_rate)[0], "")
-
-
-def _commands(root: str, split: Split, fold: int | None, transform: Callable[[Tensor], Tensor]) -> Any:
-    return SpeechCommands(root, split, transform, num_classes=12, fold=fold)
-
-
-def _digits(root: str, split: Split, fold: int | None, transform: Callable[[Tensor], Tensor]) -> Any:
-    options: dict[str, Any] = {"val_speakers": []}
-    if fold is not None:
-        speakers = sorted(
-            {*SpokenDigits(root, "test").speakers, *SpokenDigits(root, val_speakers=[]).speakers}
-        )
-        if fold >= len(speakers):
-            raise ConfigError("fold", f"expected a speaker's number below {len(speakers)}, got {fold}")
-        options["test_speakers"] = speakers[fold : fold + 1]
-    return SpokenDigits(root, split, transform, **options)
 
 
 WORDS = (
@@ -149,7 +106,7 @@ WORDS = (
         help="spoken commands",
         recipe="keywords",
         sample_rate=SpeechCommands.sample_rate,
-        dataset=_commands,
+        dataset=partial(SpeechCommands, num_classes=12),
         names=(SILENCE, UNKNOWN, *COMMANDS),
     ),
     WordKind(
@@ -158,7 +115,7 @@ WORDS = (
         recipe="spoken-digits",
         sample_rate=8000,
         masks=1,
-        dataset=_digits,
+        dataset=partial(SpokenDigits, val_speakers=()),
         names=SpokenDigits.classes,
     ),
 )

@@ -11,7 +11,7 @@ from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.neuron import SPIKE_TIME_NEURONS
 from snnlib.learning.preparing.targets import wanted_counts
 
-__all__ = ["Measurement", "Recipe"]
+__all__ = ["Recipe"]
 
 # What standardised weights learn with; `prepare_` says the same in its report.
 STANDARDIZED: Mapping[str, Any] = MappingProxyType(
@@ -34,37 +34,6 @@ STILL: Mapping[str, Any] = MappingProxyType({"shift": 0, "rotate": 0.0, "warp": 
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """What a recipe reached on one set of data.
-
-    Args:
-        data: what was trained and tested on, with the numbers of samples.
-        runs: how many runs there were, and what differed between them.
-        epochs: passes over the training set.
-        last: test accuracy after the last epoch, mean over the runs: the figure to quote.
-        error: its standard error over the runs; None of a single one.
-        best: test accuracy of each run's best epoch, mean over the runs. That epoch was chosen on the samples that it
-            is tested on, so this is too good.
-        command: what measures it again.
-    """
-
-    data: str
-    runs: str
-    epochs: int
-    last: float
-    error: float | None
-    best: float
-    command: str
-
-    def __str__(self) -> str:
-        error = "" if self.error is None else f" +- {self.error:.1%}"
-        return (
-            f"{self.data}, {self.epochs} epochs, {self.runs}: test accuracy {self.last:.1%}{error} "
-            f"after the last epoch, {self.best:.1%} at the best epoch ({self.command})"
-        )
-
-
-@dataclass(frozen=True)
 class Recipe:
     """Settings under a name, with their origin.
 
@@ -72,8 +41,9 @@ class Recipe:
         name: what `--recipe` takes.
         source: where net and method come from.
         note: what to know before using it elsewhere.
-        measured: what it reached; empty where nobody has measured it.
         settings: the fields of `TrainConfig` that differ from its defaults.
+        measured: data and runs, the accuracy that they reached and what measures it again; empty where nobody has. The
+            last epoch's figure is the one to quote: the best one was chosen on the samples that it is tested on.
 
     >>> from snnlib.recipes import recipe
     >>> recipe("nmnist").config(root="N-MNIST", epochs=3).epochs
@@ -83,8 +53,8 @@ class Recipe:
     name: str
     source: str
     note: str
-    measured: tuple[Measurement, ...]
     settings: Mapping[str, Any]
+    measured: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
@@ -115,6 +85,6 @@ class Recipe:
         return {**STANDARDIZED, "desired": float(desired), "undesired": float(undesired)}
 
     def __str__(self) -> str:
-        lines = [f"recipe {self.name}: {self.note}", f"  source: {self.source}"]
-        measured = [f"  measured on {measurement}" for measurement in self.measured] or ["  not measured"]
-        return "\n".join(lines + measured)
+        epochs = self.settings.get("epochs", TrainConfig.epochs)
+        measured = f"measured by {epochs} epochs on {self.measured}" if self.measured else "not measured"
+        return f"recipe {self.name}: {self.note}\n  source: {self.source}\n  {measured}"

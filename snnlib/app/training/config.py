@@ -57,8 +57,8 @@ class DataSettings:
         f"Train on one of these: {', '.join(f'{kind.help} ({name})' for name, kind in KINDS.items())}.",
         words=KINDS,
     )
-    """See `snnlib.data`: `SimulatedEvents`, `EventFolder`, `MNIST`, `ImageFolder`, `ECG`, `SpokenDigits` and `Cochlea`,
-    `SHD`, `SSC`. Each recording is as long as it is; padding of a batch counts for nothing."""
+    """See `snnlib.data`: `SimulatedEvents`, `EventFolder`, `MNIST`, `ImageFolder`, `ECG`, `SHD`, `SSC`,
+    `SpeechCommands`, `SpokenDigits`, `MITBIH`. Padding of a batch of sequences counts for nothing."""
     root: str | None = setting(
         None,
         "Read the data from this folder, which holds Train/ and Test/ or zips of them (nmnist), or one folder per "
@@ -331,7 +331,7 @@ class LearningSettings:
         such_that(lambda share: share <= 1, "a share, at most 1"),
         needs="voices",
     )
-    """See `snnlib.data.WarpChannels`; 0 changes nothing."""
+    """See `snnlib.data.AugmentChannels`; 0 changes nothing."""
     loss: str = setting(
         "tet",
         "Minimise this loss of output potentials (tet, mean-potential), spike counts, spike times or spike trains.",
@@ -429,8 +429,9 @@ class TrainConfig(RunSettings, LearningSettings, NetSettings, DataSettings):
             raise ConfigError(str(path), f"expected a JSON object of settings, got {type(values).__name__}")
         version = values.pop(_VERSION_KEY, "0.1.0")
         if values.get("data") == "spoken-digits" and "fold" not in values:
-            # Until 0.3 these were spikes of a cochlea.
-            values["data"] = "cochlea-digits"
+            raise ConfigError(
+                str(path), "expected a net of frames of sound, got one of a cochlea's spikes, which 0.2 reads"
+            )
         former = {declared.also: declared.name for declared in settings_of(cls)}
         values = {former.get(name, name): value for name, value in values.items()}
         gone = sorted(_RETIRED.keys() & values.keys())

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from snnlib.app.errors import ConfigError
+from snnlib.app.kinds.base import spread
 from snnlib.app.kinds.words import WordKind
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.config import TrainConfig
@@ -60,20 +61,16 @@ def vectors_of(data: EventData, count: int) -> tuple[Tensor, dict[str, Any]]:
     if not isinstance(kind, WordKind):
         binary = "frames" in kind.has and config.frames == "binary"
         return batch_of(data, data.test_set, count)[0], {"binary": binary}
-    recordings = kind.sound(config, "test")
-    sound = [recordings[number][0] for number in _evenly(recordings, count)]
-    options = {"front_end": kind.frames(config).front_end, "stack": kind.stack(config), "binary": False}
+    word = kind.transform(config)
+    recordings = kind.recordings(config, "test", word.sound)
+    sound = [recordings[number][0] for number in spread(len(recordings), count)]
+    options = {"front_end": word.front_end, "stack": word.stack, "binary": False}
     return torch.stack(sound, 1), options
-
-
-def _evenly(samples: Any, count: int) -> list[int]:
-    size = len(samples)
-    return [number * size // min(count, size) for number in range(min(count, size))]
 
 
 def batch_of(data: EventData, samples: Dataset[Any], count: int | None = None) -> tuple[Tensor, Tensor]:
     """Samples, evenly over all of them, as one batch `[T, N, C, H, W]` of float32, and their labels."""
     size = len(cast(Any, samples))
-    chosen = [samples[number] for number in _evenly(samples, size if count is None else count)]
+    chosen = [samples[number] for number in spread(size, size if count is None else count)]
     frames, labels = data.kind.collate(data.config)(chosen)
     return frames.float(), torch.as_tensor(labels)

@@ -1,43 +1,60 @@
-"""Classes of single files: events, sound and images, by the net of a run or by one that comes with the package."""
+"""Classes of files: events, sound, images and records, by the net of a run or by one that comes with the package."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from snnlib.app.errors import ConfigError
 from snnlib.app.kinds import KINDS
-from snnlib.app.kinds.base import Kind, Reader
 from snnlib.app.recipes import recipe
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.load import Checkpoint, dtype_of, load_module
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.checks import warn_caller
+from snnlib.data.word_to_steps import WordToSteps
 from snnlib.models import trained
+from snnlib.nn import Stream
+
+
+class Answer(NamedTuple):
+    """What a net says of a sample.
+
+    Args:
+        scores: of the classes `[classes]`.
+        seconds: when in its file it ends or lies; None for the whole file.
+        done: what was done to the file's content, in words.
+    """
+
+    scores: Tensor
+    seconds: float | None = None
+    done: str = ""
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """Class scores of event files, of sound files, or of images.
+    """Class scores of event files, of sound files, of images, or of the beats of records.
 
     Args:
-        score: scores `[N, classes]` of sequences `[T, N, ...]`.
-        transform: makes a sequence of what a file holds.
+        net: sequences `[T, N, ...]` to outputs `[T, N, classes]`.
+        decide: outputs to scores `[N, classes]`.
+        transform: makes a sequence, or sequences, of what a file holds.
         classes: names of the classes.
-        kind: of the data that the net was trained on.
-        read: reads a file.
+        config: settings of the net's training.
     """
 
-    score: Callable[[Tensor], Tensor]
+    net: nn.Module
+    decide: Callable[[Tensor], Tensor]
     transform: Callable[[Any], Tensor]
     classes: tuple[str, ...]
-    kind: Kind
-    read: Reader
+    config: TrainConfig
 
     @classmethod
     def of_run(cls, config: TrainConfig, run: RunFolder, checkpoint: Checkpoint) -> Predictor:
@@ -51,14 +68,13 @@ class Predictor:
         Raises:
             ConfigError: a net with a class for every step.
         """
-        kind = config.kind
-        if kind.labels_steps:
+        if config.kind.labels_steps:
             raise ConfigError(
                 "RUN_FOLDER", f"expected a net that classifies whole recordings, got one of {config.data}"
             )
         module = load_module(config, run, checkpoint)
-        transform = kind.transform(config, dtype_of(config))
-        return cls(module, transform, module.facts.classes, kind, kind.reader(config))
+        transform = config.kind.transform(config, dtype_of(config))
+        return cls(module.net, module.objective.scores, transform, module.facts.classes, config)
 
     @classmethod
     def of_trained(cls, name: str) -> Predictor:
@@ -67,24 +83,50 @@ class Predictor:
         if kind is None or kind.labels_steps:
             raise ConfigError("NAME", f"expected a net that classifies whole files, got {name}")
         config = recipe(kind.recipe).config(data=name, root="")
-        return cls(loaded.scores, loaded.transform, loaded.classes, kind, kind.reader(config))
+        decide = partial(trained.scores_of, decision=loaded.card.decision)
+        return cls(loaded.net, decide, loaded.transform, loaded.classes, config)
 
     @torch.no_grad()
-    def scores(self, file: Path) -> tuple[Tensor, str]:
-        """Returns scores of the classes `[classes]`, and what was done to the file's content, in words.
+    def answers(self, file: Path) -> list[Answer]:
+        """Returns the answer for a file, or one for each sample in it.
 
         Raises:
             EventFileError: the file is damaged, has events outside the frame that the net was trained on, or sound of
                 another rate.
             OSError: the file cannot be read.
         """
-        content, done = self.read(file)
+        kind = self.config.kind
+        content, done = kind.reader(self.config)(file)
         x = self.transform(content)
-        if not x.any() and "images" not in self.kind.has:
+        if not x.any() and "images" not in kind.has:
             warn_caller(
                 f"{file}: expected events in the part of the sensor and the time that the net sees, got none"
             )
-        return self.score(x.unsqueeze(1))[0], done
+        if kind.times is None:
+            return [Answer(self.decide(self.net(x.unsqueeze(1)))[0], None, done)]
+        return list(map(Answer, self.decide(self.net(x)), kind.times(content)))
+
+    @torch.no_grad()
+    def answers_by_step(self, file: Path) -> Iterator[Answer]:
+        """Returns an answer after each step of a sound of any length, by the last steps, as many as training had.
+
+        Sound goes through front end and net in parts of one step, as it comes from a microphone.
+
+        Raises:
+            ConfigError: a net of other data than words.
+            EventFileError, OSError: as by `answers`.
+        """
+        transform, stream = self.transform, Stream(self.net)
+        if not isinstance(transform, WordToSteps):
+            raise ConfigError("steps", f"expected a net of words, got one of {self.config.data}")
+        sound, _ = self.config.kind.reader(self.config)(file)
+        outputs: deque[Tensor] = deque(maxlen=transform.steps)
+        heard = None
+        for number, part in enumerate(sound.split(transform.hop), start=1):
+            x, heard = transform.run(part, heard)
+            if len(x):
+                outputs.append(stream(x.unsqueeze(1)))
+                yield Answer(self.decide(torch.cat(tuple(outputs)))[0], number * self.config.step_ms / 1000)
 
     def names_of(self, scores: Tensor) -> tuple[str, str]:
         """Returns the classes with the highest and the second highest score; ties go to the lower class."""

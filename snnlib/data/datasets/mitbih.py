@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,6 +37,52 @@ DS2 = (
 )
 
 
+RATE, LEADS = 360, 2
+
+
+class Record:
+    """The files of a record: beats at once, the samples when they are first asked for.
+
+    Args:
+        path: without the ends `.hea`, `.dat` and `.atr`.
+
+    Attributes:
+        samples: how many the record has.
+        peaks, codes: R peaks of all beats, and the numbers of their annotations, int64.
+
+    Raises:
+        FileNotFoundError: one of the files is missing.
+        EventFileError: a damaged file, or one of another format than 212, or of other leads or another rate.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._header = read_header(self._file(".hea"), LEADS, RATE)
+        self.samples = self._header.samples
+        times, codes = read_annotations(self._file(".atr"), self.samples)
+        beats = np.isin(codes, [number for numbers in _CODES.values() for number in numbers])
+        self.peaks, self.codes = times[beats], codes[beats]
+
+    def millivolts(self, window: Any = slice(None)) -> torch.Tensor:
+        """The signal, float32 `[samples, 2]`, or samples of it."""
+        gains, zeros = (np.array(values, np.float32) for values in (self._header.gains, self._header.zeros))
+        return torch.from_numpy((self._stored[window] - zeros) / gains)
+
+    @cached_property
+    def _stored(self) -> np.ndarray[Any, Any]:
+        return read_signals(self._file(".dat"), self._header)
+
+    def _file(self, suffix: str) -> Path:
+        file = self.path.with_name(f"{self.path.name}{suffix}")
+        if not file.is_file():
+            raise FileNotFoundError(f"{file}: expected a file of the record, found none; {_FETCH}")
+        return file
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the samples, which a process of a data loader reads for itself."""
+        return {name: value for name, value in self.__dict__.items() if name != "_stored"}
+
+
 class MITBIH(Samples):
     """Electrocardiograms of 44 records, two leads in millivolts, 360 samples a second, with a label for every beat.
 
@@ -59,8 +106,6 @@ class MITBIH(Samples):
         before, after: samples of a beat before its R peak, and from it on. Default 90 and 150: a quarter of a second,
             and 0.42 s, which the T wave ends within.
         labels: classes that have labels; beats of others are left out, and have -1 in whole records. Default all five.
-        mark_peaks: whether signals have a third channel, 1 at each annotated R peak and 0 elsewhere, as a detector of
-            beats sends them: intervals between beats. Default False.
         folds: number of folds. Default 5.
         fold: the fold that tests. Default None: DS2 tests.
         val_fold: the fold that validates. Default None: no fold.
@@ -83,7 +128,7 @@ class MITBIH(Samples):
     >>> signal, label = beats[0]  # doctest: +SKIP
     """
 
-    sample_rate, channels = 360, 2
+    sample_rate, channels = RATE, LEADS
 
     def __init__(
         self,
@@ -96,7 +141,6 @@ class MITBIH(Samples):
         before: int = 90,
         after: int = 150,
         labels: Sequence[str] = CLASSES,
-        mark_peaks: bool = False,
         folds: int = 5,
         fold: int | None = None,
         val_fold: int | None = None,
@@ -119,74 +163,38 @@ class MITBIH(Samples):
                 f"root {str(root)!r}: expected records ({{record}}.hea, .dat and .atr) for split {split!r}, found "
                 f"{', '.join(found[:5]) or 'none'}; {_FETCH}"
             )
-        self._headers = {
-            name: read_header(self._path(name, ".hea"), self.channels, self.sample_rate) for name in chosen
-        }
-        self.mark_peaks = bool(mark_peaks)
-        self._signals: dict[str, np.ndarray[Any, Any]] = {}
-        self._beats = {name: self._read_beats(name) for name in chosen}
+        self._records = {name: Record(self.root / name) for name in chosen}
+        # The label of each code.
+        labels_of = np.full(64, NO_LABEL)
+        for label, name in enumerate(self.classes):
+            labels_of[list(_CODES[name])] = label
+        labels = {name: labels_of[record.codes] for name, record in self._records.items()}
         if self.unit == "record":
             self.records = chosen
-            self.peaks: Any = [self._beats[name][0] for name in chosen]
-            self.targets = [self._over_time(name) for name in chosen]
+            self.peaks: Any = [self._records[name].peaks for name in chosen]
+            self.targets = [self._over_time(self._records[name], labels[name]) for name in chosen]
         else:
-            kept = {name: labels != NO_LABEL for name, (_, labels) in self._beats.items()}
+            kept = {name: found != NO_LABEL for name, found in labels.items()}
             self.records = [name for name in chosen for _ in range(kept[name].sum())]
-            peaks, targets = (
-                np.concatenate([self._beats[name][part][kept[name]] for name in chosen]) for part in (0, 1)
-            )
-            self.peaks, self.targets = peaks, torch.from_numpy(targets)
-
-    def signals(self, record: str) -> np.ndarray[Any, Any]:
-        """The samples of a record as they are stored, int16 `[T, 2]`; kept in memory, 2.6 MB."""
-        if record not in self._signals:
-            self._signals[record] = read_signals(self._path(record, ".dat"), self._headers[record])
-        return self._signals[record]
+            self.peaks = np.concatenate([self._records[name].peaks[kept[name]] for name in chosen])
+            self.targets = torch.from_numpy(np.concatenate([labels[name][kept[name]] for name in chosen]))
 
     def sample(self, number: int) -> torch.Tensor:
         """The signal in millivolts."""
-        record = self.records[number]
-        stored, header = self.signals(record), self._headers[record]
-        window = np.arange(len(stored) if self.unit == "record" else self.before + self.after)
-        if self.unit == "beat":
-            window += self.peaks[number] - self.before
-        gains, zeros = (np.array(values, np.float32) for values in (header.gains, header.zeros))
-        signal = (stored[window.clip(0, len(stored) - 1)] - zeros) / gains
-        if self.mark_peaks:
-            marks = np.isin(window, self._beats[record][0], kind="table")
-            signal = np.concatenate([signal, marks.astype(np.float32)[:, None]], 1)
-        return torch.from_numpy(signal)
+        record = self._records[self.records[number]]
+        if self.unit == "record":
+            return record.millivolts()
+        window = self.peaks[number] + np.arange(-self.before, self.after)
+        return record.millivolts(window.clip(0, record.samples - 1))
 
     def label(self, number: int) -> Any:
         """The class, or one for every sample of the record."""
         return self.targets[number].clone() if self.unit == "record" else super().label(number)
 
-    def _path(self, record: str, suffix: str) -> Path:
-        path = self.root / f"{record}{suffix}"
-        if not path.is_file():
-            raise FileNotFoundError(f"{path}: expected a file of the record, found none; {_FETCH}")
-        return path
-
-    def _read_beats(self, record: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """R peaks of all beats of a record and their labels, -1 for classes that have none, int64."""
-        times, codes = read_annotations(self._path(record, ".atr"), self._headers[record].samples)
-        # -2 is no beat.
-        labels = np.full(64, NO_LABEL - 1)
-        for name, numbers in _CODES.items():
-            labels[list(numbers)] = self.classes.index(name) if name in self.classes else NO_LABEL
-        beats = labels[codes] >= NO_LABEL
-        return times[beats], labels[codes[beats]]
-
-    def _over_time(self, record: str) -> torch.Tensor:
-        peaks, labels = self._beats[record]
-        over_time = np.full(self._headers[record].samples, NO_LABEL)
-        ends = peaks + self.after - 1
-        over_time[ends[ends < len(over_time)]] = labels[ends < len(over_time)]
+    def _over_time(self, record: Record, labels: np.ndarray[Any, Any]) -> torch.Tensor:
+        over_time, ends = np.full(record.samples, NO_LABEL), record.peaks + self.after - 1
+        over_time[ends[ends < record.samples]] = labels[ends < record.samples]
         return torch.from_numpy(over_time)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the records, which a process of a data loader reads for itself."""
-        return {**self.__dict__, "_signals": {}}
-
     def __repr__(self) -> str:
-        return f"MITBIH({str(self.root)!r}, {self.split}, {len(self)} {self.unit}s of {len(self._headers)} records)"
+        return f"MITBIH({str(self.root)!r}, {self.split}, {len(self)} {self.unit}s of {len(self._records)} records)"

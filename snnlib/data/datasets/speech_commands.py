@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from torch.nn.functional import pad
 
-from snnlib.data.checks import check_int
 from snnlib.data.datasets.folds import Folds
 from snnlib.data.datasets.splits import Split
 from snnlib.data.formats.event_file import EventFileError
@@ -51,7 +49,7 @@ class _Recording(NamedTuple):
 
 
 class SpeechCommands(Samples):
-    """Spoken words as `(waveform, label)`: float32 `[samples]` in -1..1, 16,000 samples a second.
+    """Spoken words as `(waveform, label)`: float32 `[samples]` in -1..1, 16,000 samples a second, about a second long.
 
     Two layouts, each a folder or a zip file of it. **The data set**: `root/{word}/{speaker}_nohash_{number}.wav` with
     `testing_list.txt`, `validation_list.txt` and `_background_noise_`: 35 words, or twelve classes, which are ten
@@ -76,8 +74,6 @@ class SpeechCommands(Samples):
         folds: number of folds. Default 5.
         fold: the fold that tests. Default None: the published sets.
         val_fold: the fold that validates. Default None: no fold.
-        samples: samples of each waveform; shorter recordings get zeros at the end, longer ones are cut. Default 16000,
-            a second; None keeps each as long as it is.
 
     Attributes:
         classes: names of the labels, the words by name; of twelve, silence and unknown, then the commands.
@@ -110,15 +106,13 @@ class SpeechCommands(Samples):
         folds: int = 5,
         fold: int | None = None,
         val_fold: int | None = None,
-        samples: int | None = 16_000,
     ) -> None:
         super().__init__(transform, target_transform)
         self.split, self._folds = split, Folds(split, folds, fold, val_fold)
         if fold is None and val_fold is not None:
             raise ValueError(f"fold: expected the fold that tests beside val_fold={val_fold}, got None")
-        self.samples = None if samples is None else check_int("samples", samples, 1)
         self._source = open_source(Path(root))
-        names = [] if self._source is None else self._source.names()
+        names = self._source.names()
         paths = {name: name.split("/")[-2:] for name in names if name.endswith(".wav") and "/" in name}
         if not any(folder != _NOISE for folder, _ in paths.values()):
             raise FileNotFoundError(
@@ -134,7 +128,7 @@ class SpeechCommands(Samples):
         if self.num_classes == 35:
             self.classes = tuple(sorted({recording.label for recording in found}))
         elif not archive:
-            found = self._twelve(found, names)
+            found = self._twelve(found, [name for name, (folder, _) in paths.items() if folder == _NOISE])
         chosen = [one for one in found if split in (None, self._folds.part(one.group))]
         if not chosen:
             only = "; the archive of test files is a test set: fold=0 makes folds of it" if archive else ""
@@ -167,7 +161,6 @@ class SpeechCommands(Samples):
 
     def _lists(self, root: str, names: list[str]) -> dict[str, Split]:
         """The published set of each file that one of the two lists names."""
-        assert self._source is not None
         sets: dict[str, Split] = {}
         for part, file in _LISTS.items():
             found = [name for name in names if name.split("/")[-1] == file]
@@ -178,9 +171,8 @@ class SpeechCommands(Samples):
             sets |= dict.fromkeys(self._source.read(found[0]).decode(errors="replace").split(), part)
         return sets
 
-    def _twelve(self, found: list[_Recording], names: list[str]) -> list[_Recording]:
+    def _twelve(self, found: list[_Recording], noise: list[str]) -> list[_Recording]:
         """Commands, and for each set or fold a tenth as many unknown words and pieces of background noise."""
-        noise = sorted(name for name in names if name.endswith(".wav") and name.split("/")[-2] == _NOISE)
         chosen = []
         for group in {one.group: None for one in found}:
             commands = [one for one in found if one.group == group and one.label in COMMANDS]
@@ -190,28 +182,26 @@ class SpeechCommands(Samples):
                 key=lambda one: hashlib.sha256(f"{one.label}/{one.name.split('/')[-1]}".encode()).digest()
             )
             chosen += commands + [one._replace(label=UNKNOWN) for one in others[:count]]
-            shares = (group, group + 1) if isinstance(group, int) else _NOISE_PARTS[group]
-            low, high = (share / (self._folds.count if isinstance(group, int) else 1) for share in shares)
+            folds = self._folds.count
+            low, high = (
+                _NOISE_PARTS[group] if isinstance(group, str) else (group / folds, (group + 1) / folds)
+            )
             for number in range(count if noise else 0):
                 round_, file = divmod(number, len(noise))
                 place = round_ * len(noise) / count
-                chosen.append(_Recording(noise[file], SILENCE, str(number), group, low, high, place))
+                chosen.append(_Recording(sorted(noise)[file], SILENCE, str(number), group, low, high, place))
         return chosen
 
     def sample(self, number: int) -> torch.Tensor:
         """The sound."""
-        assert self._source is not None
         recording = self._chosen[number]
         name = self._source.describe(recording.name)
         sound, _ = decode_wav(self._source.read(recording.name), name, self.sample_rate, channels=1)
         if recording.name.split("/")[-2] == _NOISE:
-            piece = self.samples or self.sample_rate
-            room = max((recording.high - recording.low) * len(sound) - piece, 0)
+            room = max((recording.high - recording.low) * len(sound) - self.sample_rate, 0)
             first = int(recording.low * len(sound) + recording.place * room)
-            sound = sound[first : first + piece]
-        if self.samples is None:
-            return sound
-        return pad(sound[: self.samples], (0, max(self.samples - len(sound), 0)))
+            sound = sound[first : first + self.sample_rate]
+        return sound
 
     def __repr__(self) -> str:
         return f"SpeechCommands({self.split}, {len(self)} recordings, {len(self.classes)} classes)"

@@ -5,26 +5,23 @@ from __future__ import annotations
 import os
 import re
 import warnings
-import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from snnlib.data.checks import check_choice
+from snnlib.data.checks import check_choice, check_int
 from snnlib.data.datasets.splits import SPLITS, Split, some_names
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.samples import Samples, Transform
-from snnlib.data.sources import ZipSource
+from snnlib.data.sources import open_source
 from snnlib.data.wav import decode_wav
 
 __all__ = ["SpokenDigits"]
 
 _FETCH = "fetch the recordings from github.com/Jakobovski/free-spoken-digit-dataset"
 _NAME = re.compile(r"(\d)_([A-Za-z]+)_(\d+)\.wav")
-# Ten minutes; a digit takes a second.
-_LARGEST_FILE = 20 << 20
 
 
 class SpokenDigits(Samples):
@@ -40,7 +37,8 @@ class SpokenDigits(Samples):
         transform: maps the waveform, for example to spikes.
         target_transform: maps the label.
         test_speakers: names of the speakers of the test set; default the last by name.
-        val_speakers: likewise of the validation set; default the last of the others.
+        val_speakers: likewise of the validation set; default the last of the others, or with `fold` none.
+        fold: the number by name of the speaker who tests, in place of `test_speakers`. Default None.
 
     Attributes:
         classes: `"0"` to `"9"`.
@@ -68,30 +66,19 @@ class SpokenDigits(Samples):
         *,
         test_speakers: Sequence[str] | None = None,
         val_speakers: Sequence[str] | None = None,
+        fold: int | None = None,
     ) -> None:
         super().__init__(transform, target_transform)
         self.split = check_choice("split", split, SPLITS)
-        place = Path(root)
-        self._folder = place / "recordings" if (place / "recordings").is_dir() else place
-        archives = [path for path in (place, place / "recordings.zip") if zipfile.is_zipfile(path)]
-        self._archive: ZipSource | None = None
-        if archives and not (place / "recordings").is_dir():
-            self._archive = ZipSource(archives[0])
-            names = self._archive.names()
-        elif self._folder.is_dir():
-            names = [path.name for path in self._folder.iterdir()]
-        else:
-            names = []
+        inner = [Path(root, name) for name in ("recordings", "recordings.zip")]
+        self._source = open_source(next((place for place in inner if place.exists()), Path(root)))
+        names = [name for name in self._source.names() if not name.endswith("/")]
         found = {name: match for name in names if (match := _NAME.fullmatch(name.rsplit("/", 1)[-1]))}
         if not found:
             raise FileNotFoundError(
                 f"root {str(root)!r}: expected recordings/{{digit}}_{{speaker}}_{{index}}.wav, found none; {_FETCH}"
             )
-        foreign = sorted(
-            name
-            for name in names
-            if name not in found and not name.endswith("/") and not name.startswith(".")
-        )
+        foreign = sorted(set(names) - set(found))
         if foreign:
             warnings.warn(f"{root}: {some_names(foreign)} left out: no names of recordings", stacklevel=2)
         doubles = [
@@ -102,14 +89,16 @@ class SpokenDigits(Samples):
                 f"{root}: expected each recording once, found {some_names(doubles)} in several folders"
             )
         speakers = sorted({match[2] for match in found.values()})
+        if fold is not None:
+            check_int("fold", fold, 0, len(speakers) - 1)
+            test_speakers, val_speakers = speakers[fold : fold + 1], val_speakers or ()
         tests = _named("test_speakers", test_speakers, speakers, speakers[-1:])
         others = [speaker for speaker in speakers if speaker not in tests]
         vals = _named("val_speakers", val_speakers, speakers, others[-1:] if len(others) > 1 else [])
         if set(tests) & set(vals):
             raise ValueError(f"val_speakers: expected none of the test speakers, got {', '.join(vals)}")
-        wanted = {"test": set(tests), "val": set(vals), "train": set(speakers) - set(tests) - set(vals)}[
-            split
-        ]
+        sets = {"test": tests, "val": vals, "train": set(speakers) - set(tests) - set(vals)}
+        wanted = sets[split]
         self.files = sorted(
             (name for name, match in found.items() if match[2] in wanted),
             key=lambda name: (found[name][1], found[name][2], int(found[name][3])),
@@ -120,22 +109,15 @@ class SpokenDigits(Samples):
             )
         self.speakers = [found[name][2] for name in self.files]
         self.targets = torch.tensor([int(found[name][1]) for name in self.files], dtype=torch.int64)
-        self.sample_rate = self._read(self.files[0])[1]
+        self.sample_rate = self._read(0)[1]
 
     def sample(self, number: int) -> torch.Tensor:
         """The sound."""
-        sound, rate = self._read(self.files[number])
-        if rate != self.sample_rate:
-            raise EventFileError(
-                f"{self.files[number]}: expected {self.sample_rate} samples a second, found {rate}"
-            )
-        return sound
+        return self._read(number, self.sample_rate)[0]
 
-    def _read(self, name: str) -> tuple[torch.Tensor, int]:
-        data = (self._folder / name).read_bytes() if self._archive is None else self._archive.read(name)
-        if len(data) > _LARGEST_FILE:
-            raise EventFileError(f"{name}: expected at most {_LARGEST_FILE} bytes, found more")
-        return decode_wav(data, name)
+    def _read(self, number: int, rate: int | None = None) -> tuple[torch.Tensor, int]:
+        name = self.files[number]
+        return decode_wav(self._source.read(name), self._source.describe(name), rate)
 
     def __repr__(self) -> str:
         return (

@@ -19,6 +19,8 @@ _SKIP, _NUMBER, _TEXT = 59, 60, 63
 _LAST_CODE = 49
 # Far more than a day of some leads: a bound for what a damaged header makes.
 _MOST_SAMPLES = 1 << 28
+# A line that is no comment.
+_LINE = re.compile(r"^(?!#).*\S.*$", re.MULTILINE)
 # Name, signals, rate, samples; and file, gain with its zero and unit, bits, zero of the converter, first sample, sum.
 _FLOAT = r"(\d+(?:\.\d*)?)"
 _RECORD = re.compile(rf"\S+\s+(\d+)\s+{_FLOAT}(?:/\S+)?\s+(\d+)(?:\s.*)?")
@@ -33,9 +35,9 @@ class Header(NamedTuple):
     """
 
     samples: int
-    gains: list[float]
-    zeros: list[int]
-    sums: list[int]
+    gains: tuple[float, ...]
+    zeros: tuple[int, ...]
+    sums: tuple[int, ...]
 
 
 def read_header(path: Path, signals: int, rate: float) -> Header:
@@ -45,11 +47,8 @@ def read_header(path: Path, signals: int, rate: float) -> Header:
         EventFileError: another record, or a line that is not what it should be; names its byte.
     """
     with EventFile(path) as file:
-        lines, offset = [], 0
-        for line in file.read(file.size).decode("ascii", errors="replace").splitlines(keepends=True):
-            if line.strip() and not line.startswith("#"):
-                lines.append((offset, line.strip()))
-            offset += len(line)
+        text = file.read(file.size).decode("ascii", errors="replace")
+        lines = [(line.start(), line[0].strip()) for line in _LINE.finditer(text)]
         offset, line = lines[0] if lines else (0, "")
         record = _RECORD.fullmatch(line)
         if (
@@ -71,12 +70,9 @@ def read_header(path: Path, signals: int, rate: float) -> Header:
                     f"expected a signal of {path.stem}.dat in format 212 with its gain, found {line[:60]!r}",
                     offset,
                 )
-            found.append(signal)
-    # The zero of a signal is that of the converter where it is not said.
-    zeros = [int(signal[3] or signal[4]) for signal in found]
-    return Header(
-        int(record[3]), [float(signal[2]) for signal in found], zeros, [int(signal[5]) for signal in found]
-    )
+            # The zero of a signal is that of the converter where it is not said.
+            found.append((float(signal[2]), int(signal[3] or signal[4]), int(signal[5])))
+    return Header(int(record[3]), *zip(*found, strict=True))
 
 
 def read_signals(path: Path, header: Header) -> np.ndarray[Any, Any]:

@@ -6,38 +6,41 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import affine_grid, grid_sample, pad
+from torch.nn.functional import affine_grid, grid_sample
 
 from snnlib.data.checks import check_int
 from snnlib.data.transforms.options import check_number
 
-__all__ = ["StackFrames", "WarpChannels"]
+__all__ = ["AugmentChannels", "StackFrames"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class WarpChannels:
-    """Change tempo and voice of frames `[T, C]` of channels in the order of their frequency, or of a batch `[T, N, C]`.
+class AugmentChannels:
+    """Change frames `[T, C]` of channels in the order of their frequency, or a batch `[T, N, C]`: tempo, voice, masks.
 
     A sample is resampled once, linearly between neighbouring steps and channels, which moves it in time, makes it
     faster or slower, and moves and stretches its channels: on a scale of mel a longer or shorter vocal tract. Its ends
-    go on as they are. Each sample is drawn for itself; whole numbers stay whole.
+    go on as they are. Runs of steps and runs of channels are then covered by 0, of lengths from 0 up and anywhere, so
+    that a net does not rely on one sound or one frequency. Each sample is drawn for itself; whole numbers stay whole.
 
     Args:
         shift: most steps by which a sample is moved either way. Default 0.
         tempo: most that it becomes faster or slower, as the logarithm of the factor. Default 0.
         shift_channels: most channels by which it is moved. Default 0.
         stretch: most that its channels are stretched, as the logarithm of the factor. Default 0.
-        generator: source of randomness. Default torch's own.
+        masks: masks of steps, and as many of channels. Default 0.
+        mask_steps, mask_channels: longest of them. Default 10 and 8.
 
     Raises:
         TypeError: an option of the wrong type.
         ValueError: an option out of range; (called) frames of another rank.
 
-    Source: Jaitly and Hinton, "Vocal Tract Length Perturbation improves speech recognition", 2013.
+    Source: Jaitly and Hinton, "Vocal Tract Length Perturbation improves speech recognition", 2013; Park et al.,
+    "SpecAugment: A Simple Data Augmentation Method for Automatic Speech Recognition", 2019.
 
     >>> import snnlib, torch
-    >>> warp = snnlib.data.WarpChannels(shift=10, tempo=0.15, shift_channels=2, stretch=0.1)
-    >>> warp(torch.zeros(100, 40, dtype=torch.uint8)).shape
+    >>> augment = snnlib.data.AugmentChannels(shift=10, tempo=0.15, shift_channels=2, stretch=0.1, masks=1)
+    >>> augment(torch.zeros(100, 40, dtype=torch.uint8)).shape
     torch.Size([100, 40])
     """
 
@@ -45,13 +48,17 @@ class WarpChannels:
     tempo: float = 0.0
     shift_channels: float = 0.0
     stretch: float = 0.0
-    generator: torch.Generator | None = None
+    masks: int = 0
+    mask_steps: int = 10
+    mask_channels: int = 8
 
     def __post_init__(self) -> None:
         check_number("shift", self.shift, "steps in 0..1e6", 1e6)
         check_number("tempo", self.tempo, "a number in 0..3", 3)
         check_number("shift_channels", self.shift_channels, "channels in 0..1e6", 1e6)
         check_number("stretch", self.stretch, "a number in 0..3", 3)
+        for name in ("masks", "mask_steps", "mask_channels"):
+            check_int(name, getattr(self, name), 0)
 
     def __call__(self, frames: Tensor) -> Tensor:
         if not isinstance(frames, Tensor) or frames.dim() not in (2, 3):
@@ -59,7 +66,7 @@ class WarpChannels:
             raise ValueError(f"frames: expected a tensor [T, C] or [T, N, C], got {got}")
         batch = frames.unsqueeze(1) if frames.dim() == 2 else frames
         steps, samples, channels = batch.shape
-        drawn = 2 * torch.rand(samples, 4, generator=self.generator) - 1
+        drawn = 2 * torch.rand(samples, 4) - 1
         # Half a sequence is 1 in the coordinates of `grid_sample`, whose axes are channels and steps.
         maps = torch.zeros(samples, 2, 3)
         maps[:, 0, 0] = (self.stretch * drawn[:, 0]).exp()
@@ -74,7 +81,17 @@ class WarpChannels:
         ).squeeze(1)
         if not batch.is_floating_point():
             warped = warped.round_()
-        return warped.transpose(0, 1).to(frames.dtype).reshape(frames.shape)
+        covered = self._covered(samples, steps, self.mask_steps).unsqueeze(2)
+        covered = covered | self._covered(samples, channels, self.mask_channels).unsqueeze(1)
+        masked = warped.masked_fill_(covered.to(batch.device), 0)
+        return masked.transpose(0, 1).to(frames.dtype).reshape(frames.shape)
+
+    def _covered(self, samples: int, size: int, longest: int) -> Tensor:
+        """Which places of each sample masks cover, bool `[samples, size]`."""
+        lengths = torch.randint(min(longest, size) + 1, (samples, self.masks, 1))
+        drawn = torch.rand((samples, self.masks, 1))
+        starts, places = (drawn * (size - lengths + 1)).long(), torch.arange(size)
+        return ((places >= starts) & (places < starts + lengths)).any(1)
 
 
 @dataclass(frozen=True)
@@ -103,5 +120,18 @@ class StackFrames:
         check_int("window", self.window, check_int("hop", self.hop, 1))
 
     def __call__(self, frames: Tensor) -> Tensor:
-        before = [0, 0] * (frames.dim() - 1) + [self.window - self.hop, 0]
-        return pad(frames, before).unfold(0, self.window, self.hop).movedim(-1, -2)
+        return self.run(frames)[0]
+
+    def run(self, frames: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The steps of the next frames of a sequence, and those frames that further steps have as well.
+
+        Args:
+            frames: `[T, ..., C]`.
+            before: what the call before gave second. Default None: the sequence begins.
+        """
+        if before is None:
+            before = frames.new_zeros(self.window - self.hop, *frames.shape[1:])
+        known = torch.cat((before, frames))
+        steps = (len(known) - self.window) // self.hop + 1
+        places = self.hop * torch.arange(steps)[:, None] + torch.arange(self.window)
+        return known[places].movedim(1, -2), known[self.hop * steps :]

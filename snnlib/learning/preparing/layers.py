@@ -48,8 +48,6 @@ _LARGEST_GAIN_OF_AMPLITUDES, _DENSE = 4.0, 0.2
 _GREY, _LARGEST_COUNT = 0.01, 31
 # Differences of weights, relative to the largest, that are rounding.
 _EQUAL = 1e-6
-# A weight whose potentials are far below the threshold.
-_SMALL = 2.0**-10
 # By how much of the wanted rate a layer may miss it before its weights are scaled instead of shifted.
 _MISSED = 0.25
 
@@ -207,8 +205,7 @@ class PrepareLayer:
         if not 0 < before < math.inf:
             raise ValueError(f"{self.name}: expected input with spikes, got potentials of RMS {before:g}")
         if self._may_change(readout):
-            # Small ones, as potentials of neurons in fixed point have few bits, by a power of two, which is exact.
-            per_unit = potential(torch.full_like(weight, _SMALL), x.abs()) / _SMALL
+            per_unit = potential(torch.ones_like(weight), x.abs())
             self._store(readout, weight * (POTENTIAL / before), per_unit, self._is_dense(x))
 
     def _store(self, layer: WeightWithGain, wanted: Tensor, per_unit: float, dense: bool) -> None:
