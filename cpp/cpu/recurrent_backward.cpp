@@ -251,7 +251,7 @@ void weight_gradient(const RecurrentBackwardArgs& a, int states) {
   const int64_t count = a.view.inner, batch = a.view.outer, frames = a.view.steps * batch;
   if (a.starts) {
     return sparse_weight_gradient(
-        rows_of<S>(a), count, frames, a.executor.threads(), static_cast<S*>(a.grad_weight),
+        rows_of<S>(a), frames, a.executor.threads(), static_cast<S*>(a.grad_weight),
         [&](int64_t frame, const auto& add) { with_spikes<S>(a, states, frame / batch, frame % batch, add); });
   }
   OuterProducts<S> products(count, count, a.executor.threads());

@@ -101,7 +101,7 @@ class Forward {
     const int64_t parts = parts_of(a);
     const Fired<S>* last = lists_.data() + (t + 1) % 2 * parts;
     if (end > first) std::memcpy(sum + first, current + first, size_t(end - first) * sizeof(S));
-    for (int64_t p = 0; p < parts; ++p) add_rows(rows_of<S>(a), last[p], {first, end, a.view.inner, part, parts}, sum);
+    for (int64_t p = 0; p < parts; ++p) add_rows(rows_of<S>(a), last[p], {first, end, part, parts}, sum);
     Fired<S>& own = lists_.data()[t % 2 * parts + part];
     own.count = 0;
     step(flags_of<Usual>(a), sum, first, end, value, own);

@@ -10,47 +10,44 @@ namespace {
 
 template <class S>
 SparseRows<S> rows_of(const SparseArgs& a) {
-  return {static_cast<const S*>(a.weight), a.starts, a.targets};
+  return {static_cast<const S*>(a.weight), a.starts, a.targets, a.inputs, a.outputs};
 }
 
-// Calls f(frame, part) for parts of frames: enough of them for all threads.
+// Calls f(frame, part) for frames, or for parts of `count` targets or inputs of each so that all threads have some.
 template <class F>
-void for_frames(const SparseArgs& a, int64_t parts, const F& f) {
-  parallel_for(a.frames * parts, a.executor.threads(), [&](int64_t task) { f(task / parts, task % parts); });
-}
-
-int64_t parts_of(const SparseArgs& a) {
-  return !a.frames || a.frames >= a.executor.threads() ? 1 : (a.executor.threads() + a.frames - 1) / a.frames;
+void for_frames(const SparseArgs& a, int64_t count, const F& f) {
+  const int64_t threads = a.executor.threads();
+  const int64_t parts = !a.frames || a.frames >= threads ? 1 : (threads + a.frames - 1) / a.frames;
+  const int64_t each = (count + parts - 1) / parts;
+  parallel_for(a.frames * parts, int(threads), [&](int64_t task) {
+    const int64_t part = task % parts, first = part * each, end = first + each;
+    f(task / parts, TargetPart{first < count ? first : count, end < count ? end : count, part, parts});
+  });
 }
 
 template <class S>
 void add_currents(const SparseCurrentsArgs& a) {
   const SparseArgs& m = a.map;
-  const int64_t parts = parts_of(m), each = (m.outputs + parts - 1) / parts;
-  for_frames(m, parts, [&](int64_t n, int64_t part) {
+  for_frames(m, m.outputs, [&](int64_t n, const TargetPart& some) {
     thread_local Scratch<int32_t> numbers;
     thread_local Scratch<S> amounts;
     Fired<S> events{numbers.reserve(m.inputs + kMoreEvents), amounts.reserve(m.inputs + kMoreEvents), 0};
     list_events(static_cast<const S*>(m.x) + n * m.inputs, 0, m.inputs, events);
-    const int64_t first = part * each < m.outputs ? part * each : m.outputs;
-    const int64_t end = first + each < m.outputs ? first + each : m.outputs;
     S* sums = static_cast<S*>(a.out) + n * m.outputs;
-    std::memset(sums + first, 0, size_t(end - first) * sizeof(S));
-    add_rows(rows_of<S>(m), events, {first, end, m.outputs, part, parts}, sums);
+    std::memset(sums + some.first, 0, size_t(some.end - some.first) * sizeof(S));
+    add_rows(rows_of<S>(m), events, some, sums);
   });
 }
 
 template <class S>
 void input_gradient(const SparseGradientsArgs& a) {
   const SparseArgs& m = a.map;
-  const int64_t parts = parts_of(m), each = (m.inputs + parts - 1) / parts;
-  for_frames(m, parts, [&](int64_t n, int64_t part) {
+  for_frames(m, m.inputs, [&](int64_t n, const TargetPart& some) {
     thread_local Scratch<int32_t> numbers;
-    const int64_t first = part * each < m.inputs ? part * each : m.inputs;
-    const int64_t end = first + each < m.inputs ? first + each : m.inputs;
-    int32_t* listed = numbers.reserve(each);
-    for (int64_t j = first; j < end; ++j) listed[j - first] = int32_t(j);
-    rows_times(rows_of<S>(m), listed, end - first, static_cast<const S*>(a.signal) + n * m.outputs,
+    const int64_t count = some.end - some.first;
+    int32_t* listed = numbers.reserve(count);
+    for (int64_t j = 0; j < count; ++j) listed[j] = int32_t(some.first + j);
+    rows_times(rows_of<S>(m), listed, count, static_cast<const S*>(a.signal) + n * m.outputs,
                static_cast<S*>(a.grad_x) + n * m.inputs);
   });
 }
@@ -60,11 +57,10 @@ void add_gradients_of(const SparseGradientsArgs& a) {
   const SparseArgs& m = a.map;
   if (a.grad_x) input_gradient<S>(a);
   if (!a.grad_weight) return;
-  sparse_weight_gradient(rows_of<S>(m), m.inputs, m.frames, m.executor.threads(), static_cast<S*>(a.grad_weight),
-                         [&](int64_t n, const auto& take) {
-                           take(static_cast<const S*>(m.x) + n * m.inputs,
-                                static_cast<const S*>(a.signal) + n * m.outputs);
-                         });
+  sparse_weight_gradient(
+      rows_of<S>(m), m.frames, m.executor.threads(), static_cast<S*>(a.grad_weight), [&](int64_t n, const auto& take) {
+        take(static_cast<const S*>(m.x) + n * m.inputs, static_cast<const S*>(a.signal) + n * m.outputs);
+      });
 }
 
 void currents(const SparseCurrentsArgs& a) {

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from snnlib import ops
 from snnlib.checks import check_count, check_integers, check_rank, check_sequence_rank, check_shape
 from snnlib.functional.operators import LinearOperator, check_pair
+from snnlib.ops.sparse_linear import check_ends, check_indices
 
 __all__ = ["SparselyConnected"]
 
@@ -61,20 +62,16 @@ class SparselyConnected(nn.Module):
         starts, targets, count = self.starts, self.targets, len(self.targets)
         if starts.is_meta:
             return
-        counts = starts.diff()
-        if not len(counts) or int(starts[0]) or int(starts[-1]) != count or bool((counts < 0).any()):
-            raise ValueError(f"starts: expected numbers from 0 to {count} in rising order, got others")
+        check_ends(starts, count)
+        check_indices(starts, targets, self.outputs)
         if not count:
             return
         rises = targets.diff() > 0
         # The first target of an input follows on the last of another.
         first = starts[1:-1]
         rises[first[(first > 0) & (first < count)] - 1] = True
-        least, most = (int(bound) for bound in targets.aminmax())
-        if least < 0 or most >= self.outputs or not bool(rises.all()):
-            raise ValueError(
-                f"targets: expected outputs from 0 to {self.outputs - 1} in rising order within each input, got others"
-            )
+        if not bool(rises.all()):
+            raise ValueError("targets: expected outputs in rising order within each input, got others")
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from snnlib.backends.arguments import Delays, NeuronArgs
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.sparse import Rows
 from snnlib.ops.delay import check_delays
-from snnlib.ops.sparse_linear import check_rows, given
+from snnlib.ops.sparse_linear import check_rows, given, reference_rows
 
 # Steps of all neurons that the kernels with delays can number, less than 2^31.
 _MOST_STEPS = 1 << 30
@@ -59,7 +59,11 @@ class RecurrentArgs:
     @property
     def matrix(self) -> Tensor | Rows:
         """The weights for the reference."""
-        return self.weight if self.rows is None else Rows(self.weight, *self.rows)
+        return (
+            self.weight
+            if self.rows is None
+            else reference_rows(self.weight, *self.rows, self.current.shape[2])
+        )
 
     @property
     def delays(self) -> Delays:

@@ -27,7 +27,7 @@ class SparseMap(NamedTuple):
 
     def rows(self) -> Rows:
         """The connections for the reference."""
-        return Rows(self.weight.to(state_dtype(self.x)), self.starts, self.targets)
+        return reference_rows(self.weight.to(state_dtype(self.x)), self.starts, self.targets, self.outputs)
 
     def arguments(self) -> dict[str, Any]:
         """`SparseArgs` of cpp/include/snnlib/events/sparse.h."""
@@ -44,7 +44,7 @@ class SparseMap(NamedTuple):
         }
 
     def check(self) -> None:
-        """Checks shapes, dtypes and devices; what the indices hold is checked where they are made."""
+        """Checks shapes, dtypes and devices, and what `check_rows` says of the indices."""
         checks.check_kernel_dtype("x", self.x)
         checks.check_rank("x", self.x, "[T, N, I]", exactly=3)
         check_rows(self.x, self.weight, self.starts, self.targets)
@@ -58,13 +58,51 @@ def given(targets: Tensor | None) -> Tensor:
 
 
 def check_rows(x: Tensor, weight: Tensor, starts: Tensor, targets: Tensor) -> None:
-    """Checks the connections of a map of x `[T, N, I]`."""
+    """Checks the connections of a map of x `[T, N, I]`; kernels check the indices of a row when they read it."""
     checks.check_kernel_dtype("weight", weight)
     checks.check_rank("weight", weight, "[connections]", exactly=1)
     checks.check_shape("starts", starts, (x.shape[2] + 1,), "shape [inputs + 1]")
     checks.check_shape("targets", targets, weight.shape, "the weight's shape")
     for name, tensor in (("weight", weight), ("starts", starts), ("targets", targets)):
         checks.check_device(name, tensor, x)
+    checks.check_dtype("starts", starts, torch.int64)
+    checks.check_dtype("targets", targets, torch.int32)
+    # A look at other devices would wait for them.
+    if starts.is_cpu:
+        check_ends(starts, len(targets))
+
+
+def check_ends(starts: Tensor, count: int) -> None:
+    """Checks that the rows of so many connections are all of them."""
+    if not len(starts) or int(starts[0]) or int(starts[-1]) != count:
+        raise ValueError(
+            f"starts: expected numbers from 0 to {count}, got {starts[:1].tolist() + starts[-1:].tolist()}"
+        )
+
+
+def check_indices(starts: Tensor, targets: Tensor, outputs: int) -> None:
+    """Checks starts and targets wholly, as kernels do for each row that they read."""
+    falls = starts.diff() < 0
+    if bool(falls.any()):
+        row = int(falls.nonzero()[0])
+        pair = " and ".join(str(start) for start in starts[row : row + 2].tolist())
+        raise ValueError(
+            f"starts: expected numbers from 0 to {len(targets)} in rising order, got {pair} in row {row}"
+        )
+    least, most = (int(bound) for bound in targets.aminmax()) if len(targets) else (0, -1)
+    if least < 0 or most >= outputs:
+        place = ((targets < 0) | (targets >= outputs)).nonzero()[0]
+        row, got = int(torch.searchsorted(starts, place, right=True)) - 1, int(targets[place])
+        raise ValueError(
+            f"targets: expected outputs from 0 to {outputs - 1} in rising order, got {got} in row {row}"
+        )
+
+
+def reference_rows(values: Tensor, starts: Tensor, targets: Tensor, outputs: int) -> Rows:
+    """Returns the connections for the reference; on a CPU, which names wrong indices, as kernels do."""
+    if starts.is_cpu:
+        check_indices(starts, targets, outputs)
+    return Rows(values, starts, targets)
 
 
 def forward(call: SparseMap) -> Tensor:

@@ -210,6 +210,34 @@ class TestConnections:
         with pytest.raises(ValueError, match=error):
             make()
 
+    @pytest.mark.parametrize("path", ["native", "reference"])
+    @pytest.mark.parametrize("threads", [1, 2])
+    @pytest.mark.parametrize(
+        ("name", "place", "value", "error"),
+        [
+            ("targets", 7, 80, "expected outputs from 0 to 79 in rising order, got 80 in row 1"),
+            ("targets", 5, -1, "expected outputs from 0 to 79 in rising order, got -1 in row 1"),
+            ("starts", 2, 4, "expected numbers from 0 to 300 in rising order, got 5 and 4 in row 1"),
+            ("starts", 2, 1 << 40, "expected numbers from 0 to 300 in rising order, got .*1099511627776"),
+        ],
+    )
+    def test_products_refuse_wrong_indices(
+        self, path: Any, threads: int, name: str, place: int, value: int, error: str
+    ) -> None:
+        """Which the operator did not see, as they were changed in place."""
+        torch.set_num_threads(threads)
+        operator, _ = Sparse(fan_out=5).build(60, 80)
+        getattr(operator, name)[place] = value
+        x, signal, weight = torch.ones(1, 60), torch.ones(1, 80), torch.zeros(300)
+        products: tuple[Callable[[], Tensor], ...] = (
+            lambda: operator(x, weight),
+            lambda: operator.input_backward(signal, x, weight),
+            lambda: operator.weight_backward(signal, x, weight),
+        )
+        for product in products:
+            with snnlib.use_path(path), pytest.raises(ValueError, match=f"{name}: {error}"):
+                product()
+
     def test_type(self) -> None:
         with pytest.raises(TypeError, match="connections: expected an instance of"):
             snnlib.SpikingLinear(4, 5, connections=0.1)  # type: ignore[arg-type]

@@ -52,7 +52,7 @@ void for_parts(const RecurrentArgs& a, int64_t vectors, const F& f) {
 
 template <class S>
 SparseRows<S> rows_of(const RecurrentArgs& a) {
-  return {static_cast<const S*>(a.weight), a.starts, a.targets};
+  return {static_cast<const S*>(a.weight), a.starts, a.targets, a.view.inner, a.view.inner};
 }
 
 // Calls f(n) in parallel for every sample. Neighbours in memory are of one thread, as far as that leaves each thread
