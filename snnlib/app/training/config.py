@@ -177,12 +177,9 @@ class NetSettings:
     """`"srm"` and `"cuba-event"`, which is `CubaLIF(gradient="event")`, learn from spike times; the others are models
     of `snnlib.neurons`."""
     dialect: Literal["loihi"] | None = setting(
-        None,
-        "Compute as this chip does: integer states and weights of 8 bits. Recipes take neurons lif then, cubalif is "
-        "known as well.",
+        None, "Compute as this chip does, by neurons lif (usual) or cubalif: integers, weights of 8 bits."
     )
-    """See `dialect` of `snnlib.neurons.CubaLIF`; the read-out is a membrane of the chip, and layers before it have
-    standardised weights. None is floating point."""
+    """See `dialect` of `snnlib.neurons.CubaLIF`; the read-out is a membrane of the chip. None is floating point."""
     tau: float = setting(
         2.0, "Set the membrane time constant of all neurons but srm, in time steps.", number(least=1)
     )
