@@ -108,16 +108,12 @@ class Cochlea:
                 f"{low_hz:g} and {high:g}"
             )
         self.compression = check_choice("compression", compression, ("pcen", "log"))
-        for name, value in (
-            ("dynamic_range_db", dynamic_range_db),
-            ("max_rate", max_rate),
-            ("reference", reference),
-        ):
+        for name, value in (("dynamic_range_db", dynamic_range_db), ("reference", reference)):
             if not 0 < value < math.inf:
                 raise ValueError(f"{name}: expected a finite number > 0, got {value}")
-        if max_rate * step_us > 1e6:
+        if not 0 < max_rate * step_us <= 1e6:
             raise ValueError(
-                f"max_rate: expected at most one spike per step of {step_us} us, {1e6 / step_us:g} a second, got "
+                f"max_rate: expected spikes, at most one per step of {step_us} us, {1e6 / step_us:g} a second, got "
                 f"{max_rate:g}"
             )
         self.low_hz, self.high_hz = float(low_hz), high
