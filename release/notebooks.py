@@ -37,6 +37,7 @@ PAGES = {
     "9-from-snntorch": "from-snntorch.md",
     "10-what-a-surrogate-is": "what-is-a-surrogate.md",
     "11-a-net-that-does-not-learn": "does-not-learn.md",
+    "12-a-word-and-a-heart-beat": "word-and-beat.md",
 }
 # Libraries beside snnlib's own that a notebook imports; `make notebooks` has them where `make test-peers` does.
 NEEDS = {"9-from-snntorch": "snntorch"}

@@ -25,10 +25,7 @@ def c(
     weight_bits: Annotated[int, typer.Option(help="Store weights in this many bits, 8 or 4.")] = 8,
     state_bits: Annotated[
         int | None,
-        typer.Option(
-            help="Keep states in this many bits, 16 or 32. Default 16, or 32 for frames of whole numbers, whose sums "
-            "pass 16 bits."
-        ),
+        typer.Option(help="Keep states in 16 bits, or 32 as frames of whole numbers want, the default."),
     ] = None,
     scale: Annotated[
         Literal["channel", "power-of-two", "layer"],

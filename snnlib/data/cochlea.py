@@ -21,6 +21,9 @@ _BANDWIDTH = 1.019
 _TAIL = 24.0
 # Smallest power of an envelope that counts, below that of 16-bit samples' rounding.
 _SILENCE = 1e-10
+# PCEN: units of its levels, at which speech seldom passes 1; share of the running mean's decibels that is divided out;
+# and the mean's time constant in microseconds.
+_GAIN, _STRENGTH, _MEAN_US = 0.25, 0.98, 400_000
 # Blocks are so many impulse responses long, so that most of each is new sound.
 _BLOCK = 4
 
@@ -42,8 +45,8 @@ class Cochlea:
 
         g_c(t)  = t^3 exp(-2 pi b_c t) exp(2 pi i f_c t),   b_c = 1.019 ERB(f_c),   scaled to a gain of 1 at f_c
         e_c(t)  = |(g_c * x)(t)|                              the envelope, every `step_us`: the cochleagram
-        m_c(t)  = m_c(t-1) + s (e_c(t)^2 - m_c(t-1))          the running mean of its power
-        l_c(t)  = gain ((e_c^2 / (1e-10 + m_c)^strength + 2)^0.5 - 2^0.5)                        its level, by "pcen",
+        m_c(t)  = m_c(t-1) + s (e_c(t)^2 - m_c(t-1))          the running mean of its power, 1 / s steps are 0.4 s
+        l_c(t)  = 0.25 ((e_c^2 / (1e-10 + m_c)^0.98 + 2)^0.5 - 2^0.5)                            its level, by "pcen",
         l_c(t)  = max(0, 1 + 20 log10(e_c(t) / reference) / dynamic_range_db)               or by "log"
         spikes where the integral of `max_rate l_c` passes a whole number
 
@@ -60,9 +63,6 @@ class Cochlea:
         max_rate: spikes per second at level 1. Default 100.
         compression: `"pcen"` (default), per-channel energy normalisation, which divides what stays as loud as it has
             been; or `"log"`.
-        gain: of "pcen". Default 0.25: speech seldom passes level 1.
-        strength: share of the running mean's decibels that is divided out. Default 0.98.
-        mean_us: time constant of the running mean, 1 / s steps, in microseconds. Default 400000.
         dynamic_range_db: of "log": sound this far below the reference is silence. Default 40.
         reference: of "log": envelope that counts as level 1; a sine of amplitude A has envelope A. Default 1, the
             largest amplitude. `fit_` sets one per channel.
@@ -95,9 +95,6 @@ class Cochlea:
         step_us: int = 1000,
         max_rate: float = 100.0,
         compression: Literal["pcen", "log"] = "pcen",
-        gain: float = 0.25,
-        strength: float = 0.98,
-        mean_us: int = 400_000,
         dynamic_range_db: float = 40.0,
         reference: float = 1.0,
     ) -> None:
@@ -111,19 +108,12 @@ class Cochlea:
                 f"{low_hz:g} and {high:g}"
             )
         self.compression = check_choice("compression", compression, ("pcen", "log"))
-        self.gain, self.strength, self.mean_us = gain, strength, check_int("mean_us", mean_us, step_us)
-        for name, value in (
-            ("dynamic_range_db", dynamic_range_db),
-            ("max_rate", max_rate),
-            ("reference", reference),
-            ("gain", gain),
-            ("strength", strength),
-        ):
+        for name, value in (("dynamic_range_db", dynamic_range_db), ("reference", reference)):
             if not 0 < value < math.inf:
                 raise ValueError(f"{name}: expected a finite number > 0, got {value}")
-        if max_rate * step_us > 1e6:
+        if not 0 < max_rate * step_us <= 1e6:
             raise ValueError(
-                f"max_rate: expected at most one spike per step of {step_us} us, {1e6 / step_us:g} a second, got "
+                f"max_rate: expected spikes, at most one per step of {step_us} us, {1e6 / step_us:g} a second, got "
                 f"{max_rate:g}"
             )
         self.low_hz, self.high_hz = float(low_hz), high
@@ -184,10 +174,10 @@ class Cochlea:
             power = envelopes.square()
             means, mean = np.empty(power.shape, np.float32), np.zeros(self.channels)
             for number, row in enumerate(power.numpy()):
-                mean += self.step_us / self.mean_us * (row - mean)
+                mean += self.step_us / _MEAN_US * (row - mean)
                 means[number] = mean
-            normalised = power / (_SILENCE + torch.from_numpy(means)) ** self.strength
-            return self.gain * ((normalised + 2).sqrt() - math.sqrt(2))
+            normalised = power / (_SILENCE + torch.from_numpy(means)) ** _STRENGTH
+            return _GAIN * ((normalised + 2).sqrt() - math.sqrt(2))
         return (1 + 20 / self.dynamic_range_db * torch.log10(envelopes / self.reference)).clamp(min=0)
 
     def fit_(self, waveforms: Iterable[Tensor]) -> Cochlea:

@@ -26,12 +26,13 @@ _ENERGY = 12
 # Logarithms are in 256ths of an octave, from a table by the 7 bits below the highest one.
 _LOG_BITS, _OCTAVE = 7, 256
 # The table of outputs has 256 entries: by compression, the octaves below 0 of the first one, and the bits of
-# 256ths of an octave that are dropped, 16 entries to an octave from -6 to 10, or 8 from 0 to 32.
-_LEVELS, _LEVEL_RANGE = 256, {"pcen": (6, 4), "log": (0, 5)}
+# 256ths of an octave that are dropped, 16 entries to an octave from -6 to 10, or 8 from 0 to 32; then the gain, and the
+# share of the running mean that is divided out, in 256ths.
+_LEVELS, _COMPRESSIONS = 256, {"pcen": (6, 4, 32, 251), "log": (0, 5, 8, 0)}
 # Frames that are transformed at once, so that their spectra stay in a core's cache.
 _CHUNK = 128
-# The energy below which sound is taken for silence: rounding noise of 16-bit samples in one bin.
-_SILENCE = 1 << 8
+# The energy below which sound is taken for silence, 16 times the rounding noise of 16-bit samples in one bin.
+_SILENCE = 1 << 12
 
 
 class _State(NamedTuple):
@@ -49,12 +50,11 @@ class LogMel:
 
         E[t, c] = sum_k w_c[k] |FFT(h x)[k]|^2                         w_c: triangles at even distances in mel
         M[t, c] = M[t-1, c] + (E[t, c] - M[t-1, c]) / 2^smoothing      the running mean
-        D[t, c] = L(E) - strength L(M)                                 in octaves; by "log" above silence
+        D[t, c] = L(E) - 0.98 L(M),  or by "log" L(E)                  in octaves; by "log" above silence
         y[t, c] = f(D),  rounded and cut off to 0..255
 
-    `compression="pcen"` (per-channel energy normalisation): `f(D) = gain ((2^D + 2)^0.5 - 2^0.5)`, with
-    `strength` near 1, so that what stays as loud as it has been vanishes: distance, microphone, steady noise.
-    `"log"`: `f(D) = gain D`, with `strength` 0. f is a table of 256 entries.
+    `compression="pcen"` (per-channel energy normalisation): `f(D) = 32 ((2^D + 2)^0.5 - 2^0.5)`, so that what stays as
+    loud as it has been vanishes: distance, microphone, steady noise. `"log"`: `f(D) = 8 D`. f is a table of 256.
 
     The numbers are counts for integer nets (`to_integers`), which take 0 to 255, or currents after a division. A
     recording in parts, each with the state of the one before, gives the frames of the whole (`run`).
@@ -66,11 +66,7 @@ class LogMel:
         window_us: length of the window. Default 30000: pitch is then resolved.
         low_hz, high_hz: ends of the lowest and of the highest triangle. Default 60 and 0.475 times the sample rate.
         compression: `"pcen"` (default) or `"log"`.
-        gain: units of the output per unit of f. Default 32 for `"pcen"`, 8 an octave for `"log"`.
-        strength: share of the running mean that is divided out. Default 0.98 for `"pcen"`, 0 for `"log"`.
         smoothing: the mean's time constant is `2^smoothing` steps. Default 5.
-        floor: energy that is added to energy and mean, in units of 2^8, the rounding noise of 16-bit samples. Default
-            16: sound below it is silence.
 
     Attributes:
         table: uint8 `[256]`, the compression.
@@ -99,22 +95,15 @@ class LogMel:
         low_hz: float = 60.0,
         high_hz: float | None = None,
         compression: Literal["pcen", "log"] = "pcen",
-        gain: float | None = None,
-        strength: float | None = None,
         smoothing: int = 5,
-        floor: int = 16,
     ) -> None:
         self.channels, self.sample_rate = check_int("channels", channels, 1), sample_rate
         self.compression = check_choice("compression", compression, ("pcen", "log"))
-        pcen = compression == "pcen"
         self.step_us, self.window_us = check_int("step_us", step_us, 1), window_us
         self.hop = step_us * check_int("sample_rate", sample_rate, 1) // 1_000_000
         self.window = check_int("window_us", window_us, step_us) * sample_rate // 1_000_000
         self.low_hz, self.high_hz = float(low_hz), 0.475 * sample_rate if high_hz is None else float(high_hz)
-        self.gain = (32.0 if pcen else 8.0) if gain is None else float(gain)
-        self.strength = (0.98 if pcen else 0.0) if strength is None else float(strength)
         self.smoothing = check_int("smoothing", smoothing, 1, 10)
-        self.floor = check_int("floor", floor, 1, 2**20)
         if self.hop < 1 or self.hop * 1_000_000 != step_us * sample_rate:
             raise ValueError(f"step_us: expected whole samples at {sample_rate} a second, got {step_us}")
         if not 0 <= low_hz < self.high_hz <= sample_rate / 2:
@@ -122,21 +111,17 @@ class LogMel:
                 f"low_hz, high_hz: expected 0 <= low_hz < high_hz <= {sample_rate / 2:g}, half the sample rate, got "
                 f"{low_hz:g} and {self.high_hz:g}"
             )
-        if not 0 < self.gain < math.inf or not 0 <= self.strength <= 1:
-            raise ValueError(
-                f"gain, strength: expected a finite number > 0 and a share, got {gain} and {strength}"
-            )
         # Of the real transform; the complex one of its even and odd samples has half the length.
         self._size = max(1 << (self.window - 1).bit_length(), 8)
         self._constants()
         # The output of each level of D, in the middle of what an entry stands for.
-        below, self._shift = _LEVEL_RANGE[compression]
+        below, self._shift, gain, self._strength = _COMPRESSIONS[compression]
         level = (np.arange(_LEVELS) + 0.5) * 2.0**self._shift / _OCTAVE - below
+        pcen = compression == "pcen"
         # What is added to octaves for a level: those above silence where loudness counts.
-        silence = 0 if pcen else int(self._log(np.array(self.floor * _SILENCE)))
-        self._offset = below * _OCTAVE - silence
+        self._offset = below * _OCTAVE - (0 if pcen else int(self._log(np.array(_SILENCE))))
         curve = np.sqrt(2.0**level + 2) - np.sqrt(2) if pcen else level
-        self.table = (self.gain * curve).round().clip(0, 255).astype(np.uint8)
+        self.table = (gain * curve).round().clip(0, 255).astype(np.uint8)
 
     def _constants(self) -> None:
         """Window, twiddle factors, weights of the bins, logarithms; float64 is exact enough to round to integers."""
@@ -178,8 +163,8 @@ class LogMel:
             "first_bin": self._bins.start,
             "whole_weight": _WEIGHT,
             "smoothing": self.smoothing,
-            "silence": self.floor * _SILENCE,
-            "strength": round(_OCTAVE * self.strength),
+            "silence": _SILENCE,
+            "strength": self._strength,
             "log_bits": _LOG_BITS,
             "offset": self._offset,
             "shift": self._shift,
@@ -197,7 +182,7 @@ class LogMel:
 
     def start(self) -> _State:
         """The state before a sound: silence."""
-        silence = np.full(self.channels, (self.floor * _SILENCE) << self.smoothing, np.int64)
+        silence = np.full(self.channels, _SILENCE << self.smoothing, np.int64)
         return _State(np.zeros(self.window - self.hop, np.int64), silence)
 
     def run(self, waveform: Tensor, state: _State | None = None) -> tuple[Tensor, _State]:
@@ -269,14 +254,12 @@ class LogMel:
 
     def compress(self, energies: Array, mean: Array) -> tuple[Array, Array]:
         """Frames uint8 of energies `[T, channels]`, and the running mean times `2^smoothing` after them."""
-        silence = self.floor * _SILENCE
         means = np.empty_like(energies)
         mean = mean.copy()
         for step, energy in enumerate(energies):
             mean += energy - (mean >> self.smoothing)
             means[step] = mean >> self.smoothing
-        strength = round(_OCTAVE * self.strength)
-        octaves = self._log(energies + silence) - (strength * self._log(means + silence) >> 8)
+        octaves = self._log(energies + _SILENCE) - (self._strength * self._log(means + _SILENCE) >> 8)
         levels = (octaves + self._offset) >> self._shift
         return self.table[levels.clip(0, _LEVELS - 1)], mean
 

@@ -111,7 +111,7 @@ def test_levels() -> None:
         ({"high_hz": 5000}, "got 80 and 5000"),
         (
             {"max_rate": 2000},
-            "max_rate: expected at most one spike per step of 1000 us, 1000 a second, got 2000",
+            "max_rate: expected spikes, at most one per step of 1000 us, 1000 a second, got 2000",
         ),
         ({"dynamic_range_db": float("nan")}, "dynamic_range_db: expected a finite number > 0, got nan"),
     ],

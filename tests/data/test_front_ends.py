@@ -148,7 +148,7 @@ def test_log_mel_goes_on_where_it_stopped() -> None:
         ({"window_us": 5000}, "window_us must be an integer >= 10000"),
         ({"high_hz": 9000}, "low_hz, high_hz: expected 0 <= low_hz < high_hz <= 8000"),
         ({"compression": "root"}, "compression must be one of 'pcen', 'log'"),
-        ({"strength": 1.5}, "gain, strength: expected a finite number > 0 and a share, got None and 1.5"),
+        ({"smoothing": 11}, r"smoothing must be an integer in 1\.\.10, got 11"),
     ],
 )
 def test_options_of_log_mel_that_do_not_fit(options: dict[str, object], message: str) -> None:
@@ -203,12 +203,12 @@ def test_spikes_of_a_cochlea_come_before_what_they_do_not_know() -> None:
 
 
 def test_levels_of_a_cochlea_by_the_equation() -> None:
-    cochlea = Cochlea(8, sample_rate=16_000, gain=0.5, strength=0.9, mean_us=100_000)
+    cochlea = Cochlea(8, sample_rate=16_000)
     envelopes = cochlea.envelopes(sound()).double().numpy()
     mean, expected = np.zeros(8), []
     for envelope in envelopes:
-        mean = mean + 0.01 * (envelope**2 - mean)
-        expected.append(0.5 * (np.sqrt(envelope**2 / (1e-10 + mean) ** 0.9 + 2) - np.sqrt(2)))
+        mean = mean + 0.0025 * (envelope**2 - mean)
+        expected.append(0.25 * (np.sqrt(envelope**2 / (1e-10 + mean) ** 0.98 + 2) - np.sqrt(2)))
     assert np.allclose(cochlea.levels(sound()).numpy(), expected, rtol=1e-4, atol=1e-5)
     assert not cochlea.levels(torch.zeros(1000)).any()
 

@@ -81,12 +81,8 @@ def test_folds_are_speakers(commands: Path) -> None:
     assert sum(map(len, folds)) == 12 * 16
     for number, fold in enumerate(folds):
         assert {int(speaker, 16) % 5 for speaker in fold.speakers} == {number}
-    train, val, test = (
-        set(SpeechCommands(commands, split, fold=1, val_fold=3).speakers)
-        for split in ("train", "val", "test")
-    )
-    assert not train & val and not train & test and not val & test
-    assert train | val == set(SpeechCommands(commands, fold=1).speakers)
+    train, test = (set(SpeechCommands(commands, split, fold=1).speakers) for split in ("train", "test"))
+    assert not train & test and len(train | test) == 16
 
 
 def test_the_archive_of_test_files(tmp_path: Path) -> None:
@@ -143,9 +139,7 @@ def test_sound_that_is_not_as_published(commands: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"found none; fetch speech_commands_v0\.02"):
         SpeechCommands(tmp_path / "none")
     for options, message in (
-        ({"val_fold": 1}, "fold: expected the fold that tests beside val_fold=1"),
-        ({"fold": 1, "val_fold": 1}, "val_fold: expected another fold than fold=1"),
-        ({"fold": 1, "split": "val"}, "val_fold: expected the fold that validates"),
+        ({"fold": 1, "split": "val"}, "split must be one of 'train', 'test', got 'val'"),
         ({"fold": 5}, r"fold must be an integer in 0\.\.4, got 5"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -190,11 +184,10 @@ def test_beats(tmp_path: Path) -> None:
     assert torch.equal(train[4][0], torch.cat([millivolts[1795:], *[millivolts[-1:]] * 4]))
     again = pickle.loads(pickle.dumps(train))
     assert len(pickle.dumps(train)) < 4 * len(signal) and torch.equal(again[1][0], beat)
-    assert len(MITBIH(tmp_path, "val", labels="SVN", val_fold=0)) == 3
     assert MITBIH(tmp_path, labels="SVN").targets.tolist() == [2, 0, 1]
     assert MITBIH(tmp_path, None).records[0] == "100"
     with pytest.raises(FileNotFoundError, match=r"for split 'val', found 100, 101, 102; fetch mit-bih"):
-        MITBIH(tmp_path, "val", val_fold=1)
+        MITBIH(tmp_path, "val")
 
 
 def test_a_whole_record_has_labels_where_beats_end(tmp_path: Path) -> None:
@@ -218,8 +211,7 @@ def test_folds_are_patients(tmp_path: Path) -> None:
     tests = [MITBIH(tmp_path, "test", fold=k).records for k in range(5)]
     assert tests == [["101", "114"], ["106"], ["108"], ["109"], ["112"]]
     assert MITBIH(tmp_path, "test").records == ["100"]
-    assert MITBIH(tmp_path, "val", fold=0, val_fold=1).records == ["106"]
-    assert MITBIH(tmp_path, "train", fold=0, val_fold=1).records == ["108", "109", "112"]
+    assert MITBIH(tmp_path, "train", fold=0).records == ["106", "108", "109", "112"]
 
 
 @pytest.mark.parametrize(

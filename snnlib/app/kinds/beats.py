@@ -37,7 +37,8 @@ class Beats(Dataset[tuple[Tensor, Any]]):
     def __init__(self, root: str, split: Split, fold: int | None, front_end: BeatFrames) -> None:
         whole = MITBIH(root, split, unit="record", after=front_end.after, labels=CLASSES, fold=fold)
         beats, labels, records = [], [], []
-        for number, (signal, over_time) in enumerate(whole):
+        for number in range(len(whole)):
+            signal, over_time = whole[number]
             ends = whole.peaks[number] + front_end.after - 1
             label = over_time[ends[ends < len(signal)]]
             known = label != NO_LABEL

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from snnlib.data.checks import check_choice, check_int
-from snnlib.data.datasets.folds import Folds
-from snnlib.data.datasets.splits import Split
+from snnlib.data.datasets.splits import Split, check_folds, set_of
 from snnlib.data.formats.wfdb import read_annotations, read_header, read_signals
 from snnlib.data.ragged import NO_LABEL
 from snnlib.data.samples import Samples, Transform
@@ -94,12 +93,11 @@ class MITBIH(Samples):
     samples after its R peak and so the last of its window, -1 elsewhere. A beat that ends after the record has none.
 
     The training set is DS1 and the test set DS2 of de Chazal. With `fold`, DS1 alone is divided: its records, sorted by
-    number, are in fold i % `folds`; fold `fold` tests, `val_fold` validates, the others train. Without `fold`,
-    `val_fold` holds out that fold of DS1 for validation. No patient is in two sets.
+    number, are in fold i % `folds`; fold `fold` tests, the others train. No patient is in two sets.
 
     Args:
         root: the folder.
-        split: `"train"`, `"val"`, `"test"`, or None for all records that are there.
+        split: `"train"`, `"test"`, or None for all records that are there.
         transform: maps the signal.
         target_transform: maps the label or labels.
         unit: `"beat"` or `"record"`. Default `"beat"`.
@@ -108,7 +106,6 @@ class MITBIH(Samples):
         labels: classes that have labels; beats of others are left out, and have -1 in whole records. Default all five.
         folds: number of folds. Default 5.
         fold: the fold that tests. Default None: DS2 tests.
-        val_fold: the fold that validates. Default None: no fold.
 
     Attributes:
         classes: names of the labels: of N (normal), S (supraventricular), V (ventricular), F (fusion), Q (unknown).
@@ -143,10 +140,10 @@ class MITBIH(Samples):
         labels: Sequence[str] = CLASSES,
         folds: int = 5,
         fold: int | None = None,
-        val_fold: int | None = None,
     ) -> None:
         super().__init__(transform, target_transform)
-        self.split, sets = split, Folds(split, folds, fold, val_fold)
+        check_folds(split, folds, fold)
+        self.split = split
         self.unit = check_choice("unit", unit, ("beat", "record"))
         self.before, self.after = check_int("before", before, 0), check_int("after", after, 1)
         self.classes = tuple(check_choice("labels", name, CLASSES) for name in labels)
@@ -154,7 +151,7 @@ class MITBIH(Samples):
             raise ValueError(f"labels: expected classes, each once, got {list(labels)}")
         self.root = Path(root)
         found = sorted(path.stem for path in self.root.glob("*.hea"))
-        parts: dict[str, Split] = {str(name): sets.part(i % folds) for i, name in enumerate(DS1)}
+        parts: dict[str, Split] = {str(name): set_of(i % folds, fold) for i, name in enumerate(DS1)}
         if fold is None:
             parts |= dict.fromkeys(map(str, DS2), "test")
         chosen = [name for name in found if name in parts and split in (None, parts[name])]
@@ -168,16 +165,17 @@ class MITBIH(Samples):
         labels_of = np.full(64, NO_LABEL)
         for label, name in enumerate(self.classes):
             labels_of[list(_CODES[name])] = label
-        labels = {name: labels_of[record.codes] for name, record in self._records.items()}
+        of_beats = {name: labels_of[record.codes] for name, record in self._records.items()}
         if self.unit == "record":
             self.records = chosen
             self.peaks: Any = [self._records[name].peaks for name in chosen]
-            self.targets = [self._over_time(self._records[name], labels[name]) for name in chosen]
+            self.targets = [self._over_time(self._records[name], of_beats[name]) for name in chosen]
         else:
-            kept = {name: found != NO_LABEL for name, found in labels.items()}
+            kept = {name: found != NO_LABEL for name, found in of_beats.items()}
             self.records = [name for name in chosen for _ in range(kept[name].sum())]
             self.peaks = np.concatenate([self._records[name].peaks[kept[name]] for name in chosen])
-            self.targets = torch.from_numpy(np.concatenate([labels[name][kept[name]] for name in chosen]))
+            targets = np.concatenate([of_beats[name][kept[name]] for name in chosen])
+            self.targets = torch.from_numpy(targets)
 
     def sample(self, number: int) -> torch.Tensor:
         """The signal in millivolts."""

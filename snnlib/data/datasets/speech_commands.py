@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from snnlib.data.datasets.folds import Folds
-from snnlib.data.datasets.splits import Split
+from snnlib.data.datasets.splits import Split, check_folds, set_of
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.samples import Samples, Transform
 from snnlib.data.sources import open_source
@@ -58,8 +57,7 @@ class SpeechCommands(Samples):
 
     Sets are the published ones, which share no speakers; the archive is the test set. With `fold` they are made of
     folds by speaker instead: the speaker's name is a number in base 16, and its remainder by `folds` is the fold
-    (silence in the archive: the remainder of the file's number). Fold `fold` tests, `val_fold` validates, the others
-    train.
+    (silence in the archive: the remainder of the file's number). Fold `fold` tests, the others train.
 
     For twelve classes of the data set, unknown words and silence are each a tenth as many as commands, rounded up, as
     in the published task: of unknown words those with the least hash, of silence pieces of the background noise at
@@ -73,7 +71,6 @@ class SpeechCommands(Samples):
         num_classes: 35 or 12. Default: 12 for the archive, 35 for the data set.
         folds: number of folds. Default 5.
         fold: the fold that tests. Default None: the published sets.
-        val_fold: the fold that validates. Default None: no fold.
 
     Attributes:
         classes: names of the labels, the words by name; of twelve, silence and unknown, then the commands.
@@ -105,12 +102,10 @@ class SpeechCommands(Samples):
         num_classes: int | None = None,
         folds: int = 5,
         fold: int | None = None,
-        val_fold: int | None = None,
     ) -> None:
         super().__init__(transform, target_transform)
-        self.split, self._folds = split, Folds(split, folds, fold, val_fold)
-        if fold is None and val_fold is not None:
-            raise ValueError(f"fold: expected the fold that tests beside val_fold={val_fold}, got None")
+        check_folds(split, folds, fold)
+        self.split, self.folds, self.fold = split, folds, fold
         self._source = open_source(Path(root))
         names = self._source.names()
         paths = {name: name.split("/")[-2:] for name in names if name.endswith(".wav") and "/" in name}
@@ -129,7 +124,7 @@ class SpeechCommands(Samples):
             self.classes = tuple(sorted({recording.label for recording in found}))
         elif not archive:
             found = self._twelve(found, [name for name, (folder, _) in paths.items() if folder == _NOISE])
-        chosen = [one for one in found if split in (None, self._folds.part(one.group))]
+        chosen = [one for one in found if split in (None, set_of(one.group, fold))]
         if not chosen:
             only = "; the archive of test files is a test set: fold=0 makes folds of it" if archive else ""
             raise ValueError(f"split: expected recordings for {split!r} in {str(root)!r}, got none{only}")
@@ -143,7 +138,7 @@ class SpeechCommands(Samples):
         self, root: str, names: list[str], paths: dict[str, list[str]], archive: bool
     ) -> list[_Recording]:
         """All files of words, and of silence in the archive, with their sets or folds."""
-        lists = {} if archive or self._folds.test is not None else self._lists(root, names)
+        lists = {} if archive or self.fold is not None else self._lists(root, names)
         recordings = []
         for name, (folder, file) in paths.items():
             match = (_SILENT if folder == SILENCE else _SPOKEN).fullmatch(file)
@@ -154,8 +149,8 @@ class SpeechCommands(Samples):
                     f"{root}: expected names like {{speaker}}_nohash_{{number}}.wav, found {name}"
                 )
             group: int | Split = "test" if archive else lists.get(f"{folder}/{file}", "train")
-            if self._folds.test is not None:
-                group = int(match[1], 10 if folder == SILENCE else 16) % self._folds.count
+            if self.fold is not None:
+                group = int(match[1], 10 if folder == SILENCE else 16) % self.folds
             recordings.append(_Recording(name, folder, match[1], group))
         return recordings
 
@@ -182,7 +177,7 @@ class SpeechCommands(Samples):
                 key=lambda one: hashlib.sha256(f"{one.label}/{one.name.split('/')[-1]}".encode()).digest()
             )
             chosen += commands + [one._replace(label=UNKNOWN) for one in others[:count]]
-            folds = self._folds.count
+            folds = self.folds
             low, high = (
                 _NOISE_PARTS[group] if isinstance(group, str) else (group / folds, (group + 1) / folds)
             )

@@ -8,8 +8,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from snnlib.data.checks import check_choice, check_int
+
 Split = Literal["train", "val", "test"]
 SPLITS = ("train", "val", "test")
+
+
+def check_folds(split: Split | None, folds: int, fold: int | None) -> None:
+    """Raises ValueError unless there is such a set: a published one, or with a fold that tests one of two."""
+    if split is not None:
+        check_choice("split", split, SPLITS if fold is None else ("train", "test"))
+    check_int("folds", folds, 2)
+    if fold is not None:
+        check_int("fold", fold, 0, folds - 1)
+
+
+def set_of(group: int | Split, fold: int | None) -> Split:
+    """The set of a fold, of which one tests and the others train; a published set is itself."""
+    return group if isinstance(group, str) else "test" if group == fold else "train"
 
 
 def split_by_hash(names: Sequence[str], test_share: float, val_share: float, seed: int) -> list[Split]:
