@@ -17,7 +17,7 @@ SparseRows<S> rows_of(const SparseArgs& a) {
 template <class F>
 void for_frames(const SparseArgs& a, int64_t count, const F& f) {
   const int64_t threads = a.executor.threads();
-  const int64_t parts = !a.frames || a.frames >= threads ? 1 : (threads + a.frames - 1) / a.frames;
+  const int64_t parts = !count || !a.frames || a.frames >= threads ? 1 : (threads + a.frames - 1) / a.frames;
   const int64_t each = (count + parts - 1) / parts;
   parallel_for(a.frames * parts, int(threads), [&](int64_t task) {
     const int64_t part = task % parts, first = part * each, end = first + each;

@@ -64,8 +64,6 @@ class SparselyConnected(nn.Module):
             return
         check_ends(starts, count)
         check_indices(starts, targets, self.outputs)
-        if not count:
-            return
         rises = targets.diff() > 0
         # The first target of an input follows on the last of another.
         first = starts[1:-1]

@@ -32,7 +32,7 @@ def unsupported(current: Tensor) -> str:
 
 def sparse_rows(starts: Tensor | None, targets: Tensor | None) -> tuple[Tensor, Tensor] | None:
     """Returns starts and targets of sparse connections; None of a full matrix."""
-    return None if starts is None else (starts, given(targets))
+    return None if starts is None else (starts.contiguous(), given(targets).contiguous())
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,9 @@ class RecurrentArgs:
     @property
     def matrix(self) -> Tensor | Rows:
         """The weights for the reference."""
-        return (
-            self.weight
-            if self.rows is None
-            else reference_rows(self.weight, *self.rows, self.current.shape[2])
-        )
+        if self.rows is None:
+            return self.weight
+        return reference_rows(self.weight, *self.rows, self.current.shape[2])
 
     @property
     def delays(self) -> Delays:

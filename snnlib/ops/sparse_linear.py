@@ -63,10 +63,14 @@ def check_rows(x: Tensor, weight: Tensor, starts: Tensor, targets: Tensor) -> No
     checks.check_rank("weight", weight, "[connections]", exactly=1)
     checks.check_shape("starts", starts, (x.shape[2] + 1,), "shape [inputs + 1]")
     checks.check_shape("targets", targets, weight.shape, "the weight's shape")
-    for name, tensor in (("weight", weight), ("starts", starts), ("targets", targets)):
+    dtypes = {
+        "weight": (weight, weight.dtype),
+        "starts": (starts, torch.int64),
+        "targets": (targets, torch.int32),
+    }
+    for name, (tensor, dtype) in dtypes.items():
+        checks.check_dtype(name, tensor, dtype)
         checks.check_device(name, tensor, x)
-    checks.check_dtype("starts", starts, torch.int64)
-    checks.check_dtype("targets", targets, torch.int32)
     # A look at other devices would wait for them.
     if starts.is_cpu:
         check_ends(starts, len(targets))
@@ -74,28 +78,23 @@ def check_rows(x: Tensor, weight: Tensor, starts: Tensor, targets: Tensor) -> No
 
 def check_ends(starts: Tensor, count: int) -> None:
     """Checks that the rows of so many connections are all of them."""
-    if not len(starts) or int(starts[0]) or int(starts[-1]) != count:
-        raise ValueError(
-            f"starts: expected numbers from 0 to {count}, got {starts[:1].tolist() + starts[-1:].tolist()}"
-        )
+    ends = (int(starts[0]), int(starts[-1])) if len(starts) else ()
+    if ends != (0, count):
+        raise ValueError(f"starts: expected 0 to {count}, got {ends} as the first and last")
 
 
 def check_indices(starts: Tensor, targets: Tensor, outputs: int) -> None:
     """Checks starts and targets wholly, as kernels do for each row that they read."""
-    falls = starts.diff() < 0
+    falls, count = starts.diff() < 0, len(targets)
     if bool(falls.any()):
         row = int(falls.nonzero()[0])
-        pair = " and ".join(str(start) for start in starts[row : row + 2].tolist())
-        raise ValueError(
-            f"starts: expected numbers from 0 to {len(targets)} in rising order, got {pair} in row {row}"
-        )
-    least, most = (int(bound) for bound in targets.aminmax()) if len(targets) else (0, -1)
+        got = starts[row : row + 2].tolist()
+        raise ValueError(f"starts: expected 0 to {count} in rising order, got {got} in row {row}")
+    least, most = (int(bound) for bound in targets.aminmax()) if count else (0, -1)
     if least < 0 or most >= outputs:
         place = ((targets < 0) | (targets >= outputs)).nonzero()[0]
         row, got = int(torch.searchsorted(starts, place, right=True)) - 1, int(targets[place])
-        raise ValueError(
-            f"targets: expected outputs from 0 to {outputs - 1} in rising order, got {got} in row {row}"
-        )
+        raise ValueError(f"targets: expected outputs from 0 to {outputs - 1}, got {got} in row {row}")
 
 
 def reference_rows(values: Tensor, starts: Tensor, targets: Tensor, outputs: int) -> Rows:

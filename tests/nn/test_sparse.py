@@ -215,10 +215,10 @@ class TestConnections:
     @pytest.mark.parametrize(
         ("name", "place", "value", "error"),
         [
-            ("targets", 7, 80, "expected outputs from 0 to 79 in rising order, got 80 in row 1"),
-            ("targets", 5, -1, "expected outputs from 0 to 79 in rising order, got -1 in row 1"),
-            ("starts", 2, 4, "expected numbers from 0 to 300 in rising order, got 5 and 4 in row 1"),
-            ("starts", 2, 1 << 40, "expected numbers from 0 to 300 in rising order, got .*1099511627776"),
+            ("targets", 7, 80, "expected outputs from 0 to 79.*, got 80 in row 1"),
+            ("targets", 5, -1, "expected outputs from 0 to 79.*, got -1 in row 1"),
+            ("starts", 2, 4, "expected 0 to 300 in rising order, got .5, 4. in row 1"),
+            ("starts", 2, 1 << 40, "expected 0 to 300 in rising order, got .*1099511627776"),
         ],
     )
     def test_products_refuse_wrong_indices(

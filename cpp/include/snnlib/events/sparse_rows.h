@@ -33,15 +33,14 @@ template <class S>
   using Number = long long;
   const int64_t start = rows.starts[j], end = rows.starts[j + 1], all = rows.starts[rows.inputs];
   if (start < 0 || end < start || end > all) {
-    std::snprintf(text, sizeof text,
-                  "starts: expected numbers from 0 to %lld in rising order, got %lld and %lld in row %lld", Number(all),
-                  Number(start), Number(end), Number(j));
-    throw std::invalid_argument(text);
+    std::snprintf(text, sizeof text, "starts: expected 0 to %lld in rising order, got [%lld, %lld] in row %lld",
+                  Number(all), Number(start), Number(end), Number(j));
+  } else {
+    int64_t c = start, least = 0;
+    for (; c + 1 < end && rows.targets[c] >= least && rows.targets[c] < rows.outputs; ++c) least = rows.targets[c] + 1;
+    std::snprintf(text, sizeof text, "targets: expected outputs from 0 to %lld in rising order, got %lld in row %lld",
+                  Number(rows.outputs - 1), Number(rows.targets[c]), Number(j));
   }
-  int64_t c = start, least = 0;
-  for (; c + 1 < end && rows.targets[c] >= least && rows.targets[c] < rows.outputs; ++c) least = rows.targets[c] + 1;
-  std::snprintf(text, sizeof text, "targets: expected outputs from 0 to %lld in rising order, got %lld in row %lld",
-                Number(rows.outputs - 1), Number(rows.targets[c]), Number(j));
   throw std::invalid_argument(text);
 }
 
@@ -56,31 +55,17 @@ void check_starts(const SparseRows<S>& rows, int64_t first, int64_t end) {
 
 // Whether targets are from `first` on and below `end`. One below is a large number above `first`.
 inline bool are_within(const int32_t* targets, int64_t count, int64_t first, int64_t end) {
-  using Numbers = Simd<uint32_t>::Vector;
-  constexpr int64_t L = Simd<uint32_t>::kLanes, kMost = int64_t(1) << 31;
-  const uint32_t least = uint32_t(first), length = uint32_t((end < kMost ? end : kMost) - first);
-  if (count < L) {
-    bool within = true;
-    for (int64_t c = 0; c < count; ++c) within &= uint32_t(targets[c]) - least < length;
-    return within;
+  constexpr int64_t kMost = int64_t(1) << 31;
+  uint32_t most = 0;
+  for (int64_t c = 0; c < count; ++c) {
+    const uint32_t above = uint32_t(targets[c]) - uint32_t(first);
+    most = above > most ? above : most;
   }
-  Numbers most{};
-  const auto see = [&](int64_t c) {
-    Numbers some;
-    std::memcpy(&some, targets + c, sizeof some);
-    some = some - least;
-    most = some > most ? some : most;
-  };
-  for (int64_t c = 0; c < count - L; c += L) see(c);
-  // Of which the first ones may have been seen.
-  see(count - L);
-  return !nonzero_lanes(Ints(most >= length));
+  return !count || most < (end < kMost ? end : kMost) - first;
 }
 
 // Rows that are fetched at once, while as many others are used: one after the other they would wait for their pages.
 constexpr int64_t kRowsAhead = 4;
-// Connections of a row that are fetched; the processor goes on by itself.
-constexpr int64_t kFetched = 512;
 
 // Fetches a part of a row, about, with what belongs to its connections.
 template <class S>
@@ -90,13 +75,12 @@ SNNLIB_INLINE void fetch_row(const SparseRows<S>& rows, const S* values, int64_t
   const int64_t length = all * (some.part + 1) / some.parts - first;
 #if defined(__GNUC__)
   // Not by `prefetch`, of which GCC would leave out the calls that it does not inline.
-  const int64_t start = rows.starts[j] + first, end = start + (length < kFetched ? length : kFetched);
-  for (int64_t c = start; c < end; c += 64 / int64_t(sizeof(int32_t))) {
+  for (int64_t c = rows.starts[j] + first, end = c + length; c < end; c += 64 / int64_t(sizeof(int32_t))) {
     __builtin_prefetch(values + c);
     __builtin_prefetch(rows.targets + c);
   }
 #else
-  (void)values, (void)length;
+  (void)values, (void)first, (void)length;
 #endif
 }
 
@@ -150,26 +134,20 @@ SNNLIB_NOINLINE void add_rows(const SparseRows<S>& rows, const Fired<S>& events,
   });
 }
 
-// Connections times the signal at their targets: 16 sums of every 16th target, halves onto halves.
-template <class S>
-inline S times_connections(const S* weight, const int32_t* targets, int64_t count, const S* signal) {
-  S sums[kGroup] = {};
-  for (int64_t c = 0; c < count; ++c) {
-    const uint32_t to = uint32_t(targets[c]);
-    sums[to % kGroup] = sums[to % kGroup] + weight[c] * signal[to];
-  }
-  for (int64_t half = kGroup / 2; half; half /= 2) {
-    for (int64_t i = 0; i < half; ++i) sums[i] = sums[i] + sums[i + half];
-  }
-  return sums[0];
-}
-
-// out[j] = row j times a signal for the rows that are listed.
+// out[j] = row j times a signal for the rows that are listed: 16 sums of every 16th target, halves onto halves.
 template <class S>
 SNNLIB_NOINLINE void rows_times(const SparseRows<S>& rows, const int32_t* listed, int64_t count, const S* signal,
                                 S* out) {
   for_rows(rows, rows.weight, listed, count, {0, rows.outputs, 0, 1}, [&](int64_t n, int64_t start, int64_t all) {
-    out[listed[n]] = times_connections(rows.weight + start, rows.targets + start, all, signal);
+    S sums[kGroup] = {};
+    for (int64_t c = start; c < start + all; ++c) {
+      const uint32_t to = uint32_t(rows.targets[c]);
+      sums[to % kGroup] = sums[to % kGroup] + rows.weight[c] * signal[to];
+    }
+    for (int64_t half = kGroup / 2; half; half /= 2) {
+      for (int64_t i = 0; i < half; ++i) sums[i] = sums[i] + sums[i + half];
+    }
+    out[listed[n]] = sums[0];
   });
 }
 
