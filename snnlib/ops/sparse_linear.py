@@ -88,8 +88,8 @@ def check_indices(starts: Tensor, targets: Tensor, outputs: int) -> None:
     falls, count = starts.diff() < 0, len(targets)
     if bool(falls.any()):
         row = int(falls.nonzero()[0])
-        got = starts[row : row + 2].tolist()
-        raise ValueError(f"starts: expected 0 to {count} in rising order, got {got} in row {row}")
+        pair = starts[row : row + 2].tolist()
+        raise ValueError(f"starts: expected 0 to {count} in rising order, got {pair} in row {row}")
     least, most = (int(bound) for bound in targets.aminmax()) if count else (0, -1)
     if least < 0 or most >= outputs:
         place = ((targets < 0) | (targets >= outputs)).nonzero()[0]

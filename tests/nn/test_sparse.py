@@ -238,6 +238,12 @@ class TestConnections:
             with snnlib.use_path(path), pytest.raises(ValueError, match=f"{name}: {error}"):
                 product()
 
+    def test_fewer_frames_than_threads_and_no_outputs(self) -> None:
+        torch.set_num_threads(2)
+        starts, none = torch.zeros(5, dtype=torch.int64), torch.zeros(0)
+        options = (None, starts, none.int(), 0, (), (), (), 1, True, 0)
+        assert snnlib.ops.currents.currents_forward(torch.ones(1, 1, 4), none, *options).shape == (1, 1, 0)
+
     def test_type(self) -> None:
         with pytest.raises(TypeError, match="connections: expected an instance of"):
             snnlib.SpikingLinear(4, 5, connections=0.1)  # type: ignore[arg-type]
