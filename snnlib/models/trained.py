@@ -93,9 +93,9 @@ class TrainedNet(NamedTuple):
     Args:
         net: the net in evaluation mode; sequences `[T, N, ...]` to output potentials or spikes `[T, N, classes]`.
         transform: maps one sample to the net's input: an event array to `[T, C, H, W]`, images uint8 `[..., H, W]` to
-            `[T, ..., H, W]`, sound `[samples]` of a word to `[T, window, 1, C]`, spikes `[T, C]` of an
-            electrocardiogram to floats, signal and R peaks of a record of `MITBIH` to its beats `[T, N, C]`, and points
-            `[N, C]` to `[T, N, C]`.
+            `[T, ..., H, W]`, sound `[samples]` of a word to `[T, window, 1, C]` (in parts by its `run(part, state)`),
+            spikes `[T, C]` of an electrocardiogram to floats, signal and R peaks of a record of `MITBIH` to its beats
+            `[T, N, C]`, and points `[N, C]` to `[T, N, C]`.
         classes: names of the classes.
         card: origin and figures; print it.
     """

@@ -149,9 +149,7 @@ def test_runs_of_a_cochlea_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     recipe("spoken-digits").config(root="somewhere").save(file)
     file.write_text(file.read_text().replace('  "fold": null,\n', ""))
-    with pytest.raises(
-        ConfigError, match=r"config\.json: expected a net of frames of sound, got one of a coch"
-    ):
+    with pytest.raises(ConfigError, match=r"config\.json: expected frames of sound, got spikes of a cochlea"):
         TrainConfig.load(file)
 
 

@@ -426,9 +426,7 @@ class TrainConfig(RunSettings, LearningSettings, NetSettings, DataSettings):
             raise ConfigError(str(path), f"expected a JSON object of settings, got {type(values).__name__}")
         version = values.pop(_VERSION_KEY, "0.1.0")
         if values.get("data") == "spoken-digits" and "fold" not in values:
-            raise ConfigError(
-                str(path), "expected a net of frames of sound, got one of a cochlea's spikes, which 0.2 reads"
-            )
+            raise ConfigError(str(path), "expected frames of sound, got spikes of a cochlea, as 0.2 had")
         former = {declared.also: declared.name for declared in settings_of(cls)}
         values = {former.get(name, name): value for name, value in values.items()}
         gone = sorted(_RETIRED.keys() & values.keys())
