@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--root", help="folder of MNIST's files (default: scikit-learn's digits)")
     parser.add_argument("--images", type=int, help="train on the first so many images")
     parser.add_argument("--epochs", type=int, default=9)
-    parser.add_argument("--batch-size", type=int, default=50)
+    parser.add_argument("--batch-size", type=int, default=20)
     parser.add_argument("--learning-rate", type=float, default=LEARNING_RATE)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
