@@ -31,7 +31,7 @@ from snnlib.nn.readout import SRMReadout
 from snnlib.nn.recurrent_layer import Recurrent
 from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.nn.stored_weight import learned_weight, standardization_of
-from snnlib.structure.layers import is_readout, outer_modules
+from snnlib.structure.layers import is_readout, neuron_of, outer_modules
 
 # RMS of the potential without spikes, in thresholds, before the shift that sets the rate.
 _HIDDEN_SPREAD = 4.0
@@ -214,8 +214,7 @@ def prepare_(
 @contextmanager
 def _in_floating_point(modules: Iterable[nn.Module]) -> Iterator[None]:
     """Lets neurons compute without fixed point, as weights may be drawn that take states beyond its bits."""
-    neurons = [getattr(module, "neuron", module) for module in modules]
-    fixed = [neuron for neuron in neurons if getattr(neuron, "fixed_point", False)]
+    fixed = [neuron for neuron in map(neuron_of, modules) if neuron is not None and neuron.fixed_point]
     try:
         for neuron in fixed:
             neuron.fixed_point = False

@@ -56,7 +56,7 @@ def size_of_potential(current: Tensor, neurons: SpikingLayer | Neuron) -> float:
 def _room(neurons: SpikingLayer | Neuron, current: Tensor) -> float:
     """Returns how much larger currents may be for the bits of fixed-point states; without those infinity."""
     neuron = neurons.neuron if isinstance(neurons, SpikingLayer) else neurons
-    if not getattr(neuron, "fixed_point", False):
+    if not neuron.fixed_point:
         return math.inf
     largest = float(neuron.free_potential(current.abs()).max()) * neuron.mean_threshold()
     return _SHARE_OF_BITS * LIMIT / largest
