@@ -39,6 +39,7 @@ def fraction_of(stage: Stage, weights: Sequence[Tensor]) -> int:
     if not fits or not torch.equal(units, whole.double()):
         raise ValueError(
             f"{stage.name}: expected weights of 8 bits in a unit of 2^-12 or more, as a layer of neurons in fixed "
-            "point has them, over windows of 1, 2, 4 ... cells, got others"
+            "point has them, over windows of 1, 2, 4 ... cells, got others; a layer behind windows of 4 cells that "
+            "hardly fires wants weight_exponent=-10 or larger weights, as prepare_ sets them"
         )
     return fraction
