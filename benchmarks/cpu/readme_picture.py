@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from nmnist_nets import SHORT_LIST
 from turns import Table
 
@@ -42,6 +43,14 @@ def draw_bars(axes: Axes, table: Table, key: str, title: str) -> None:
     axes.set_title(title, color=INK, loc="left", fontsize=10)
 
 
+def save_with_words(figure: Figure, title: str, below: str, picture: Path) -> None:
+    """Stores a picture with its title and with what was measured, below."""
+    figure.suptitle(title, color=INK, x=0.01, ha="left", fontweight="bold")
+    figure.supxlabel(below, color=INK, fontsize=8)
+    save_png(figure, picture)
+    print(f"picture: {picture}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -63,16 +72,12 @@ def main() -> None:
     draw_bars(tidy(left), chosen, "median_ms", "milliseconds")
     draw_bars(tidy(right), chosen, "peak_mb", "peak MB")
     title = "One training step of a spiking convolutional net on N-MNIST, on a CPU"
-    figure.suptitle(title, color=INK, x=0.01, ha="left", fontweight="bold")
-    where = f"{facts['processor']}, {facts['threads']} threads, torch {facts['torch']}, {facts['date']}"
-    figure.supxlabel(
-        f"12C5-P2-64C5-P2-10, 30 steps, batch 50, forward + backward + Adam. {where}\n"
-        "Times and factors are medians over turns, each by itself.",
-        color=INK,
-        fontsize=8,
+    below = (
+        f"12C5-P2-64C5-P2-10, 30 steps, batch 50, forward + backward + Adam. {facts['processor']}, "
+        f"{facts['threads']} threads, torch {facts['torch']}, {facts['date']}\n"
+        "Times and factors are medians over turns, each by itself."
     )
-    save_png(figure, arguments.picture)
-    print(f"picture: {arguments.picture}")
+    save_with_words(figure, title, below, arguments.picture)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
+from readme_picture import save_with_words
 
-from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, save_png, tidy
+from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy
 
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "images" / "sparse.png"
 
@@ -74,21 +75,12 @@ def main() -> None:
     draw_numbers(tidy(left), grow)
     draw_densities(tidy(right), dense["tables"])
     facts = dense["facts"]
-    figure.suptitle(
-        "One training step of recurrent neurons with sparse connections, on a CPU",
-        color=INK,
-        x=0.01,
-        ha="left",
-        fontweight="bold",
-    )
-    figure.supxlabel(
+    title = "One training step of recurrent neurons with sparse connections, on a CPU"
+    below = (
         f"T = 100. Left: batch 1, 2 % of the neurons fire. Right: batch 128, 5 % fire. {facts['processor']}, "
-        f"torch {facts['torch']}, {facts['date']}",
-        color=INK,
-        fontsize=8,
+        f"torch {facts['torch']}, {facts['date']}"
     )
-    save_png(figure, arguments.picture)
-    print(f"picture: {arguments.picture}")
+    save_with_words(figure, title, below, arguments.picture)
 
 
 if __name__ == "__main__":
