@@ -72,7 +72,8 @@ class BeatFrames:
         channels: C, 29 for two leads.
 
     Raises:
-        ValueError: a number out of its range; (called) a signal or peaks of another shape, or peaks out of order.
+        ValueError: a number out of its range; (called) a signal of another shape or with NaN, or peaks of another
+            shape, out of order or behind its end.
 
     Source: intervals of de Chazal, O'Dwyer and Reilly, "Automatic classification of heartbeats using ECG morphology
     and heartbeat interval features", 2004.
@@ -90,7 +91,8 @@ class BeatFrames:
 
     def __call__(self, signal: Tensor, peaks: Tensor | Array) -> Tensor:
         """The beats of a whole record, behind whose end its last sample goes on; arguments as of `run`."""
-        return self.run(torch.cat((signal, signal[-1:].expand(self.after, -1))), peaks)[0]
+        _check_signal(signal)
+        return self.run(torch.cat((signal, signal[-1:].repeat_interleave(self.after, 0))), peaks)[0]
 
     def run(
         self, signal: Tensor, peaks: Tensor | Array, state: _State | None = None
@@ -102,11 +104,10 @@ class BeatFrames:
             peaks: R peaks in this part, in samples from its beginning.
             state: after the part before. Default None: the record begins.
         """
-        if signal.dim() != 2 or signal.shape[1] != 2:
-            raise ValueError(f"signal: expected a tensor [samples, 2], got shape {tuple(signal.shape)}")
+        _check_signal(signal)
         new = np.asarray(peaks, np.int64)
-        if new.ndim != 1 or bool((np.diff(new, prepend=-1) < 1).any()):
-            raise ValueError(f"peaks: expected rising numbers [beats], got {peaks}")
+        if new.ndim != 1 or bool((np.diff(new, prepend=-1, append=len(signal)) < 1).any()):
+            raise ValueError(f"peaks: expected rising numbers [beats] below {len(signal)}, got {peaks}")
         state = state or _State(0, np.zeros((0, 2), np.int64), np.zeros(0, np.int64))
         known = np.concatenate((state.units, (signal.double() * _UNITS).round().long().numpy()))
         peaks = np.concatenate((state.peaks, state.samples + new))
@@ -133,6 +134,13 @@ class BeatFrames:
         sums = np.cumsum(level, 0)
         windows: Array = sums[places] - np.where((places >= _FRAME)[..., None], sums[places - _FRAME], 0)
         return windows
+
+
+def _check_signal(signal: Tensor) -> None:
+    if signal.dim() != 2 or signal.shape[1] != 2:
+        raise ValueError(f"signal: expected a tensor [samples, 2], got shape {tuple(signal.shape)}")
+    if not bool(signal.isfinite().all()):
+        raise ValueError("signal: expected finite millivolts, got NaN or infinity")
 
 
 def _level(units: Array, first: int) -> Array:

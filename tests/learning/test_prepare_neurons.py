@@ -170,13 +170,11 @@ def test_fixed_point_fires_as_floating_point_and_within_its_bits(kind: str, larg
 def test_fixed_point_starts_where_the_wanted_rate_is_beyond_reach() -> None:
     """The few spikes of the layer before fire nothing at half of the steps, whatever the weights."""
     torch.manual_seed(0)
-    neuron = neurons.CubaLIF(dialect="loihi")
     net = nn.Sequential(
-        snnlib.SpikingConv2d(2, 8, 3, neuron=neuron),
+        snnlib.SpikingConv2d(2, 8, 3, neuron=neurons.CubaLIF(dialect="loihi")),
         snnlib.SpikeAvgPool2d(2),
         nn.Flatten(2),
-        snnlib.SpikingLinear(8 * 9, 10, neuron=copy.copy(neuron)),
+        snnlib.SpikingLinear(8 * 9, 10, neuron=neurons.CubaLIF(dialect="loihi")),
     )
-    x = (torch.rand(20, 4, 2, 8, 8) < 0.05).float()
-    last = snnlib.prepare_(net, x).layers[-1]
+    last = snnlib.prepare_(net, (torch.rand(20, 4, 2, 8, 8) < 0.05).float()).layers[-1]
     assert 0.1 < last.rate < last.target

@@ -193,10 +193,7 @@ class _Loader:
         layer = SpikingConv2d(inputs, outputs, kernel, groups=groups, **sizes, **options)
         layer.weight.data.copy_(weight.expand_as(layer.weight))
         layer.weight.requires_grad_(kind == "conv")
-        if before:
-            self.shape = (outputs, *conv_outputs("shape", before[1:], kernel, **sizes))
-        else:
-            self.shape = said
+        self.shape = (outputs, *conv_outputs("shape", before[1:], kernel, **sizes)) if before else said
         if self.shape != said or (before and before[0] != inputs):
             raise block.error("shape", f"expected {self.shape} behind {inputs} of {before}, got {said}")
         return layer

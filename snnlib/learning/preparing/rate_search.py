@@ -199,10 +199,8 @@ def common_factor(layer: SpikingLayer, current: Tensor, target: float) -> float:
     positive and nothing would fire.
     """
     size = size_of_potential(current, layer)
-    low, high = (
-        math.log(_COMMON_FACTORS[0] / size),
-        math.log(min(_COMMON_FACTORS[1] / size, _room(layer, current))),
-    )
+    low = math.log(_COMMON_FACTORS[0] / size)
+    high = math.log(min(_COMMON_FACTORS[1] / size, _room(layer, current)))
 
     def rate(log_factor: float) -> float:
         return float(channel_rates(layer.fire(current * math.exp(log_factor))).mean())
