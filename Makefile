@@ -23,7 +23,7 @@ test: $(READY)  ## All tests but the slow ones, README and docstring examples in
 test-slow: $(READY)  ## The slow tests: examples that train for long, benchmarks of memory, the script for a GPU.
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m slow --numprocesses auto tests
 
-lint: $(READY)  ## Style, types and formatting of Python and C++, and the bounds of release/house.py.
+lint: $(READY)  ## Style, types and formatting of Python and C++, and the structure that release/house.py checks.
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
