@@ -24,11 +24,12 @@ set(CMAKE_CUDA_STANDARD 17)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 
-# Multiply and add stay separate roundings, as on the CPU: the same bits on both.
+# Multiply and add stay separate roundings, and denormal numbers of float32 count as zero, as on the CPU: the same bits on
+# both.
 add_library(snnlib_cuda OBJECT ${SNNLIB_CUDA_KERNELS} cuda/problem.cu)
 set_target_properties(snnlib_cuda PROPERTIES POSITION_INDEPENDENT_CODE ON)
 target_include_directories(snnlib_cuda PRIVATE cpp/include cuda)
-target_compile_options(snnlib_cuda PRIVATE -fmad=false --threads=0 -Xcompiler=-Wall,-Wextra)
+target_compile_options(snnlib_cuda PRIVATE -fmad=false -ftz=true --threads=0 -Xcompiler=-Wall,-Wextra)
 target_compile_definitions(snnlib_cuda PRIVATE SNNLIB_ISA=cuda)
 
 # Plain C++ beside them, compiled without nvcc. cuDNN is looked up when the program runs.

@@ -17,7 +17,7 @@ target_compile_definitions(snnlib_emulated PRIVATE SNNLIB_EMULATION SNNLIB_ISA=c
 target_link_libraries(snnlib_emulated PRIVATE snnlib_flags)
 
 pybind11_add_module(_C_emulated NO_EXTRAS cuda/emulation/module.cpp cuda/kernels.cpp
-                    cpp/bindings/kernels.cpp)
+                    cpp/bindings/kernels.cpp cpp/cpu/threads.cpp)
 target_compile_options(_C_emulated PRIVATE -O1)
 set_target_properties(_C_emulated PROPERTIES UNITY_BUILD ON)
 target_include_directories(_C_emulated PRIVATE cuda)

@@ -9,7 +9,9 @@
 #include <string>
 #include <type_traits>
 
+#include "snnlib/core/dtype.h"
 #include "snnlib/core/isa.h"
+#include "snnlib/core/threads.h"
 #include "snnlib/neurons/exact.h"
 #include "snnlib/neurons/linear.h"
 #include "snnlib/neurons/srm.h"
@@ -30,7 +32,7 @@ inline void* address_of(pybind11::handle value) {
 // The arguments of a call by name; every field of a struct wants one, and no other may be there.
 class Arguments {
  public:
-  explicit Arguments(const pybind11::dict& values) : values_(values) {}
+  Arguments(const pybind11::dict& values, bool& float64) : values_(values), float64_(float64) {}
 
   template <class T>
   Arguments& operator()(const char* name, T& field) {
@@ -43,8 +45,14 @@ class Arguments {
 
   template <class T>
   static T filled(const pybind11::dict& values) {
+    bool float64 = false;
+    return filled<T>(values, float64);
+  }
+  // Sets `float64` if that is a dtype of the call.
+  template <class T>
+  static T filled(const pybind11::dict& values, bool& float64) {
     T out = T();
-    Arguments arguments(values);
+    Arguments arguments(values, float64);
     fill(arguments, out);
     if (arguments.taken_ != values.size()) {
       throw pybind11::type_error("expected " + std::to_string(arguments.taken_) + " arguments of the kernel, got " +
@@ -56,35 +64,40 @@ class Arguments {
  private:
   // Structs are dicts, filled by the function `fill` that stands beside their bindings.
   template <class T>
-  static void read(pybind11::handle value, T& field) {
+  void read(pybind11::handle value, T& field) {
     if constexpr (std::is_pointer_v<T>) {
       field = static_cast<T>(address_of(value));
     } else if constexpr (std::is_enum_v<T>) {
       field = T(value.cast<int>());
+      if constexpr (std::is_same_v<T, DType>) float64_ |= field == DType::kFloat64;
     } else if constexpr (std::is_arithmetic_v<T> || std::is_base_of_v<pybind11::object, T>) {
       field = value.cast<T>();
     } else if constexpr (std::is_array_v<T>) {
       for (size_t i = 0; i < std::extent_v<T>; ++i) read(value[pybind11::int_(i)], field[i]);
     } else {
-      field = filled<T>(value.cast<pybind11::dict>());
+      field = filled<T>(value.cast<pybind11::dict>(), float64_);
     }
   }
 
   const pybind11::dict& values_;
+  bool& float64_;
   size_t taken_ = 0;
 };
 
 // Gives the kernels of a call: those of the instruction set in use, or CUDA's.
 using KernelTable = const Kernels& (*)();
 
-// Binds a kernel under a name, where the table has it. It runs without the interpreter's lock.
+// Binds a kernel under a name, where the table has it. It runs without the interpreter's lock, and flushed unless it
+// computes with float64.
 template <class Family, class Result, class Args>
 void bind_kernel(pybind11::module_& module, KernelTable table, const char* name, const Family* Kernels::* family,
                  Result (*Family::*kernel)(const Args&)) {
   if (!(table().*family)) return;
   module.def(name, [=](const pybind11::kwargs& values) {
-    const Args args = Arguments::filled<Args>(values);
+    bool float64 = false;
+    const Args args = Arguments::filled<Args>(values, float64);
     const pybind11::gil_scoped_release unlocked;
+    const FloatMode mode(float64 ? FloatMode::current() : FloatMode::flushed());
     return ((table().*family)->*kernel)(args);
   });
 }

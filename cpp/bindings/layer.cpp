@@ -118,6 +118,7 @@ std::unique_ptr<SpikeRecord> forward(const pybind11::kwargs& values) {
       std::make_unique<SpikeRecord>(args.shape.batch * args.bands.count, args.bits, args.fan_out && !args.bits);
   args.tasks = record->tasks();
   args.tallies = record->tallies();
+  const FloatMode mode(FloatMode::flushed());
   kernels().layer->forward(args);
   return record;
 }

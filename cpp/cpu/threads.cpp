@@ -11,7 +11,7 @@ namespace snnlib {
 
 namespace {
 
-// Denormal operands and denormal results count as zero.
+// Bits with which denormal operands and denormal results count as zero.
 #if defined(__x86_64__) || defined(_M_X64)
 constexpr uint64_t kFlush = 0x8040;
 uint64_t float_control() { return _mm_getcsr(); }
@@ -39,6 +39,7 @@ void set_mode(uint64_t mode) {
 }  // namespace
 
 uint64_t FloatMode::current() noexcept { return float_control() & kFlush; }
+uint64_t FloatMode::flushed() noexcept { return kFlush; }
 FloatMode::FloatMode(uint64_t mode) noexcept : before_(current()) { set_mode(mode); }
 FloatMode::~FloatMode() { set_mode(before_); }
 
