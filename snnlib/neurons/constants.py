@@ -28,7 +28,11 @@ class _Kept(NamedTuple):
 
 
 class Constants(StoredConstants):
-    """A module with constants `[]` or `[C]`: float64 buffers that dtype casts skip, or learned float32 parameters."""
+    """A module with constants `[]` or `[C]`: float64 buffers that dtype casts skip, or learned parameters.
+
+    Parameters are float64 in a net of float64, and else float32: half precision would lose what a small step of an
+    optimiser adds.
+    """
 
     learnable: Sequence[str]
     constant_names: tuple[str, ...]
@@ -104,17 +108,18 @@ class Constants(StoredConstants):
             return
         if channels is not None:
             tensor = tensor.expand(channels).clone()
-        self.register_parameter(name, nn.Parameter(tensor.to(torch.float32)))
+        self.register_parameter(name, nn.Parameter(tensor.to(_learned_dtype(torch.get_default_dtype()))))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Moves of the module: constants follow to devices and keep their dtype."""
+        """Moves of the module: constants follow to devices; learned ones alone follow to float64 and back."""
         before = {name: tensor.data for name, tensor in self._own_constants().items()}
         vars(self).pop(_TABLES, None)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, after in self._own_constants().items():
-            if after.dtype != before[name].dtype:
-                value = before[name]
-                kept = torch.empty_like(after, dtype=value.dtype) if after.is_meta else value.to(after.device)
+            value = before[name]
+            dtype = _learned_dtype(after.dtype) if isinstance(after, nn.Parameter) else value.dtype
+            if after.dtype != dtype:
+                kept = torch.empty_like(after, dtype=dtype) if after.is_meta else value.to(after.device, dtype)
                 # A parameter stays the object that an optimiser knows.
                 after.data = kept
         return self
@@ -173,6 +178,11 @@ def _is_capturing(tensor: Tensor) -> bool:
 def _stream(tensor: Tensor) -> int:
     """The stream on which work with a tensor is queued."""
     return int(torch.cuda.current_stream(tensor.device).cuda_stream) if tensor.is_cuda else 0
+
+
+def _learned_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Returns the dtype of learned constants in a net of this dtype."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _widest(value: Tensor) -> Tensor:

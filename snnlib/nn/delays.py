@@ -102,7 +102,7 @@ class Delays(nn.Module):
         if isinstance(self.steps, nn.Parameter):
             raise ValueError("delays: expected delays for this layer alone, got those of another layer")
         shape = weight.shape if self.per == "connection" else torch.Size((channels,))
-        values = torch.empty(shape, device=weight.device, dtype=torch.float32)
+        values = torch.empty(shape, device=weight.device, dtype=torch.promote_types(weight.dtype, torch.float32))
         if isinstance(self.initial, Tensor) and self.initial.dim() and self.initial.shape != shape:
             raise ValueError(
                 f"initial: expected a number or shape {tuple(shape)}, got {tuple(self.initial.shape)}"
@@ -121,10 +121,11 @@ class Delays(nn.Module):
                 self.steps.copy_(torch.as_tensor(self.initial).expand_as(self.steps))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Delays:
-        """Moves of the module: delays stay float32 under casts, as half precision would round them."""
+        """Moves of the module: half precision would round delays, which stay float32 then."""
+        before = None if self.steps is None else self.steps.data
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if isinstance(self.steps, nn.Parameter) and self.steps.dtype != torch.float64:
-            self.steps.data = self.steps.data.float()
+        if before is not None and self.steps.dtype in (torch.float16, torch.bfloat16):
+            self.steps.data = before.to(self.steps.device, torch.float32)
         return self
 
     def forward(self) -> Tensor:

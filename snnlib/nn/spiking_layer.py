@@ -88,6 +88,8 @@ class SpikingLayer(KnownOptions, WeightWithGain):
         self.batch_first = batch_first
         self.neuron.to(device)
         self.weight = nn.Parameter(torch.empty(*weight_shape, device=device, dtype=dtype))
+        if self.weight.dtype == torch.float64:
+            self.neuron.to(torch.float64)
         self.register_gain()
         self.training_watch = TrainingWatch()
         self.reset_parameters()
