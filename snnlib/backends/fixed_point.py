@@ -37,8 +37,8 @@ def within_bits(state: Tensor) -> Tensor:
 
 
 def check_states(final: Tensor) -> None:
-    """Raise OverflowError if states `[K, ...]` after the last step are NaN."""
-    if bool(final.isnan().any()):
+    """Raise OverflowError if states `[K, ...]` after the last step are NaN; on "meta" there are no values."""
+    if not final.is_meta and bool(final.isnan().any()):
         raise OverflowError(
             f"state: expected 23 bits and a sign, sizes below {LIMIT:g}, got a larger one or a current that is no "
             "number; smaller weights keep states within their bits"

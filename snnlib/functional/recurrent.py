@@ -95,7 +95,7 @@ def spiking_recurrent(
         current = without_padding(current, lengths, time_dim)
     shape = step_shape(current.shape, time_dim)
     wide = torch.promote_types(current.dtype, torch.float32)
-    # Of spikes whose gradient is by time the next older step belongs to each, too.
+    # Of spikes whose gradient may be by time the next older step belongs to each, too.
     before = (2 if neuron.exact_times else 1) if delay is None else max_delay + 2
     own, spikes = _split(state, before, shape, current)
     start = neuron._initial(shape, current, own)
@@ -118,8 +118,10 @@ def spiking_recurrent(
         whole = weight if delay.dim() == 2 else weight.new_ones(delay.shape)
         back = _Taps.apply(whole, delay.to(wide), rounded, max_delay)  # type: ignore[no-untyped-call]
 
+    by_time = neuron.exact_times and neuron.input_gradient != "dense"
+
     def sent_back(past: list[Tensor]) -> Tensor:
-        past = _by_time(past) if neuron.exact_times else past
+        past = _by_time(past) if by_time else past
         return _sent_back(past, back, weight) if operator is None else _through(operator, past[0], weight)
 
     return _by_steps(current, sent_back, neuron, start, spikes, lengths)
@@ -217,7 +219,7 @@ def _by_steps(
                 value = torch.where(valid, value, torch.zeros_like(value))
             values.append(value)
     out = torch.stack(values, time_dim) if values else current
-    return Output(out.to(current.dtype), (torch.stack(before), torch.stack(past)))
+    return Output(out.to(current.dtype), (neuron.check_final(torch.stack(before)), torch.stack(past)))
 
 
 def _by_time(past: list[Tensor]) -> list[Tensor]:

@@ -62,7 +62,7 @@ class Neuron(KnownOptions, Constants):
     Args:
         constants: the model's constants by name: numbers, or tensors with one value per channel. They are float64
             buffers that dtype casts skip, and part of the `state_dict`.
-        learnable: names of the constants that are trained, as float32 parameters.
+        learnable: names of the constants that are trained, as parameters in float32, or in float64 where the net is.
         channels: number of channels for learnable constants of their own per channel; None shares one value.
         batch_first: whether sequences are `[N, T, ...]`. Default False.
 
@@ -234,7 +234,15 @@ class Neuron(KnownOptions, Constants):
             loop = self.compiled_steps.run
         with self._watched():
             values, final = loop(self, x.to(wide).movedim(time_dim, 0), start, params)
-        return Output(values.movedim(0, time_dim).to(x.dtype), (final,))
+        return Output(values.movedim(0, time_dim).to(x.dtype), (self.check_final(final),))
+
+    def check_final(self, state: Tensor) -> Tensor:
+        """Returns the state `[K, N, C, ...]` after the last of steps that ran in a loop, for models that bound it.
+
+        Raises:
+            OverflowError: a state beyond the bits of fixed point; kernels raise the same.
+        """
+        return state
 
     def _over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
         """Spikes and last state `[K, N, C, ...]` of currents `[T, N, C, ...]`, by `step`."""

@@ -96,12 +96,11 @@ class FixedPoint(Declared):
         """Returns the row d of `Dynamics`, what a membrane gets in every step: of its rest, and the bias current."""
         return [leaking + params["bias_current"] if "bias_current" in params else leaking]
 
-    def _over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
-        """See `Neuron._over_steps`."""
-        values, final = super()._over_steps(steps, start, params)
+    def check_final(self, state: Tensor) -> Tensor:
+        """See `Neuron.check_final`."""
         if self.fixed_point:
-            check_states(final)
-        return values, final
+            check_states(state)
+        return state
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
