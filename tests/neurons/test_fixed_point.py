@@ -182,6 +182,35 @@ def test_weights_have_eight_bits() -> None:
     assert fixed_point_weight(torch.tensor([1e6]), None).tolist() == [508.0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("ends", "coarser"),
+    [
+        ((-128.0, 127.0), 0),
+        ((-128.2, 127.4), 0),
+        ((-128.5, 1.0), 0),
+        ((-128.6, 1.0), 1),
+        ((-1.0, 127.4), 0),
+        ((-1.0, 127.5), 1),
+        ((-128.2, 127.5), 1),
+        ((-257.0, 3.0), 1),
+        ((-257.2, 3.0), 2),
+        ((-1.0, 1e9), 14),
+        ((0.0, 0.0), 0),
+    ],
+)
+def test_the_finest_grid_that_both_ends_round_into(
+    ends: tuple[float, float], coarser: int, dtype: torch.dtype
+) -> None:
+    for finest in (-12, -5, 2):
+        weight = (torch.tensor(ends, dtype=torch.float64) * 2.0**finest).to(dtype)
+        if dtype == torch.bfloat16 and not torch.equal(weight.double(), torch.tensor(ends).double() * 2.0**finest):
+            continue
+        grid = 2.0 ** (min(finest + coarser, 2) if any(ends) else -12)
+        expected = (weight.double() / grid).round().clamp(-128, 127) * grid
+        assert torch.equal(fixed_point_weight(weight, None).double(), expected)
+
+
 def test_layers_use_them() -> None:
     layer = snnlib.SpikingConv2d(2, 4, 3, neuron=CubaLIF(dialect="loihi", weight_exponent=-6))
     layer.weight.data.mul_(0.01)
