@@ -194,14 +194,16 @@ def quantize_power_of_two(
 def fixed_point_weight(weight: Tensor, exponent: int | None) -> Tensor:
     """Returns the weight in 8 bits, `k 2^exponent` with k from -128 to 127, for neurons in fixed point.
 
-    None is the finest exponent from -12 to 2 at which both the largest and the least weight round to such a k. Gradients
-    as in `quantize_power_of_two`.
+    None is the finest exponent from -12 to 2 at which both the largest and the least weight round to such a k.
+    Gradients are those of `quantize_power_of_two`.
     """
     low, high = WEIGHT_EXPONENTS
     fine: int | Tensor = -high if exponent is None else -exponent
     if exponent is None and weight.numel():
         dtype = torch.promote_types(weight.dtype, torch.float32)
-        scales = torch.tensor([2.0**-grid for grid in range(high, low - 1, -1)], dtype=dtype, device=weight.device)
+        scales = torch.tensor(
+            [2.0**-grid for grid in range(high, low - 1, -1)], dtype=dtype, device=weight.device
+        )
         least, most = (scales * end for end in weight.detach().aminmax())
         fits = (least.round() >= -128) & (most.round() <= 127)
         fine = (fits.sum() - 1).clamp(min=0) - high

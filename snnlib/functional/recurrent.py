@@ -219,7 +219,7 @@ def _by_steps(
                 value = torch.where(valid, value, torch.zeros_like(value))
             values.append(value)
     out = torch.stack(values, time_dim) if values else current
-    return Output(out.to(current.dtype), (neuron.check_final(torch.stack(before)), torch.stack(past)))
+    return Output(out.to(current.dtype), (neuron._check_final(torch.stack(before)), torch.stack(past)))
 
 
 def _by_time(past: list[Tensor]) -> list[Tensor]:

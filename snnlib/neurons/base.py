@@ -234,9 +234,9 @@ class Neuron(KnownOptions, Constants):
             loop = self.compiled_steps.run
         with self._watched():
             values, final = loop(self, x.to(wide).movedim(time_dim, 0), start, params)
-        return Output(values.movedim(0, time_dim).to(x.dtype), (self.check_final(final),))
+        return Output(values.movedim(0, time_dim).to(x.dtype), (self._check_final(final),))
 
-    def check_final(self, state: Tensor) -> Tensor:
+    def _check_final(self, state: Tensor) -> Tensor:
         """Returns the state `[K, N, C, ...]` after the last of steps that ran in a loop, for models that bound it.
 
         Raises:

@@ -119,7 +119,9 @@ class Constants(StoredConstants):
             value = before[name]
             dtype = _learned_dtype(after.dtype) if isinstance(after, nn.Parameter) else value.dtype
             if after.dtype != dtype:
-                kept = torch.empty_like(after, dtype=dtype) if after.is_meta else value.to(after.device, dtype)
+                kept = (
+                    torch.empty_like(after, dtype=dtype) if after.is_meta else value.to(after.device, dtype)
+                )
                 # A parameter stays the object that an optimiser knows.
                 after.data = kept
         return self

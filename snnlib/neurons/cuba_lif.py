@@ -77,6 +77,7 @@ class CubaLIF(ByEvent, FixedPointNeuron):
         input_gradient: what the input gets with `gradient="event"`: `"time"`, which is `-x[t] (g[t+1] - g[t])` at its
             events with g = dL/dx, or `"dense"`, g itself. Default None: by time in layers, which take events, and dense
             of neurons alone, which take currents. Layers behind a surrogate or a module with weights need `"dense"`.
+            Spikes that come back in a recurrent layer get the same kind.
         bias_current, fixed_point, weight_exponent: as in `snnlib.neurons.FixedPointNeuron`.
         threshold, reset, reset_value, reset_states, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
             refractory, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`

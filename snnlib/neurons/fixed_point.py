@@ -96,8 +96,8 @@ class FixedPoint(Declared):
         """Returns the row d of `Dynamics`, what a membrane gets in every step: of its rest, and the bias current."""
         return [leaking + params["bias_current"] if "bias_current" in params else leaking]
 
-    def check_final(self, state: Tensor) -> Tensor:
-        """See `Neuron.check_final`."""
+    def _check_final(self, state: Tensor) -> Tensor:
+        """See `Neuron._check_final`."""
         if self.fixed_point:
             check_states(state)
         return state
@@ -136,11 +136,12 @@ class FixedPointNeuron(FixedPoint, SpikingNeuron):
             Needs float32 or float64. Default False; the dialect `"loihi"` has it.
         weight_exponent: with `fixed_point` the weights of a layer are `k 2^weight_exponent` with k from -128 to 127; -5
             are the even weights of `wgtExp` 0, -256 to 254, in units of 1/64. None takes the finest grid, from -12 to
-            2, that the largest weight fits into. Default None.
+            2, on which the largest and the least weight round to such a k. Default None.
 
     Raises:
         ValueError: an option beside `fixed_point` that leaves its grid.
-        OverflowError: in a call, a state of 24 bits and more; in a layer it names the layer.
+        OverflowError: in a call, a state of 24 bits and more, whatever way the sequence runs; in a layer it names the
+            layer.
 
     Source: Davies et al., "Loihi: a neuromorphic manycore processor with on-chip learning", IEEE Micro 2018; numbers of
     bits and units as lava-dl has them.

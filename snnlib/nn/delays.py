@@ -102,7 +102,9 @@ class Delays(nn.Module):
         if isinstance(self.steps, nn.Parameter):
             raise ValueError("delays: expected delays for this layer alone, got those of another layer")
         shape = weight.shape if self.per == "connection" else torch.Size((channels,))
-        values = torch.empty(shape, device=weight.device, dtype=torch.promote_types(weight.dtype, torch.float32))
+        values = torch.empty(
+            shape, device=weight.device, dtype=torch.promote_types(weight.dtype, torch.float32)
+        )
         if isinstance(self.initial, Tensor) and self.initial.dim() and self.initial.shape != shape:
             raise ValueError(
                 f"initial: expected a number or shape {tuple(shape)}, got {tuple(self.initial.shape)}"

@@ -60,7 +60,11 @@ def _ways() -> dict[str, tuple[Tensor, dict[str, Any], Callable[[list[Tensor], T
             lambda past, weight: torch.nn.functional.conv2d(past[-1], weight, padding=1),
         ),
         "delays of neurons": (matrix, by(DELAYS), lambda past, weight: late(past, weight, DELAYS)),
-        "delays of connections": (matrix, by(connection), lambda past, weight: late(past, weight, connection)),
+        "delays of connections": (
+            matrix,
+            by(connection),
+            lambda past, weight: late(past, weight, connection),
+        ),
     }
 
 

@@ -102,12 +102,12 @@ def test_pooled_srm_neurons_of_any_number_of_steps(
             assert_same_bits(emulated(OPS["srm_pool_backward"], *backward), signals, strides=True)
 
 
-@pytest.mark.parametrize("scale", [1e-42, 1e-38, 1e-30, 1e30, 1e37, 1e38])
+@pytest.mark.parametrize("scale", [1e-42, 1e-38, 1e-36, 1e-30, 1e30, 1e37, 1e38])
 @pytest.mark.parametrize("neurons", [6, 7])
 def test_reciprocals_beyond_the_range_of_fast_ones(
     scale: float, neurons: int, emulated: Callable[..., Any]
 ) -> None:
-    """Steps of the potential that are subnormal or nearly overflow, beside neurons with ordinary ones."""
+    """Steps of the potential that are denormal, which is 0, or nearly overflow, beside neurons with ordinary ones."""
     generator = torch.Generator().manual_seed(2)
     current = torch.randn(60, 1, neurons, generator=generator) * 1.2 + 0.4
     limit = torch.ones(neurons)
@@ -117,8 +117,51 @@ def test_reciprocals_beyond_the_range_of_fast_ones(
     q = torch.randn(current.shape, generator=generator)
     backward = (q, current, limit, None, 5.0, 3.0, 6.0, math.inf, 0, True, True)
     signals = OPS["srm_backward"](*backward)
-    assert all(bool(signal[:, :, column].any()) for signal in signals for column in range(neurons))
+    # Beyond, a step or its reciprocal is 0.
+    learn = range(neurons) if 1e-37 < scale < 1e38 else range(1, neurons, 2)
+    assert all(bool(signal[:, :, column].any()) for signal in signals for column in learn)
     assert_same_bits(emulated(OPS["srm_backward"], *backward), signals, strides=True)
+
+
+def _decaying_gradient(x: Tensor) -> Tensor:
+    leaf = (x + 0.01).requires_grad_()
+    potential = neurons.LIF(2.0).free_potential(leaf)
+    return torch.autograd.grad((potential[-1] * x[0]).sum(), leaf)[0]
+
+
+DECAYING: dict[str, Callable[[Tensor], Any]] = {
+    "LIF": lambda x: neurons.LIF(2.0).run(x),
+    "CubaLIF": lambda x: neurons.CubaLIF(4.0, 2.0).run(x),
+    "Izhikevich": lambda x: neurons.Izhikevich().run(x),
+    "SRM": lambda x: neurons.SRM(5.0, 3.0).run(x),
+    "recurrence": lambda x: F.spiking_recurrent(x, x.new_full((8, 8), 0.1), neurons.LIF(2.0)),
+    "pool": lambda x: F.spike_avg_pool2d(x.reshape(8, 2, 2, 2, 2), 2),
+    "gradient": _decaying_gradient,
+}
+
+
+@pytest.mark.skipif(not torch.set_flush_denormal(False), reason="the processor cannot flush denormal numbers")
+@pytest.mark.parametrize(
+    ("dtype", "flush"),
+    [(dtype, flush) for dtype in DTYPES for flush in (False, True) if dtype != torch.float64 or not flush],
+)
+@pytest.mark.parametrize("name", DECAYING)
+def test_denormal_numbers(name: str, dtype: torch.dtype, flush: bool, emulated: Callable[..., Any]) -> None:
+    """What decays through them is 0 in float32 and half types, whatever the caller's mode.
+
+    In float64 a GPU keeps them, and a CPU where the caller does.
+    """
+    # After eight steps a part of them is denormal.
+    x = torch.zeros(8, 2, 8, dtype=dtype)
+    x[0] = torch.full((), torch.finfo(dtype).tiny, dtype=dtype) * 2 ** torch.arange(16).reshape(2, 8)
+    torch.set_flush_denormal(flush)
+    try:
+        found = torch.utils._pytree.tree_leaves((emulated(DECAYING[name], x), DECAYING[name](x)))
+    finally:
+        torch.set_flush_denormal(False)
+    half = len(found) // 2
+    assert any(bool(part.any()) for part in found[half:])
+    assert_same_bits(found[:half], found[half:])
 
 
 def test_states_above_the_threshold_and_numbers_that_are_none(emulated: Callable[..., Any]) -> None:

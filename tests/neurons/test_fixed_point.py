@@ -204,7 +204,9 @@ def test_the_finest_grid_that_both_ends_round_into(
 ) -> None:
     for finest in (-12, -5, 2):
         weight = (torch.tensor(ends, dtype=torch.float64) * 2.0**finest).to(dtype)
-        if dtype == torch.bfloat16 and not torch.equal(weight.double(), torch.tensor(ends).double() * 2.0**finest):
+        if dtype == torch.bfloat16 and not torch.equal(
+            weight.double(), torch.tensor(ends).double() * 2.0**finest
+        ):
             continue
         grid = 2.0 ** (min(finest + coarser, 2) if any(ends) else -12)
         expected = (weight.double() / grid).round().clamp(-128, 127) * grid

@@ -67,13 +67,17 @@ LAYERS: dict[str, Callable[[Neuron], Any]] = {
     "linear, delays": lambda neuron: linear(neuron, delays=snnlib.Delays(2))(FEATURES),
     "linear, checkpoint": lambda neuron: snnlib.checkpoint_time(linear(neuron), FEATURES, steps=2),
     "convolution": lambda neuron: conv(neuron)(FRAMES),
-    "convolution, pooled": lambda neuron: snnlib.fuse_(nn.Sequential(conv(neuron), snnlib.AvgPool2d(2)))(FRAMES),
+    "convolution, pooled": lambda neuron: snnlib.fuse_(nn.Sequential(conv(neuron), snnlib.AvgPool2d(2)))(
+        FRAMES
+    ),
     "recurrence": lambda neuron: rnn(neuron)(FEATURES),
     "recurrence, run": lambda neuron: rnn(neuron).run(FEATURES, lengths=torch.tensor([6, 4])),
     "recurrence, stream": lambda neuron: streamed(rnn(neuron), FEATURES),
     "recurrence, delays": lambda neuron: rnn(neuron, delays=snnlib.Delays(3))(FEATURES),
     "recurrence, recurrent delays": lambda neuron: rnn(neuron, recurrent_delays=snnlib.Delays(3))(FEATURES),
-    "recurrence, sparse": lambda neuron: rnn(neuron, recurrent_connections=snnlib.Sparse(density=0.9))(FEATURES),
+    "recurrence, sparse": lambda neuron: rnn(neuron, recurrent_connections=snnlib.Sparse(density=0.9))(
+        FEATURES
+    ),
     "recurrence, both ways": lambda neuron: snnlib.Bidirectional(rnn(neuron))(FEATURES),
     "convolutional recurrence": lambda neuron: heavy(snnlib.SpikingConvRNN2d(2, 3, 3, neuron=neuron))(FRAMES),
     "convolutional recurrence, stream": lambda neuron: streamed(

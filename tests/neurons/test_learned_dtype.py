@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import snnlib
-from snnlib.neurons import LIF, MODELS, Neuron, PSN
+from snnlib.neurons import LIF, MODELS, PSN, Neuron
 
 NAMES = [name for name, model in MODELS.items() if model().constant_names and name != "SRM"]
 # A number that neither float32 nor a half type holds, within the range of every constant.

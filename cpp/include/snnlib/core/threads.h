@@ -43,8 +43,8 @@ class TaskError {
 // While it lives, its thread treats denormal numbers as told, and afterwards as before. Whether they count as zero is a
 // setting of each thread, and no result may depend on the thread: parallel_for gives its threads the caller's.
 //
-// Kernels of float32 and the half types run flushed: a potential that decays without input is denormal from some 90 time
-// constants on, and a processor takes up to a hundred times as long for a denormal number as for zero. Kernels of
+// Kernels of float32 and the half types run flushed: a potential that decays without input is denormal from some 90
+// time constants on, and a processor takes up to a hundred times as long for a denormal number as for zero. Kernels of
 // float64 run in the mode of their caller (`torch.set_flush_denormal`).
 class FloatMode {
  public:
