@@ -1,8 +1,8 @@
-"""`export_c`: an integer net as a C99 program, with a test of its own."""
+"""`export_c`: an integer net as a program in C, with a test of its own."""
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -46,9 +46,10 @@ def export_c(
     front_end: LogMel | None = None,
     stack: StackFrames = _ONE_FRAME,
 ) -> dict[str, int]:
-    """Write an integer net as a C99 program without dependencies or allocation, and a test of it.
+    """Write an integer net as a program without dependencies or allocation, and a test of it.
 
-    `net.c` and `net.h` are the program: `net_event` takes an event, `net_frame` all counts of a step, `net_step` ends
+    The files are C99 and C++11, and compile without a warning as later versions of both; functions have the names of C
+    in either. `net.c` and `net.h` are the program: `net_event` takes an event, `net_frame` all counts of a step, `net_step` ends
     the step and gives the output of the net, `net_reset` begins anew. It keeps one state, in static arrays. `make
     check` in the folder compiles it and compares its output with that of `net.integers` on `x`, stored in
     `vectors.bin`, event by event and frame by frame. With a front end `net_sound` takes sound, sample for sample as the
@@ -114,17 +115,22 @@ def _header(
     channels, height, width = net.layers[0].input
     outputs, rows, columns = net.layers[-1].neurons
     kind = "spikes, 0 or 1" if net.layers[-1].threshold is not None else "membrane potentials"
-    # A name of a class may hold what ends a comment, or a string.
-    comment = "\n".join(f" * {line}".replace("*/", "* /") for line in about)
+    # A name of a class may hold what begins or ends a comment, or a trigraph.
+    pairs = r"(?<=\*)(?=/)|(?<=/)(?=\*)|(?<=\?)(?=\?)"
+    comment = "\n".join(f" * {re.sub(pairs, ' ', line)}" for line in about)
     if names and len(names) != outputs * rows * columns:
         raise ValueError(f"names: expected {outputs * rows * columns}, one for each output, got {len(names)}")
-    named = ", ".join(json.dumps(name) for name in names)
+    named = ", ".join(_string(name) for name in names)
     return f"""/* A spiking net in integers, written by snnlib.
 {comment} */
 #ifndef NET_H
 #define NET_H
 
 #include <stdint.h>
+
+#if defined(__cplusplus)
+extern "C" {{
+#endif
 
 #define NET_WIDTH {width}
 #define NET_HEIGHT {height}
@@ -149,6 +155,10 @@ void net_frame(const uint8_t* counts);
 /* End the current time step: its output, [y][x][output]. The next step has no events yet. */
 void net_step(int32_t output[NET_OUTPUTS]);
 {"" if sound is None else sound.lines()}
+#if defined(__cplusplus)
+}}
+#endif
+
 #endif
 """
 
@@ -157,11 +167,15 @@ def _program(net: IntegerNet, binary: bool, sound: SoundInput | None) -> str:
     parts = ['#include "net.h"\n', *(_kernels(name) for name in _KERNELS)]
     initialisers = []
     for number, layer in enumerate(net.layers):
-        arrays, fields = _fields(str(number), numbers_of(layer), constants_of(layer), memory_of(layer))
+        members = _members("net_layer.h", "snn_layer")
+        arrays, fields = _fields(
+            members, str(number), numbers_of(layer), constants_of(layer), memory_of(layer)
+        )
         parts += arrays
         initialisers.append(f"    {fields}")
     if sound is not None:
-        arrays, fields = _fields("_mel", sound.numbers, sound.constants, sound.memory)
+        members = _members("log_mel.h", "snn_log_mel")
+        arrays, fields = _fields(members, "_mel", sound.numbers, sound.constants, sound.memory)
         parts += [_kernels("log_mel.h"), *arrays, f"static const snn_log_mel mel = {fields};"]
         parts.append(
             "static uint8_t heard[NET_CHANNELS * NET_HEIGHT * NET_WIDTH];\nstatic int32_t new_frames;"
@@ -193,19 +207,36 @@ def _program(net: IntegerNet, binary: bool, sound: SoundInput | None) -> str:
     return "\n".join(parts)
 
 
+def _members(header: str, structure: str) -> list[str]:
+    """Names of a structure's fields in their order, by which C before C99 and C++ before C++20 initialise it."""
+    code = re.sub(r"/\*.*?\*/", "", _text(header), flags=re.DOTALL)
+    return re.findall(r"(\w+)[,;]", re.findall(rf"struct \{{([^}}]*)\}} {structure};", code)[0])
+
+
 def _fields(
+    members: Sequence[str],
     suffix: str,
     numbers: Mapping[str, int],
     constants: Mapping[str, Tensor],
     memory: Mapping[str, tuple[torch.dtype, int]],
 ) -> tuple[list[str], str]:
-    """Arrays of a structure, named as its fields are, and its initialiser."""
+    """Arrays of a structure, named as its fields are, and its initialiser; fields without a value are 0."""
     arrays = [_array(f"{name}{suffix}", values) for name, values in constants.items()]
     arrays += [
         f"static SNN_ALIGNED {_type(kind)} {name}{suffix}[{size}];" for name, (kind, size) in memory.items()
     ]
     fields = {**numbers, **{name: f"{name}{suffix}" for name in (*constants, *memory)}}
-    return arrays, "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
+    values = ", ".join(f"/* {name} */ {fields.pop(name, 0)}" for name in members)
+    assert not fields, f"no field of the structure: {list(fields)}"
+    return arrays, f"{{{values}}}"
+
+
+def _string(text: str) -> str:
+    """A literal of any text: bytes beyond printable ASCII by number, and `?`, two of which may begin a trigraph."""
+    shown = (
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in text.encode()
+    )
+    return f'"{"".join(shown)}"'
 
 
 def _text(name: str) -> str:

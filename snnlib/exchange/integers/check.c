@@ -25,7 +25,7 @@ static unsigned char* contents(const char* path) {
   unsigned char* bytes;
   if (!file || fseek(file, 0, SEEK_END) || (size = ftell(file)) < 12) return 0;
   rewind(file);
-  bytes = malloc((size_t)size);
+  bytes = (unsigned char*)malloc((size_t)size);
   if (bytes && fread(bytes, 1, (size_t)size, file) != (size_t)size) bytes = 0;
   fclose(file);
   return bytes;

@@ -1,6 +1,6 @@
 /* A spiking net in integers, event-driven: what the simulation runs and what an exported program contains.
  *
- * C99 and C++, no dependency, no allocation. A layer reads spike counts, a byte per cell, and keeps the state of its
+ * C99 and C++11, no dependency, no allocation. A layer reads spike counts, a byte per cell, and keeps the state of its
  * neurons in arrays that the caller owns. One time step of a neuron, all in integers:
  *
  *     a = sum over inputs of count * weight + recurrent weights of the last step's spikes + bias       32 bits

@@ -2,7 +2,7 @@ CC ?= cc
 CFLAGS ?= -O3 -march=native
 
 check: check.c net.c net.h
-	$(CC) -std=c99 -Wall -Wextra -pedantic $(CFLAGS) -o check check.c net.c
+	$(CC) -std=c99 -Wall -Wextra -Wpedantic $(CFLAGS) -o check check.c net.c
 	./check vectors.bin
 
 speed: check
