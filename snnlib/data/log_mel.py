@@ -23,6 +23,9 @@ _FACTOR = 14
 _WEIGHT = 255
 # Bits of energies that are dropped: what is left of the rounding of 16-bit samples is about 2^8.
 _ENERGY = 12
+# Samples of the longest window: twice its spectrum at full scale, 2^18 a sample, fits in 32 bits with the rounding of
+# twelve stages.
+_LONGEST = 8180
 # Logarithms are in 256ths of an octave, from a table by the 7 bits below the highest one.
 _LOG_BITS, _OCTAVE = 7, 256
 # The table of outputs has 256 entries: by compression, the octaves below 0 of the first one, and the bits of
@@ -56,6 +59,12 @@ class LogMel:
     `compression="pcen"` (per-channel energy normalisation): `f(D) = 32 ((2^D + 2)^0.5 - 2^0.5)`, so that what stays as
     loud as it has been vanishes: distance, microphone, steady noise. `"log"`: `f(D) = 8 D`. f is a table of 256.
 
+    Sound at full scale fits into the integers at every rate. The weighted power of a window adds up to at most
+    `255 (3/4) 2^36 size window`, with `size` the next power of two. Where that passes 64 bits, for windows of more than
+    1,024 samples such as 30 ms at 44.1 and 48 kHz, each power loses as many bits first, and silence lies higher by as
+    many octaves. The factors of the transform have 14 bits, so that a tone leaves up to -78 dB of its power in other
+    channels: beside a tone at full scale quiet channels read up to 44 of 255 levels too loud by "log", 9 by "pcen".
+
     The numbers are counts for integer nets (`to_integers`), which take 0 to 255, or currents after a division. A
     recording in parts, each with the state of the one before, gives the frames of the whole (`run`).
 
@@ -72,8 +81,8 @@ class LogMel:
         table: uint8 `[256]`, the compression.
 
     Raises:
-        ValueError: an option out of its range, or channels so narrow that one has no bin of the spectrum; (called) no
-            waveform `[samples]` of floats in -1..1 or int16.
+        ValueError: an option out of its range, a window of more than 8,180 samples, or channels so narrow that one has
+            no bin of the spectrum; (called) no waveform `[samples]` of floats in -1..1 or int16.
 
     Source: mel scale of O'Shaughnessy, "Speech Communication", 1987; Wang et al., "Trainable Frontend For Robust and
     Far-Field Keyword Spotting", ICASSP 2017.
@@ -106,6 +115,11 @@ class LogMel:
         self.smoothing = check_int("smoothing", smoothing, 1, 10)
         if self.hop < 1 or self.hop * 1_000_000 != step_us * sample_rate:
             raise ValueError(f"step_us: expected whole samples at {sample_rate} a second, got {step_us}")
+        if self.window > _LONGEST:
+            raise ValueError(
+                f"window_us: expected at most {_LONGEST} samples, {_LONGEST * 1_000_000 // sample_rate} us at "
+                f"{sample_rate} a second, so that sums fit in 32 bits, got {window_us}"
+            )
         if not 0 <= low_hz < self.high_hz <= sample_rate / 2:
             raise ValueError(
                 f"low_hz, high_hz: expected 0 <= low_hz < high_hz <= {sample_rate / 2:g}, half the sample rate, got "
@@ -128,6 +142,10 @@ class LogMel:
         one, half = 1 << _FACTOR, self._size // 2
         n = np.arange(self.window) + 0.5
         self._hann = (one * np.sin(np.pi * n / self.window) ** 2).round()
+        # Parseval: all bins of half of twice the spectrum together, at full scale; and 1 % for roundings.
+        loudest = self._hann * 2.0 ** (15 + _FRACTION - _FACTOR)
+        bound = math.log2(1.01 * _WEIGHT * 2 * self._size * float(loudest @ loudest))
+        self._power = max(math.ceil(bound) - 64, 0)
         angle = 2 * np.pi * np.arange(half) / self._size
         # As float64, whose products of whole numbers below 2^53 are exact and twice as fast as those of int64.
         self._cos, self._sin = (one * np.cos(angle)).round(), (one * np.sin(angle)).round()
@@ -140,13 +158,13 @@ class LogMel:
         inside = (place >= 0) & (place < self.channels + 1)
         self._bins = slice(1 + int(inside.argmax()), 1 + int(inside.argmax()) + int(inside.sum()))
         place = place[inside]
-        self._weights = (_WEIGHT * (place % 1)).round().astype(np.int64)
-        self._starts = np.searchsorted(place.astype(int), np.arange(self.channels + 1))
+        self._weights = (_WEIGHT * (place % 1)).round().astype(np.uint64)
         if len(np.unique(place.astype(int))) <= self.channels:
             raise ValueError(
                 f"channels: expected so few that each has a bin of {self.sample_rate / self._size:g} Hz between its "
                 f"neighbours, got {self.channels}; a longer window_us has narrower bins"
             )
+        self._starts = np.searchsorted(place.astype(int), np.arange(self.channels + 1))
         steps = np.arange(1 << _LOG_BITS) + 0.5
         self._logs = (_OCTAVE * np.log2(1 + steps / (1 << _LOG_BITS))).round().astype(np.int64)
 
@@ -159,6 +177,7 @@ class LogMel:
             "size": self._size,
             "fraction": _FRACTION,
             "factor_bits": _FACTOR,
+            "power_bits": self._power,
             "energy_bits": _ENERGY,
             "first_bin": self._bins.start,
             "whole_weight": _WEIGHT,
@@ -245,12 +264,13 @@ class LogMel:
         even_real, even_imag = real[here] + real[there], imag[here] - imag[there]
         odd_real, odd_imag = imag[here] + imag[there], real[there] - real[here]
         turned_real, turned_imag = _turned(odd_real, odd_imag, self._cos[here, None], self._sin[here, None])
-        # Squares pass 2^53.
-        power = sum(part.astype(np.int64) ** 2 for part in (even_real + turned_real, even_imag + turned_imag))
+        # Squares pass 2^53, and their weighted sums 2^63.
+        squares = [part.astype(np.int64) ** 2 for part in (even_real + turned_real, even_imag + turned_imag)]
+        power = (sum(squares) >> self._power).astype(np.uint64)
         rising = np.add.reduceat(power * self._weights[:, None], self._starts)
         both = np.add.reduceat(power, self._starts)
         energies: Array = (rising[:-1] + _WEIGHT * both[1:] - rising[1:]) >> _ENERGY
-        return energies.T
+        return energies.T.astype(np.int64)
 
     def compress(self, energies: Array, mean: Array) -> tuple[Array, Array]:
         """Frames uint8 of energies `[T, channels]`, and the running mean times `2^smoothing` after them."""

@@ -11,8 +11,9 @@
 
 typedef struct {
   int32_t channels, hop, window, size;
-  /* Bits below the point of samples in the transform and of factors; bits of an energy that are dropped. */
-  int32_t fraction, factor_bits, energy_bits;
+  /* Bits below the point of samples in the transform and of factors; bits of a bin's power and of an energy that are
+   * dropped, so that the sums of a window at full scale fit in 64 bits without a sign. */
+  int32_t fraction, factor_bits, power_bits, energy_bits;
   /* The first bin of the lowest triangle; what a bin's weights in its two channels add up to. */
   int32_t first_bin, whole_weight;
   /* The mean's time constant is 2^smoothing steps, `strength` 256ths of its octaves are taken off. */
@@ -77,37 +78,39 @@ SNN_INLINE void snn_transform(const snn_log_mel* mel, const int16_t* samples) {
 }
 
 /* Four times the squared spectrum of the sound in bin k. */
-SNN_INLINE int64_t snn_power(const snn_log_mel* mel, int32_t k) {
+SNN_INLINE uint64_t snn_power(const snn_log_mel* mel, int32_t k) {
   const int32_t *real = mel->real + k, *imaginary = mel->imaginary + k, there = mel->size / 2 - 2 * k;
   int32_t a, b;
   snn_turn(mel, *imaginary + imaginary[there], real[there] - *real, k, &a, &b);
   a += *real + real[there];
   b += *imaginary - imaginary[there];
-  return (int64_t)a * a + (int64_t)b * b;
+  return (uint64_t)((int64_t)a * a + (int64_t)b * b);
 }
 
-/* The logarithm to base 2 in 256ths of a number from 2^log_bits on. */
+/* The logarithm to base 2 in 256ths of a number from 2^log_bits on. For a lesser one, which no energy is, it ends
+ * within the table. */
 static int32_t snn_log(const snn_log_mel* mel, int64_t number) {
+  const int32_t first = 1 << mel->log_bits;
   int32_t more = 0;
-  while (number >> (more + mel->log_bits + 1)) ++more;
-  return (more + mel->log_bits) * 256 + mel->logarithm[(number >> more) - (1 << mel->log_bits)];
+  for (; number >= 2 * first; number >>= 1) ++more;
+  return (more + mel->log_bits) * 256 + mel->logarithm[(int32_t)number & (first - 1)];
 }
 
 /* One step: the frame [channels] of `hop` new samples and those before. */
 SNN_INLINE void snn_log_mel_step(const snn_log_mel* mel, const int16_t* samples, uint8_t* frame) {
   const int32_t kept = mel->window - mel->hop;
-  int64_t below = 0;
+  uint64_t below = 0;
   int32_t c, k = 0, n;
   snn_transform(mel, samples);
   for (c = 0; c <= mel->channels; ++c) {
-    int64_t rising = 0, both = 0;
+    uint64_t rising = 0, both = 0;
     for (; k < mel->start[c + 1]; ++k) {
-      const int64_t power = snn_power(mel, mel->first_bin + k);
+      const uint64_t power = snn_power(mel, mel->first_bin + k) >> mel->power_bits;
       rising += power * mel->weight[k];
       both += power;
     }
     if (c > 0) {
-      const int64_t energy = (below + mel->whole_weight * both - rising) >> mel->energy_bits;
+      const int64_t energy = (int64_t)((below + (uint32_t)mel->whole_weight * both - rising) >> mel->energy_bits);
       int64_t* mean = &mel->mean[c - 1];
       int32_t octaves = snn_log(mel, energy + mel->silence);
       *mean += energy - (*mean >> mel->smoothing);
