@@ -1,13 +1,27 @@
 """What `mkdocs build` asks for while it writes the pages of `docs/site/pages.py`."""
 
+import importlib
+import logging
+import sys
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+signatures: Any = importlib.import_module("signatures")
+_LOG = logging.getLogger("mkdocs.hooks.signatures")
 
 
 def on_config(config: Any) -> Any:
     """Entries of the navigation that are patterns become their pages, in alphabetical order."""
     config.nav = _expanded(config.nav, Path(config.docs_dir))
     return config
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Warns, which ends a strict build, of a signature that is not the one at run time."""
+    for path in signatures.wrong_on(html):
+        _LOG.warning("%s: the signature of %s is not that of inspect.signature", page.file.src_path, path)
+    return html
 
 
 def _expanded(entries: list[Any], root: Path) -> list[Any]:

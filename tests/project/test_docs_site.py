@@ -1,8 +1,11 @@
-"""The documentation site: every page is in its navigation, and every public name in its reference."""
+"""The documentation site: every page is in its navigation, every public name with its signature in the reference."""
 
+import importlib
+import inspect
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pairs
 import pytest
@@ -23,6 +26,90 @@ def test_every_public_name_is_documented_once(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "api").rename(tmp_path / "before")
     with pytest.raises(SystemExit, match=r"documents .*SpikeDoctor"):
         pages.write_reference()
+
+
+def documented() -> dict[str, Any]:
+    """Every class and function of the reference, by the path of its definition."""
+    pages = script("docs/site/pages.py")
+    neurons = importlib.import_module("snnlib.neurons")
+    found = [*neurons.MODELS.values(), *neurons.FIXED_LENGTH_MODELS.values()]
+    for _, modules in pages.REFERENCE.values():
+        for module in map(importlib.import_module, modules):
+            found += [getattr(module, name) for name in pages.public_names(module)]
+    named = (each for each in found if callable(each) and hasattr(each, "__qualname__"))
+    own = (each for each in named if each.__module__.startswith("snnlib"))
+    return {f"{each.__module__}.{each.__qualname__}": each for each in own}
+
+
+def call_of(target: Any) -> inspect.Signature | None:
+    """How a user calls a class or function; None of exceptions, which say nothing."""
+    try:
+        return inspect.signature(target)
+    except ValueError:
+        assert issubclass(target, Exception)
+        return None
+
+
+def test_signatures_of_the_site_are_those_of_run_time() -> None:
+    signatures, found = script("docs/site/signatures.py"), documented()
+    assert len(found) > 250
+    for path, target in found.items():
+        expected, shown = call_of(target), signatures.parameters(target)
+        assert (shown is None) == (expected is None), path
+        if expected is None:
+            continue
+        given = list(expected.parameters.values())
+        assert [(each.name, each.kind) for each in shown] == [
+            (each.name, each.kind.description) for each in given
+        ]
+        for each, parameter in zip(shown, given, strict=True):
+            assert (each.default is None) == (parameter.default is parameter.empty), path
+            assert "0x" not in (each.default or "") + (each.annotation or ""), f"{path}: {each}"
+        # As a page has it, and as a page of the source alone had it.
+        marks = {"variadic positional": "*", "variadic keyword": "**"}
+        parts = [
+            f"{marks.get(kind, '')}{name}" + ("" if default is None else f"=<b>{default}</b>")
+            for name, kind, _, default in shown
+        ]
+        kinds = [each.kind for each in shown]
+        if "keyword-only" in kinds and "variadic positional" not in kinds:
+            parts.insert(kinds.index("keyword-only"), "*")
+        if "positional-only" in kinds:
+            parts.insert(kinds.count("positional-only"), "/")
+        page = '<h2 id="{}" class="doc doc-heading">x</h2>\n<div class="doc-signature">f({})</div>'
+        assert signatures.wrong_on(page.format(path, ", ".join(parts))) == [], path
+        assert signatures.wrong_on(page.format(path, "constants, *, learnable=()")) == [path]
+
+
+def test_a_neuron_is_called_as_its_page_says() -> None:
+    signatures = script("docs/site/signatures.py")
+    neurons = importlib.import_module("snnlib.neurons")
+    for model in {**neurons.MODELS, **neurons.FIXED_LENGTH_MODELS}.values():
+        shown = signatures.parameters(model)
+        assert shown[0].name != "constants" and "batch_first" in [each.name for each in shown]
+        required = {each.name: 8 for each in shown if each.default is None}
+        given = {
+            each.name: inspect.signature(model).parameters[each.name].default
+            for each in shown
+            if each.name not in required
+        }
+        assert repr(model(**required, **given)) == repr(model(**required))
+
+
+def test_the_generator_of_the_site_has_these_signatures() -> None:
+    griffe = pytest.importorskip("griffe", reason="make docs installs griffe")
+    docstrings = script("docs/site/docstrings.py")
+    package = griffe.load(
+        "snnlib", search_paths=[str(ROOT)], extensions=griffe.load_extensions(docstrings.Docstrings)
+    )
+    for path, target in documented().items():
+        expected = call_of(target)
+        if expected is not None:
+            found = package[path.removeprefix("snnlib.")].parameters
+            given = [each for each in found if each.name != "self"]
+            assert [(each.name, each.kind.value) for each in given] == [
+                (each.name, each.kind.description) for each in expected.parameters.values()
+            ], path
 
 
 def test_sessions_are_marked_as_such() -> None:
