@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping
 from types import ModuleType
 from typing import Any
 
+from snnlib.checks.options import FOREIGN_NAMES
+
 # Modules that are searched for a name, in this order.
 HOMES: tuple[str, ...] = ("neurons", "nn", "surrogate", "losses", "encoding", "readout", "data", "models")
 HOMES += ("explain", "functional", "exchange")
@@ -17,10 +19,10 @@ HOMES += ("explain", "functional", "exchange")
 # Names of other libraries, and words that are natural to try, with what they are here.
 _MEANT: Mapping[str, str] = {
     # What whole sequences do not need.
-    "set_step_mode": "layers take whole sequences, so there is no mode to set",
-    **dict.fromkeys(
-        ("reset", "reset_net", "reset_", "reset_state", "detach_net"),
-        "layers run whole sequences, so there is no state to reset: snnlib.Stream and run(x, state) keep one",
+    **FOREIGN_NAMES,
+    "utils": (
+        "other libraries keep resets and step modes there, which whole sequences do not need; data are in snnlib.data, "
+        "models in snnlib.models"
     ),
     # SpikingJelly
     "LIFNode": "neurons.LIF",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 _NO_BIAS = "spiking layers here have no bias, without events nothing happens"
 _OF_NEURON = "it belongs to the neuron, as in neuron=snnlib.neurons.LIF(tau=4.0)"
@@ -36,12 +36,58 @@ NEURON_HINTS = {
     "surrogate_function": _SURROGATE,
     "init_tau": "it is called tau",
 }
+# Attributes and functions of snnTorch, SpikingJelly and Norse, with the way to the same end here.
+_NO_STATE = (
+    "layers run whole sequences, so there is no state to reset: snnlib.Stream and run(x, state) keep one"
+)
+_NO_MODE = "layers take whole sequences, so there is no mode to set: net(x) runs all steps of x [T, N, ...]"
+_NO_MEMBRANE = (
+    "no membrane is kept between calls: potential(x) gives it at every step, run(x, state) the last state"
+)
+_NORSE = "constants are arguments of a neuron, as in snnlib.neurons.LIF(tau=4.0), and net(x) runs all steps"
+FOREIGN_NAMES: Mapping[str, str] = {
+    # snnTorch
+    **dict.fromkeys(
+        [f"init_{cell}" for cell in ("leaky", "rleaky", "synaptic", "rsynaptic", "alpha")], _NO_STATE
+    ),
+    **dict.fromkeys(("init_lapicque", "init_slstm", "init_sconv2dlstm", "init_hidden"), _NO_STATE),
+    **dict.fromkeys(("reset_mem", "reset_hidden", "detach_hidden", "mem_reset"), _NO_STATE),
+    # SpikingJelly
+    **dict.fromkeys(("reset", "reset_net", "reset_", "reset_state", "reset_states"), _NO_STATE),
+    **dict.fromkeys(("detach_net", "memories", "named_memories"), _NO_STATE),
+    **dict.fromkeys(("step_mode", "set_step_mode", "multi_step_forward", "single_step_forward"), _NO_MODE),
+    "seq_to_ann_forward": "snnlib.PerStep(module) runs a module of torch on every step",
+    **dict.fromkeys(
+        ("backend", "supported_backends", "set_backend"),
+        "kernels are chosen by device and shape, as snnlib.explain_dispatch(layer, x) shows",
+    ),
+    **dict.fromkeys(("mem", "syn", "v", "v_seq", "store_v_seq"), _NO_MEMBRANE),
+    # Norse
+    **dict.fromkeys(("state_fallback", "LIFState", "LIFFeedForwardState", "SequentialState"), _NO_STATE),
+    **dict.fromkeys(
+        ("lif_step", "lif_feed_forward_step", "li_step", "LIFParameters", "LIParameters"), _NORSE
+    ),
+}
 
 
 class KnownOptions:
-    """A class whose unknown keyword arguments raise a TypeError with a hint, in all subclasses."""
+    """A class whose unknown keyword arguments raise a TypeError with a hint, in all subclasses.
+
+    Attributes of other libraries' layers raise torch's AttributeError with a hint.
+    """
 
     option_hints: ClassVar[Mapping[str, str]] = {}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Returns what `torch.nn.Module` finds; adds the way here to its error for names of other libraries."""
+            try:
+                return super().__getattr__(name)
+            except AttributeError as error:
+                if name in FOREIGN_NAMES:
+                    raise AttributeError(f"{error}; {FOREIGN_NAMES[name]}", name=name, obj=self) from None
+                raise
 
     def __new__(cls, *_args: Any, **options: Any) -> Self:
         """Check the names before `__init__` does."""
