@@ -16,6 +16,7 @@ from snnlib.sequences.spike_count import channel_rates
 
 if TYPE_CHECKING:
     from snnlib.neurons.base import Neuron
+    from snnlib.nn.readout import SRMReadout
     from snnlib.nn.spiking_layer import SpikingLayer
 
     Watched: TypeAlias = SpikingLayer | Neuron
@@ -26,6 +27,8 @@ _FIRST = 3
 _EARLY = 31
 # Later windows: a tenth of the batches costs a layer less than half a percent of its step.
 _BATCHES, _EVERY = 100, 10
+# Calls with one step each from which a loop over time is likely; more than the batches in which a net shows its shape.
+_SINGLE_STEPS = 50
 # Of its own size: a weight that a step of an optimiser changes by more is lost. Steps that train change a tenth of it.
 _LARGEST_STEP = 3.0
 # A neuron that fires in more than half of all steps is reset before it has gathered much.
@@ -128,7 +131,7 @@ class TrainingWatch:
         self.name, self.warns, self.stopped = name, warns, False
         self.course: list[Window] = []
         self.said: dict[str, str] = {}
-        self._batches = 0
+        self._batches = self._single_steps = 0
         # Number of channels and device.
         self._place: tuple[int, torch.device] | None = None
         self._sums = _Sums()
@@ -165,7 +168,10 @@ class TrainingWatch:
             spikes: its output, `[T, N, C, ...]`.
         """
         learned = x if weight is None else weight
-        if cannot_watch(x) or self.stopped:
+        if cannot_watch(x):
+            return
+        self._single_steps = watch_single_steps(layer, x, self._single_steps)
+        if self.stopped:
             return
         if not (layer.training and learned.requires_grad and torch.is_grad_enabled() and spikes.numel()):
             return
@@ -299,6 +305,32 @@ class TrainingWatch:
             self.said[kind] = f"{name}: {text}"
             if self.warns:
                 warn_caller(self.said[kind])
+
+
+def watch_single_steps(layer: Watched | SRMReadout, x: Tensor, calls: int) -> int:
+    """Warns of a sequence that comes step by step, so that no step knows of those before it.
+
+    The text has no name in it, so that Python shows it once for all layers of a net that is called in one line.
+
+    Args:
+        layer: layer or neurons in a call.
+        x: the sequence.
+        calls: calls in a row with T = 1 before this one; those of a layer that has warned stay `_SINGLE_STEPS`.
+
+    Returns:
+        `calls` after this one.
+    """
+    if calls == _SINGLE_STEPS or not (layer.training and torch.is_grad_enabled()):
+        return calls
+    calls = calls + 1 if x.shape[int(layer.batch_first)] == 1 else 0
+    if calls == _SINGLE_STEPS:
+        layout = "[N, T, ...]" if layer.batch_first else "[T, N, ...]"
+        warn_caller(
+            f"x: expected whole sequences {layout}, got {calls} training calls in a row with one time step each, and "
+            "every call starts from rest: hand over all steps in one call, or keep the state by run(x, state) or "
+            "snnlib.Stream(net); samples that have one step only are all right"
+        )
+    return calls
 
 
 class _Sums:

@@ -13,6 +13,7 @@ from snnlib.functional.operators import FullyConnected
 from snnlib.functional.potential import srm_potential_stream
 from snnlib.neurons import Output
 from snnlib.neurons.srm import check_steps, response_std
+from snnlib.neurons.training_watch import cannot_watch, watch_single_steps
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.spiking_layer import EXPECTED_INPUT_RATE
 from snnlib.nn.state_by_keyword import state_by_keyword
@@ -61,6 +62,8 @@ class SRMReadout(KnownOptions, WeightWithGain):
     """
 
     option_hints = SRM_HINTS
+    # Training calls in a row with one step; of the class, as files of earlier versions have none.
+    _single_steps = 0
 
     def __init__(
         self,
@@ -93,7 +96,10 @@ class SRMReadout(KnownOptions, WeightWithGain):
     @state_by_keyword
     def forward(self, x: Tensor) -> Tensor:
         """Potentials of a sequence from the initial state."""
-        return self.potentials_of(x, self.effective_weight).value
+        potentials = self.potentials_of(x, self.effective_weight).value
+        if not cannot_watch(x):
+            self._single_steps = watch_single_steps(self, x, self._single_steps)
+        return potentials
 
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
