@@ -57,6 +57,33 @@ def test_settings_follow_from_the_recordings(root):
     assert given.settings["time_steps"] == 8 and not {"step_ms", "pool", "batch_size"} & set(given.settings)
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"epochs": 8},
+        {"epochs": 3, "batch_size": 7},
+        {"val_split": 0.0},
+        {"net": "4C3-3", "crop": "40x40+0+0"},
+    ],
+    ids=str,
+)
+def test_reasons_tell_the_run_that_is_asked_for(root, asked):
+    choice = choose(root, **asked)
+    batch, epochs, held = (
+        asked.get(name, choice.settings.get(name)) for name in ("batch_size", "epochs", "val_split")
+    )
+    (said,) = (
+        reason for reason in choice.reasons if reason.startswith(f"batch_size {batch}, epochs {epochs}: ")
+    )
+    steps = epochs * len(EventFolder(root, "train", val_share=held)) / batch
+    # Samples are held out by a hash; the last batch of an epoch may be small.
+    assert 0.8 * steps <= int(said.split("about ")[1].split()[0]) <= 1.2 * steps + epochs
+    assert ("the recipe takes 450" in said) == ("epochs" not in asked)
+    for name in asked.keys() - {"batch_size", "epochs"}:
+        assert not any(reason.startswith(f"{name} ") for reason in choice.reasons)
+
+
 @pytest.mark.parametrize("table", [False, True])
 def test_sets_are_those_of_the_folder(root, tmp_path, table):
     shutil.copytree(root, tmp_path, dirs_exist_ok=True)

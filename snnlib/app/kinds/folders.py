@@ -140,7 +140,7 @@ def _frame(recordings: list[np.ndarray[Any, Any]], given: Mapping[str, Any]) -> 
         f"crop {crop} (width x height + left + top): there lie nearly all events; pool {pool}: frames of "
         f"{width // pool} x {height // pool} pixels, near the {LARGEST_SIDE} x {LARGEST_SIDE} of the recipe"
     )
-    return Choice({"crop": crop, "pool": pool}, [reason])
+    return Choice({"crop": crop, "pool": pool}, [] if "crop" in given else [reason])
 
 
 def _learning(samples: EventFolder, given: Mapping[str, Any]) -> Choice:
@@ -155,13 +155,16 @@ def _learning(samples: EventFolder, given: Mapping[str, Any]) -> Choice:
         if val_split
         else f"val_split 0: {least} recordings in a class are too few to hold any out"
     )
+    chosen = int(given.get("epochs", epochs))
+    pace = f"batch_size {batch}, epochs {chosen}: about {chosen * math.ceil(count / batch)} steps"
+    reasons = {
+        "net": f"net {net}: the recipe's, with a neuron per class",
+        "val_split": held,
+        "epochs": f"{pace}; the recipe takes {STEPS}, and {LEAST_EPOCHS} to {MOST_EPOCHS} epochs",
+    }
     return Choice(
         {"net": net, "val_split": val_split, "batch_size": batch, "epochs": epochs},
-        [
-            f"net {net}: the recipe's, with a neuron per class",
-            held,
-            f"batch_size {batch}, epochs {given.get('epochs', epochs)}: about {STEPS} steps are what the recipe takes",
-        ],
+        [reason for name, reason in reasons.items() if name not in given] + [pace] * ("epochs" in given),
     )
 
 
@@ -220,7 +223,8 @@ class _ImageFolder(ImageKind):
         ]
         if encoding not in ("rate", "latency"):
             settings |= {"mean": mean, "std": std}
-            reasons.append(f"mean {mean}, std {std}: of the pixels of {len(images)} images")
+            if not {"mean", "std"} & given.keys():
+                reasons.append(f"mean {mean}, std {std}: of the pixels of {len(images)} images")
         else:
             settings |= {"mean": 0.0, "std": 1.0}
         if encoding not in ("current", "rate", "latency") and size.count("x") == 1:
