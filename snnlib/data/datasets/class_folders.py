@@ -14,9 +14,8 @@ from typing import Any
 
 import torch
 
-from snnlib.checks import warn_caller
 from snnlib.data.checks import check_choice, check_int
-from snnlib.data.datasets.splits import SPLITS, Split, some_names, split_by_hash
+from snnlib.data.datasets.splits import SPLITS, Split, some_names, split_by_hash, warn_of_foreign, warn_once
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.samples import Samples, Transform
 
@@ -202,10 +201,9 @@ def from_folders(root: Path, kind: FileKind) -> list[Sample]:
             f"{root}: expected {kind.name} in one folder per class (<class>/<file>), found {found}; known suffixes: "
             f"{' '.join(sorted(kind.suffixes))}"
         )
-    if foreign:
-        warn_caller(f"{root}: {some_names(foreign)} left out: no {kind.name} in a class folder")
+    warn_of_foreign(root, foreign, f"no {kind.name} in a class folder")
     if empty:
-        warn_caller(f"{root}: {some_names(empty)}: class folders without recordings")
+        warn_once(f"{root}: {some_names(empty)}: class folders without recordings")
     return samples
 
 
@@ -297,4 +295,4 @@ def warn_of_doubles(root: Path, samples: list[Sample], splits: list[Split]) -> N
                 across += splits[before] != splits[number]
     if doubles:
         easy = f"; {across} of these pairs lie in different splits, so the test is too easy" if across else ""
-        warn_caller(f"{root}: files of equal content: {some_names(doubles)}{easy}")
+        warn_once(f"{root}: files of equal content: {some_names(doubles)}{easy}")

@@ -33,8 +33,8 @@ class EventFolder(ClassFolder):
     Where no test or validation set is given, a part of each class is taken by a hash of the file's name: the same on
     every machine, without regard to the order of files. Times start at the first event of each recording.
 
-    Hidden files are ignored. Other files that are no event files, files with the same content and classes without
-    recordings are named in a warning.
+    Hidden files and files such as README.txt are ignored. Other files that are no event files, files with the same
+    content and classes without recordings are named in a warning, once in a process.
 
     Args:
         root: the folder.

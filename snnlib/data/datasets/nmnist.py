@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from snnlib.checks import warn_caller
 from snnlib.data.checks import check_choice
-from snnlib.data.datasets.splits import SPLITS, Split, some_names, split_by_hash
+from snnlib.data.datasets.splits import SPLITS, Split, some_names, split_by_hash, warn_of_foreign, warn_once
 from snnlib.data.event_cache import digest_of
 from snnlib.data.events import Events
 from snnlib.data.formats.event_file import EventFileError
@@ -32,7 +31,8 @@ class NMNIST(Samples):
     `Test/<digit>/<id>.bin`, or `Train.zip` and `Test.zip` with those folders inside; only the split that is
     asked for needs to be there, and a folder wins over a zip. Any number of samples is fine, and so is an
     empty class folder. Labels are the class folders' names. Samples are ordered by class, then by name.
-    Hidden files and `__MACOSX` are ignored; other files that do not end in `.bin` are left out with a warning.
+    Hidden files, `__MACOSX` and README files are ignored; other files that do not end in `.bin` are left out with a
+    warning.
 
     Args:
         root: the folder that holds the splits.
@@ -126,8 +126,7 @@ def _warn_of_strays(part: str, names: Iterable[str], samples: list[tuple[int, st
     """Name files that are no recordings, and recordings that lie in several classes under one name."""
     where = source.describe(f"{part}/")
     foreign = sorted(name for name in names if not name.endswith("/") and not name.lower().endswith(".bin"))
-    if foreign:
-        warn_caller(f"{where}: {some_names(foreign)} left out: no .bin files")
+    warn_of_foreign(where, foreign, "no .bin files")
     by_name = defaultdict(list)
     for _, name in samples:
         by_name[name.rsplit("/", 1)[1]].append(name)
@@ -141,7 +140,7 @@ def _warn_of_strays(part: str, names: Iterable[str], samples: list[tuple[int, st
             if size and source.stamp(other)[0] == size and source.read(other) == source.read(first)
         ]
     if doubles:
-        warn_caller(f"{where}: recordings in several classes: {some_names(doubles)}")
+        warn_once(f"{where}: recordings in several classes: {some_names(doubles)}")
 
 
 def _without(samples: list[tuple[int, str]], other: Split) -> list[tuple[int, str]]:

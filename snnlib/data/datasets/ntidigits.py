@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from snnlib.data.checks import check_choice
-from snnlib.data.datasets.splits import SPLITS, Split, some_names
+from snnlib.data.datasets.splits import SPLITS, Split, some_names, warn_of_foreign
 from snnlib.data.events import Events, as_events
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.hdf5 import DAMAGED, check_size, shared_file
@@ -149,10 +149,7 @@ class NTIDIGITS(Samples):
             )
         found = {name: _NAME.fullmatch(name) for name in sorted(times)}
         foreign = [name for name, match in found.items() if match is None]
-        if foreign:
-            warnings.warn(
-                f"{self.path}: {some_names(foreign)} left out: no names of recordings", stacklevel=3
-            )
+        warn_of_foreign(self.path, foreign, "no names of recordings")
         return {name: match for name, match in found.items() if match is not None}
 
     def __repr__(self) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from snnlib.checks import warn_caller
 from snnlib.data.checks import check_choice, check_int
 
 Split = Literal["train", "val", "test"]
@@ -76,3 +77,31 @@ def _assigned(order: Sequence[int], tests: int, vals: int) -> list[Split]:
 def some_names(names: Sequence[str]) -> str:
     """The first few of a list of names, and how many more there are, for messages."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+# Beginnings of the names of files for people, which are plainly no samples; and files of Markdown.
+_NOT_DATA = ("readme", "license", "licence", "changelog", "citation", "notice", "authors")
+_said: set[str] = set()
+
+
+def warn_once(text: str) -> None:
+    """Warns of a data set's files, once in a process: a command opens its folder for every split."""
+    if text not in _said:
+        _said.add(text)
+        warn_caller(text)
+
+
+def warn_of_foreign(where: object, names: Iterable[str], why: str) -> None:
+    """Names files that are left out, but for those that are plainly no data.
+
+    Args:
+        where: the folder or file.
+        names: of the files, with folders before them.
+        why: the cause, to follow a colon.
+    """
+    bases = {name: name.rstrip("/").rpartition("/")[2].lower() for name in names}
+    odd = [
+        name for name, base in bases.items() if not base.startswith(_NOT_DATA) and not base.endswith(".md")
+    ]
+    if odd:
+        warn_once(f"{where}: {some_names(odd)} left out: {why}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import torch
 
 from snnlib.data.checks import check_choice, check_int
-from snnlib.data.datasets.splits import SPLITS, Split, some_names
+from snnlib.data.datasets.splits import SPLITS, Split, some_names, warn_of_foreign
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.samples import Samples, Transform
 from snnlib.data.sources import open_source
@@ -79,8 +78,7 @@ class SpokenDigits(Samples):
                 f"root {str(root)!r}: expected recordings/{{digit}}_{{speaker}}_{{index}}.wav, found none; {_FETCH}"
             )
         foreign = sorted(set(names) - set(found))
-        if foreign:
-            warnings.warn(f"{root}: {some_names(foreign)} left out: no names of recordings", stacklevel=2)
+        warn_of_foreign(root, foreign, "no names of recordings")
         doubles = [
             name for name, count in Counter(name.rsplit("/", 1)[-1] for name in found).items() if count > 1
         ]
