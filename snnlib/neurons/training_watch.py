@@ -5,6 +5,7 @@ Thresholds and words are those of `snnlib.SpikeDoctor` too, which is asked where
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -29,6 +30,9 @@ _EARLY = 31
 _BATCHES, _EVERY = 100, 10
 # Calls with one step each from which a loop over time is likely; more than the batches in which a net shows its shape.
 _SINGLE_STEPS = 50
+# Steps of a sequence up to which standardised layers learn at 1e-3; and how many times the rate of `count_rate` nets of
+# fewer samples or more steps learned as well.
+STANDARDIZED_STEPS, _TOO_FAST = 5, 3.0
 # Of its own size: a weight that a step of an optimiser changes by more is lost. Steps that train change a tenth of it.
 _LARGEST_STEP = 3.0
 # A neuron that fires in more than half of all steps is reset before it has gathered much.
@@ -48,6 +52,21 @@ _ANEW = (
     "(torch.nn.utils.clip_grad_norm_) or snnlib.prepare_(net, x, standardize=True); outputs are woken by "
     "snnlib.nn.supervised_spikes"
 )
+
+
+def count_rate(samples: int, steps: int, few_steps: float = math.inf) -> float:
+    """Returns the learning rate of Adam that fits a loss on spike counts.
+
+    It is `1e-3 min(1, (N / 50)^0.5) min(1, (T0 / T)^1.5)`. The gradients of few samples are noisy, and Adam takes steps
+    of one size whatever their noise. In more steps of time a change of a weight moves more spikes. Measured in
+    docs/measurements/learning.md.
+
+    Args:
+        samples: N of a training batch.
+        steps: T of a training batch.
+        few_steps: T0, up to which 1e-3 learns. Default infinite, as of surrogate gradients.
+    """
+    return 1e-3 * min(1.0, (samples / 50) ** 0.5) * min(1.0, (few_steps / steps) ** 1.5)
 
 
 def silence(where: str, learns_when_silent: bool, remedy: str) -> str:
@@ -132,6 +151,8 @@ class TrainingWatch:
         self.course: list[Window] = []
         self.said: dict[str, str] = {}
         self._batches = self._single_steps = 0
+        # Batches since the optimiser made a step.
+        self._gathered = 0
         # Number of channels and device.
         self._place: tuple[int, torch.device] | None = None
         self._sums = _Sums()
@@ -207,15 +228,45 @@ class TrainingWatch:
 
         handles.append(learned.register_hook(on_gradient))  # type: ignore[no-untyped-call]
 
-    def watch_standardization(self, layer: Watched, original: Tensor, gain: Tensor) -> None:
-        """Warn where the optimiser moves a standardised weight and not its gain, in the first batches."""
+    def watch_standardization(
+        self, layer: Watched, original: Tensor, gain: Tensor, batch: Tensor | None
+    ) -> None:
+        """Warn where the optimiser moves a standardised weight and not its gain, or too far, in the first batches.
+
+        Args:
+            layer: the layer.
+            original: its weight before it is standardised.
+            gain: the gain of its channels.
+            batch: a sequence `[T, N, ...]` of the training batch; None where no rate is known that fits.
+        """
         before, self._parts = self._parts, None
         if self._batches > _FIRST:
             return
         self._parts = original.detach().clone(), gain.detach().clone()
-        if before is not None and not torch.equal(before[0], original) and torch.equal(before[1], gain):
+        if before is None:
+            return
+        moved = (original.detach() - before[0]).double()
+        self._gathered += 1
+        if not bool(moved.any()):
+            # Gradients of several batches are added up.
+            return
+        gathered, self._gathered = self._gathered, 0
+        if torch.equal(before[1], gain):
             text = "the optimiser moves the weight and not its gain and bias, as it was made before they were; make it "
             self._say(layer, "optimizer", f"{text}after snnlib.prepare_(net, x)")
+        if batch is not None:
+            # Adam's first step moves each weight by the learning rate.
+            rate = float(moved.square().sum() / (moved != 0).sum()) ** 0.5
+            steps, samples = batch.shape[int(layer.batch_first)], batch.shape[1 - int(layer.batch_first)]
+            fitting = count_rate(samples * gathered * _processes(), steps, STANDARDIZED_STEPS)
+            if rate > _TOO_FAST * fitting:
+                self._say(
+                    layer,
+                    "rate",
+                    f"the optimiser moves the weights by {rate:.2g} in a step, and nets have unlearned so from batches "
+                    f"of {samples} samples of {steps} steps; lower the learning rate to {fitting:.2g}, which "
+                    "snnlib.prepare_(net, x) reports where x is as large as the batches of training",
+                )
 
     def _watch_step(self, weight: Tensor) -> None:
         before, self._weight = self._weight, weight.clone()
@@ -388,6 +439,12 @@ def cannot_watch(x: Tensor) -> bool:
     if torch.compiler.is_compiling() or type(x) is not Tensor or x.is_meta or in_transform():
         return True
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _processes() -> int:
+    """Returns the number of processes whose gradients are averaged."""
+    parallel = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.distributed.get_world_size() if parallel else 1
 
 
 def _any(values: Tensor, but: int | None = None) -> Tensor:

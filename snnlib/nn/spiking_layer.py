@@ -236,7 +236,9 @@ class SpikingLayer(KnownOptions, WeightWithGain):
         if step is None or self.training_watch.stopped or cannot_watch(x) or not spikes.numel():
             return
         if step.gain is not None and step.gain.requires_grad:
-            self.training_watch.watch_standardization(self, learned_weight(self), step.gain)
+            # A rate is known for the start of `prepare_`, and said at a net's input alone.
+            batch = x if step.spread < 1 and step.rate is not None and not x.requires_grad else None
+            self.training_watch.watch_standardization(self, learned_weight(self), step.gain, batch)
         bias = step.bias if step.rate is not None else None
         if bias is None or not bias.requires_grad:
             return

@@ -19,7 +19,7 @@ from snnlib.learning.preparing.checks import check_input, torch_modules_checked,
 from snnlib.learning.preparing.course import Course
 from snnlib.learning.preparing.layers import PrepareLayer, is_copied, is_grey
 from snnlib.learning.preparing.neurons import PrepareNeuron, Sources, kept_by_batch_norm
-from snnlib.learning.preparing.report import LayerPreparation, Preparation, advice
+from snnlib.learning.preparing.report import LayerPreparation, Preparation, course_to_take
 from snnlib.learning.preparing.targets import OUTPUT_RATE
 from snnlib.neurons import Neuron
 from snnlib.nn.dropout import SpikeDropout
@@ -101,7 +101,8 @@ def prepare_(
         net: any module with spiking layers (`SRMConv2d`, `SpikingLinear`, ...), plain, standardised or fused, or with
             neurons alone.
         x: one batch of training data as the net takes it, spike tensor `[T, N, ...]` (`[N, T, ...]` with
-            `batch_first`). 25 samples are enough; each class should be among them.
+            `batch_first`). 25 samples are enough; each class should be among them. The learning rate of the report is
+            for batches of its N and T: take a batch as the training loop does.
         target_rate: spikes per neuron and time step, in (0, 1): a number for all hidden layers (for all layers where
             none is hidden, as in a recurrent layer alone), or a mapping from layer names to rates for the layers named.
             Default 0.03 in hidden layers (up to 0.1 in those of less than 100 neurons, for about 3 spikes per step) and
@@ -118,7 +119,8 @@ def prepare_(
 
     Returns:
         A report to print: the start and why it was taken, rates and gains per layer, what is wrong, if anything is, and
-        with which loss and learning rate to go on.
+        with which loss and learning rate to go on. A loop takes `learning_rate`, `clip_norm`, `desired` and `undesired`
+        from it.
 
     Raises:
         TypeError: x is no tensor of floating point.
@@ -198,16 +200,17 @@ def prepare_(
         _warn_of_potentials(results)
     ends = [module for name in outputs if isinstance(module := spiking[name], SpikingLayer)]
     silent_learn = all(layer.learns_when_silent for layer in ends)
-    steps = x.shape[int(any(module.batch_first for module in spiking.values()))]
+    time_dim = int(any(module.batch_first for module in spiking.values()))
+    sizes = x.shape[time_dim], x.shape[1 - time_dim]
     return Preparation(
         layers=results,
         start=start,
         reason=_reason(grey, standardize, kept),
-        advice=advice(results, start, steps, gain, silent_learn),
         parameters=sum(1 for parameter in net.parameters() if parameter.requires_grad),
         without_gradient=missed,
         silent_output=not any(bool((tensor != 0).any()) for tensor in tensors_in(output)),
         borders=borders,
+        **course_to_take(results, start, sizes, gain, silent_learn),
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from snnlib.inspect.shown import ShownAsText
 from snnlib.learning.preparing.targets import wanted_counts
+from snnlib.neurons.training_watch import STANDARDIZED_STEPS, count_rate
 
 # Gains outside are those of inputs that are far from spikes and counts.
 _LEAST_GAIN, _LARGEST_GAIN = 2.0**-6, 2.0**12
@@ -83,6 +86,10 @@ class Preparation(ShownAsText):
         start: how the weights begin: `"calibrated"`, `"standardised"`, or `"as drawn"`.
         reason: why.
         advice: the optimiser and the loss that this start was measured with.
+        learning_rate: of that optimiser, for training batches as large as the one that the net was prepared with.
+        clip_norm: of the gradients (`torch.nn.utils.clip_grad_norm_`); infinity where they need not be clipped.
+        desired: spikes wanted of the label's output by `losses.spike_count_loss`.
+        undesired: spikes wanted of the other outputs.
         parameters: number of parameters that require a gradient.
         without_gradient: names of those that got none.
         silent_output: whether the net's output is zero everywhere.
@@ -93,6 +100,10 @@ class Preparation(ShownAsText):
     start: str = "calibrated"
     reason: str = ""
     advice: str = ""
+    learning_rate: float = 1e-3
+    clip_norm: float = math.inf
+    desired: int = 5
+    undesired: int = 1
     parameters: int = 0
     without_gradient: list[str] = field(default_factory=list)
     silent_output: bool = False
@@ -124,28 +135,57 @@ class Preparation(ShownAsText):
         return "\n".join([*lines, *(self.findings() or [ready]), f"learn with {self.advice}"])
 
 
-def advice(layers: Sequence[LayerPreparation], start: str, steps: int, gain: bool, silent_learn: bool) -> str:
-    """Returns optimiser and loss with which a start learned in docs/measurements.
+def course_to_take(
+    layers: Sequence[LayerPreparation], start: str, sizes: tuple[int, int], gain: bool, silent_learn: bool
+) -> dict[str, Any]:
+    """Returns optimiser and loss with which a start learned in docs/measurements, as fields of the report.
 
     Args:
         layers: those of the report.
         start: that of the report.
-        steps: of the batch.
+        sizes: T and N of the batch.
         gain: whether layers have gains.
         silent_learn: whether spiking outputs get a gradient where they do not fire.
     """
-    if start == "standardised":
-        desired, undesired = wanted_counts(steps)
-        return (
-            "Adam at 1e-3, gradients clipped at 1 and counts: losses.spike_count_loss(counts, labels, "
+    steps, samples = sizes
+    desired, undesired = wanted_counts(steps)
+    standardized, potentials = start == "standardised", any(layer.potential is not None for layer in layers)
+    rate, optimizer = 1e-3, "Adam"
+    if standardized:
+        rate = count_rate(samples, steps, STANDARDIZED_STEPS)
+    elif not gain:
+        rate, optimizer = 0.1, "SGD with momentum 0.9"
+    elif silent_learn and not potentials:
+        rate = count_rate(samples, steps)
+    text = f"{optimizer} at {_short(rate)}"
+    if standardized:
+        text += (
+            ", gradients clipped at 1 and counts: losses.spike_count_loss(counts, labels, "
             f'desired={desired}, undesired={undesired}, one_sided=True, reduction="sum")'
         )
-    optimizer = "Adam at 1e-3" if gain else "SGD at 0.1 with momentum 0.9"
-    if any(layer.potential is not None for layer in layers):
-        return f"{optimizer} and losses.tet_loss of the potentials"
-    if silent_learn:
-        return f"{optimizer} and the cross-entropy of spike counts"
-    return (
-        f"{optimizer} and losses.tet_loss, with an SRMReadout as last layer; outputs that learn from their own spikes "
-        "want prepare_(net, x, standardize=True) and its loss"
-    )
+    elif potentials:
+        text += " and losses.tet_loss of the potentials"
+    elif silent_learn:
+        text += " and the cross-entropy of spike counts"
+    else:
+        text += (
+            " and losses.tet_loss, with an SRMReadout as last layer; outputs that learn from their own spikes want "
+            "prepare_(net, x, standardize=True) and its loss"
+        )
+    if rate < 1e-3:
+        text += f"; the rate is for batches of {samples} samples and {steps} steps, as x has"
+    return {
+        "advice": text,
+        "learning_rate": rate,
+        "clip_norm": 1.0 if standardized else math.inf,
+        "desired": desired,
+        "undesired": undesired,
+    }
+
+
+def _short(rate: float) -> str:
+    """Returns a rate in two digits, as 1e-3 or 2.8e-4."""
+    if rate >= 0.01:
+        return f"{rate:g}"
+    digits, power = f"{rate:.1e}".split("e")
+    return f"{float(digits):g}e{int(power)}"
