@@ -24,11 +24,12 @@ from snnlib.checks import (
     check_untransformed,
     first_state,
     step_shape,
+    warn_caller,
 )
 from snnlib.neurons.compiled_steps import CompiledSteps, Loop
 from snnlib.neurons.constants import Constants, broadcast
 from snnlib.neurons.dynamics import Dynamics, ExactDynamics
-from snnlib.neurons.training_watch import TrainingWatch
+from snnlib.neurons.training_watch import TrainingWatch, cannot_watch
 from snnlib.sequences.lengths import run_with_lengths
 
 # Constants of a neuron in shapes that broadcast with one step `[N, C, ...]`.
@@ -57,7 +58,8 @@ class Neuron(KnownOptions, Constants):
 
     A model is a subclass with `state_names` and `step` in plain torch; surrogate gradients enter by
     `snnlib.surrogate.spike`. It then trains, streams and works in every layer. Models that are members of the linear
-    family also give their `dynamics`, and run on native kernels.
+    family also give their `dynamics`, and run on native kernels. States begin at 0; a model whose rest is elsewhere, as
+    in millivolts, defines `initial_state`.
 
     Args:
         constants: the model's constants by name: numbers, or tensors with one value per channel. They are float64
@@ -92,6 +94,8 @@ class Neuron(KnownOptions, Constants):
     weight_exponent: int | None = None
     # Whether gradients flow to earlier steps.
     gradient_through_time: bool = True
+    # Whether it was looked at what a model of one's own does at rest.
+    _rest_known: bool = False
     # Of models that run by `step`: `snnlib.compile_steps_` sets it.
     compiled_steps: CompiledSteps | None = None
     # Whether spikes are moved by EventProp's gradient, so that input events may get theirs by time.
@@ -128,7 +132,22 @@ class Neuron(KnownOptions, Constants):
         return type(self).initial_state is Neuron.initial_state
 
     def initial_state(self, current: Tensor, params: Params) -> State:
-        """State before the first step, for one step's current `[N, C, ...]`. Default: zeros."""
+        """State before the first step, for one step's current `[N, C, ...]`, of which shape, dtype and device are read.
+
+        Default: zeros. A model in millivolts returns its rest:
+
+        >>> import torch, snnlib
+        >>> class Millivolts(snnlib.neurons.Neuron):
+        ...     state_names = ("v",)
+        ...     def initial_state(self, current, params):
+        ...         return (torch.full_like(current, -65.0),)
+        ...     def step(self, state, current, params):
+        ...         v = state[0] + (-65.0 - state[0] + current) / 10.0
+        ...         spike = snnlib.surrogate.spike(v + 50.0, torch.ones(()), snnlib.surrogate.ATan())
+        ...         return spike, (torch.where(spike.detach() > 0, -65.0, v),)
+        >>> Millivolts()(torch.full((8, 1, 1), 30.0)).flatten().int().tolist()
+        [0, 0, 0, 0, 0, 0, 1, 0]
+        """
         return tuple(torch.zeros_like(current) for _ in self.state_names)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
@@ -228,6 +247,7 @@ class Neuron(KnownOptions, Constants):
         check_untransformed(f"{type(self).__name__}, which runs by step", batches=not self.gives_spikes)
         params = broadcast(self.constants(), x.dim() - 1, wide)
         if start is None:
+            self._check_rest(x.select(time_dim, 0).to(wide) if x.shape[time_dim] else None, params)
             start = x.new_zeros((len(self.state_names), *shape), dtype=wide)
         loop: Loop = Neuron._over_steps if by_step else type(self)._over_steps
         if self.compiled_steps is not None and not by_step:
@@ -243,6 +263,22 @@ class Neuron(KnownOptions, Constants):
             OverflowError: a state beyond the bits of fixed point; kernels raise the same.
         """
         return state
+
+    def _check_rest(self, current: Tensor | None, params: Params) -> None:
+        """Warn once where a model of one's own fires at states of 0 without input, as one in millivolts does."""
+        own = type(self).__module__.partition(".")[0] != "snnlib"
+        if self._rest_known or not own or not self.gives_spikes or current is None or cannot_watch(current):
+            return
+        self._rest_known = True
+        with torch.no_grad(), torch.random.fork_rng([current.device] if current.is_cuda else []):
+            nothing = torch.zeros_like(current)
+            value, _ = self.step(tuple(nothing.clone() for _ in self.state_names), nothing, params)
+        if isinstance(value, Tensor) and value.numel() and bool((value != 0).all()):
+            warn_caller(
+                f"{type(self).__name__}: every neuron fires at the first step without any input, as states begin at 0; "
+                "define initial_state(current, params), which returns the states at rest, as "
+                "(torch.full_like(current, -65.0),)"
+            )
 
     def _over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
         """Spikes and last state `[K, N, C, ...]` of currents `[T, N, C, ...]`, by `step`."""
@@ -277,7 +313,8 @@ class Neuron(KnownOptions, Constants):
         dynamics = self._forward_dynamics(self.constants())
         if dynamics is None or not dynamics.linear:
             raise ValueError(
-                f"neuron: expected a model with linear dynamics, whose potential is known, got {self}"
+                "neuron: expected a model with linear dynamics, whose potential without spikes is known, got "
+                f"{self}; potential(x) gives that with spikes"
             )
         free = replace(dynamics, threshold=math.inf, membrane=True, reset_next=False, fixed_point=False)
         return ops.scan.run(x, free, None, int(self.batch_first))[0] / self.mean_threshold()
@@ -311,7 +348,11 @@ class Neuron(KnownOptions, Constants):
                 setattr(probe, name, partial(noting, fire))
         probe.reference(x)
         if len(seen) != x.shape[int(self.batch_first)]:
-            raise ValueError(f"neuron: expected a model whose potential is known, got {self}")
+            raise ValueError(
+                f"neuron: expected a model whose potential is known, got {self}; hand the membrane to fire once in its "
+                "step, as in spike = self.fire(membrane, params), by the method of snnlib.neurons.SpikingNeuron or one "
+                "of your own"
+            )
         return torch.stack(seen, int(self.batch_first)).to(x.dtype) if seen else torch.empty_like(x)
 
     def _initial(self, shape: Sequence[int], like: Tensor, state: tuple[Tensor, ...] | None) -> Tensor | None:

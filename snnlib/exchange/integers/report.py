@@ -15,6 +15,8 @@ from snnlib.structure.stages import modules_of, stages_of
 
 __all__ = ["IntegerReport", "compare_integers"]
 
+# Share of identical spikes below which a reader may take the net for broken, and a loss of accuracy that is none.
+_MANY_ALIKE, _SAME = 0.9, 0.01
 # Samples that are run at once.
 _BATCH = 50
 
@@ -53,6 +55,16 @@ class IntegerReport:
             lost = self.accuracy - layer.accuracy
             lines.append(
                 f"{layer.name:{width}}  {layer.accuracy:8.1%}  {lost:+6.1%}  {layer.spikes or ''}".rstrip()
+            )
+        few = [
+            layer
+            for layer in self.layers
+            if layer.spikes is not None and layer.spikes.identical < _MANY_ALIKE
+        ]
+        if any(abs(self.accuracy - layer.accuracy) <= _SAME for layer in few):
+            lines.append(
+                "identical spikes are those at the same step: a spike that comes a step earlier or later counts as one "
+                "missing and one extra, and the net decides alike all the same. Judge by the accuracy"
             )
         return "\n".join(lines)
 

@@ -6,9 +6,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as torch_functional
 
-from snnlib.checks import check_floating, check_integer_labels, check_labels, check_lengths, check_rank
+from snnlib.checks import (
+    check_floating,
+    check_integer_labels,
+    check_labels,
+    check_lengths,
+    check_rank,
+    warn_caller,
+)
 from snnlib.learning.losses._common import Reduction, accumulation_dtype, check_smoothing, reduced
+from snnlib.neurons.training_watch import cannot_watch
 from snnlib.sequences.lengths import valid_steps
+from snnlib.sequences.order import looks_exchanged
+
+# Batches with as many steps as samples whose values are looked at; later ones cost nothing.
+_looks = iter(range(10))
+# Difference of correlations that tells time: of integrated potentials it is 0.6 to 1.5 along time.
+_ALIKE = 0.5
 
 
 def tet_loss(
@@ -38,7 +52,7 @@ def tet_loss(
 
     Args:
         potential: `[T, N, classes]` (`[N, T, classes]` with `batch_first`), any floating dtype. With as many steps as
-            samples nothing shows which of the two it is.
+            samples the shape does not show which of the two it is; where the values of the first batches do, it warns.
         target: labels `[N]`, or a label for every step, `[T, N]` (`[N, T]`): integers from 0 to classes - 1, or
             `ignore_index` for steps that do not count.
         regularization: share of the regulariser, in [0, 1]. Default 0.05.
@@ -97,6 +111,8 @@ def tet_loss(
         check_labels(target, potential)
     else:
         check_labels(target, potential.select(int(batch_first), 0))
+        if lengths is None:
+            _warn_of_order(potential, batch_first)
         target = target.unsqueeze(int(batch_first)).expand(potential.shape[:2])
     if lengths is not None:
         lengths = check_lengths(lengths, potential, int(batch_first))
@@ -112,3 +128,18 @@ def tet_loss(
     loss = (1 - regularization) * entropy + regularization * spread
     total = torch.where(counted, loss, torch.zeros_like(loss)).sum(int(batch_first))
     return reduced(total / counted.sum(int(batch_first)).clamp(min=1), sample_weight, reduction)
+
+
+def _warn_of_order(potential: Tensor, batch_first: bool) -> None:
+    """Warn where there are as many steps as samples and samples follow each other as steps do."""
+    if potential.shape[0] != potential.shape[1] or cannot_watch(potential) or next(_looks, None) is None:
+        return
+    along = potential.detach().transpose(0, 1) if batch_first else potential.detach()
+    # Neither the course that all samples share nor the mean of a sample tells time.
+    if looks_exchanged(along - along.mean(0) - along.mean(1, keepdim=True), _ALIKE):
+        given, wanted = ("[T, N, classes]", "False") if batch_first else ("[N, T, classes]", "True")
+        warn_caller(
+            f"potential: expected {'[N, T, classes]' if batch_first else '[T, N, classes]'}, got a batch of shape "
+            f"{tuple(potential.shape)} that looks like {given}, so that labels of samples would go to steps; "
+            f"transpose(0, 1) it, or give batch_first={wanted}"
+        )

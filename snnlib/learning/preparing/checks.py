@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -15,14 +14,10 @@ from torch.nn.modules.pooling import _AvgPoolNd, _MaxPoolNd
 
 from snnlib.checks import warn_caller
 from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.sequences.order import looks_exchanged
 
 # Counts of events in a step come to some ten; pixels of 8 bits to 255.
 _LARGEST_COUNT = 100
-# Steps and samples from which neighbours can be told from others, and features that are enough to compare.
-_FEWEST, _FEATURES = 6, 4096
-# By how much more neighbours must be alike than others (correlation): steps of recordings have 0.5, samples sorted by
-# class 0.13. Of few values, by so many standard errors; and so many times what the other dimension has.
-_ALIKE, _SURE, _TIMES = 0.25, 6.0, 3.0
 
 
 def check_input(x: object) -> None:
@@ -77,24 +72,12 @@ def _warn_of_order(x: Tensor, time_dim: int) -> None:
     same = [torch.equal(part, part[:1].expand_as(part)) for part in (along, along.transpose(0, 1))]
     picture = not bool(((x == 0) | (x == 1)).all())
     looks = picture and same[1] and not same[0] and along.shape[1] > 1
-    if not looks and min(x.shape[:2]) >= _FEWEST and not any(same):
-        steps, samples = (_alike(part) for part in (along, along.transpose(0, 1)))
-        looks = samples > max(_ALIKE, _SURE / math.sqrt(x.numel()), _TIMES * steps)
-    if looks:
+    if looks or (not any(same) and looks_exchanged(along)):
         warn_caller(
             f"x: expected {expected}, got a batch of shape {tuple(x.shape)} that looks like {given}: its samples "
             "follow each other as steps do, and its steps as samples do; transpose(0, 1) it, or build layers with "
             f"batch_first={not time_dim}"
         )
-
-
-def _alike(x: Tensor) -> float:
-    """By how much more neighbours along the first dimension are correlated than those half its length apart."""
-    flat = x.flatten(2).float()
-    flat = flat[..., :: max(flat.shape[2] // _FEATURES, 1)]
-    flat = flat - flat.mean((0, 1))
-    near, far = ((flat[lag:] * flat[:-lag]).mean() for lag in (1, len(flat) // 2))
-    return float((near - far) / flat.square().mean().clamp(min=1e-12))
 
 
 @contextmanager
