@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import durations
+import jitter
 import pytest
 import torch
 
@@ -65,8 +66,14 @@ class Durations:
             durations.write(self.seconds)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    jitter.add_option(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Durations())
+    if config.getoption("--jitter"):
+        jitter.install()
 
 
 @pytest.fixture(params=["native", "reference"])

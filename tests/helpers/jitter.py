@@ -1,0 +1,248 @@
+"""Pytest option `--jitter`: moves the results that torch sums on the CPU by one unit in the last place.
+
+The order in which torch adds depends on the processor: on its vectors, its library of matrix products, its cores. So do
+the last bits of matrix products, convolutions, means and sums. A test that passes with `--jitter` does not depend on
+these bits.
+
+The plugin replaces the kernels of `SUMS` in torch's dispatcher. It so reaches calls of C++, of autograd's backward
+passes, of other threads and of compiled functions. snnlib's own kernels add in one order on every processor and stay as
+they are. Kernels of torch that add in one plain loop (`cumsum`, `index_add`, pooling) stay too.
+
+Each element of a result goes up by one unit in the last place, goes down by one, or stays. The direction depends on the
+operator, its shapes, its numbers and the bits of its inputs. A repeated call gives the same bits, as on a real
+processor; a call on half of a batch gives other bits than a call on the whole batch.
+
+Elements that have the same bits in every order stay:
+
+- sums with at most one nonzero term, and sums of two terms that are exact before they are added;
+- sums on a grid: all terms are multiples of one power of two, and the sum of their absolute values is at most 2^24
+  times that power (2^53 times in float64), so that no partial sum is rounded. Counts of events and weights that are
+  small multiples of 1/64 lie on such a grid.
+
+Norms, variances and softmax divide and take roots between their sums. They have no such elements.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+# A term is a product of arguments, which stand here by their positions; a result is a sum of terms of one or two kinds.
+Terms = tuple[tuple[int, ...], ...]
+
+_SUM: tuple[Terms, ...] = (((0,),),)
+_PRODUCT: tuple[Terms, ...] = (((0, 1),),)
+_SUM_AND_PRODUCT: tuple[Terms, ...] = (((0,), (1, 2)),)
+_UNKNOWN: tuple[Terms, ...] = ()
+
+# Terms of every result, by kernel; without them no element is known to be the same in every order.
+SUMS: dict[str, tuple[Terms, ...]] = {
+    "sum.dim_IntList": _SUM,
+    "sum.IntList_out": _SUM,
+    "nansum": _SUM,
+    "mean.dim": _SUM,
+    "mean.out": _SUM,
+    "dot": _PRODUCT,
+    "mm": _PRODUCT,
+    "mm.out": _PRODUCT,
+    "bmm": _PRODUCT,
+    "bmm.out": _PRODUCT,
+    "addmv": _SUM_AND_PRODUCT,
+    "addmv.out": _SUM_AND_PRODUCT,
+    "addmv_": _SUM_AND_PRODUCT,
+    "addmm": _SUM_AND_PRODUCT,
+    "addmm.out": _SUM_AND_PRODUCT,
+    "addmm_": _SUM_AND_PRODUCT,
+    "addbmm": _SUM_AND_PRODUCT,
+    "baddbmm": _SUM_AND_PRODUCT,
+    "baddbmm.out": _SUM_AND_PRODUCT,
+    "baddbmm_": _SUM_AND_PRODUCT,
+    "convolution": (((0, 1), (2,)),),
+    "convolution_backward": (((0, 2),), ((0, 1),), ((0,),)),
+} | dict.fromkeys(
+    (
+        "linalg_vector_norm",
+        "linalg_vector_norm.out",
+        "norm.ScalarOpt_dim",
+        "var.correction",
+        "var.correction_out",
+        "var_mean.correction",
+        "std.correction",
+        "std.correction_out",
+        "std_mean.correction",
+        "native_batch_norm",
+        "native_batch_norm_backward",
+        "_native_batch_norm_legit",
+        "_native_batch_norm_legit.no_stats",
+        "_batch_norm_with_update",
+        "batch_norm_backward",
+        "native_layer_norm",
+        "native_layer_norm_backward",
+        "native_group_norm",
+        "native_group_norm_backward",
+        "logsumexp",
+        "_softmax",
+        "_softmax_backward_data",
+        "_log_softmax",
+        "_log_softmax_backward_data",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_flash_attention_for_cpu_backward",
+    ),
+    _UNKNOWN,
+)
+# Kernels that sum the absolute values of the terms, where they have another name.
+_FUNCTIONAL = {"sum": "sum.dim_IntList", "mean": "sum.dim_IntList"}
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+# Bits of the sums of each type: half types are added in float32.
+_BITS = {torch.float16: 24, torch.bfloat16: 24, torch.float32: 24, torch.float64: 53}
+
+_running = threading.local()
+_library: list[torch.library.Library] = []
+
+
+def add_option(parser: pytest.Parser) -> None:
+    """Declares `--jitter`."""
+    parser.addoption(
+        "--jitter", action="store_true", help="change the last bits of what torch sums on the CPU"
+    )
+
+
+def install() -> None:
+    """Replaces the CPU kernels of `SUMS`, in this process and those that it forks."""
+    if _library:
+        return
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Warning only once for all operators")
+        for name, outputs in SUMS.items():
+            library.impl(name, _changed(name, outputs), "CPU", with_keyset=True)
+    _library.append(library)
+
+
+def _changed(name: str, outputs: tuple[Terms, ...]) -> Callable[..., Any]:
+    kernel = torch.library.get_kernel(f"aten::{name}", "CPU")
+    packet, _, overload = name.partition(".")
+    schema = getattr(getattr(torch.ops.aten, packet), overload or "default")._schema
+    given = {argument.name for argument in schema.arguments if not argument.is_out}
+    # Running statistics, which the kernel changes and does not return.
+    statistics = [i for i, argument in enumerate(schema.arguments) if argument.name.startswith("running_")]
+    functional = packet.rstrip("_")
+    terms = (
+        torch.library.get_kernel(f"aten::{_FUNCTIONAL.get(functional, functional)}", "CPU")
+        if outputs
+        else None
+    )
+
+    def run(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        # A kernel of this list may call another one.
+        if getattr(_running, "inside", False):
+            return kernel.call_boxed(keys, *args, **kwargs)
+        _running.inside = True
+        try:
+            # With beta = 0 the first argument may be memory that nobody has written.
+            read = (torch.zeros_like(args[0]), *args[1:]) if kwargs.get("beta") == 0 else args
+            seed = _digest(name, [*read, *(value for key, value in kwargs.items() if key in given)])
+            exact: Sequence[Tensor | None] = ()
+            if terms is not None and kwargs.get("alpha", 1) == 1 and kwargs.get("beta", 1) in (0, 1):
+                dtype = kwargs.get("dtype") or args[0].dtype
+                exact = _exact(lambda *a: terms.call_boxed(keys, *a), read, outputs, _BITS.get(dtype, 24))
+            before = {i: args[i].clone() for i in statistics if i < len(args) and isinstance(args[i], Tensor)}
+            result = kernel.call_boxed(keys, *args, **kwargs)
+            results = [*(result if isinstance(result, tuple | list) else (result,))]
+            results += [args[i] for i, value in before.items() if not torch.equal(value, args[i])]
+            for place, value in enumerate(results):
+                if isinstance(value, Tensor) and value.dtype in _BITS and value.numel():
+                    _move(value, seed + place, exact[place] if place < len(exact) else None)
+            return result
+        finally:
+            _running.inside = False
+
+    return run
+
+
+def _digest(name: str, inputs: Sequence[Any]) -> int:
+    digest = zlib.crc32(name.encode())
+    for value in _flat(inputs):
+        if isinstance(value, Tensor):
+            digest = zlib.crc32(repr((value.shape, value.dtype)).encode(), digest)
+            bits = value.detach().contiguous().reshape(-1).view(torch.uint8)
+            digest = zlib.crc32(bits.numpy().tobytes(), digest)
+        else:
+            digest = zlib.crc32(repr(value).encode(), digest)
+    return digest
+
+
+def _flat(values: Sequence[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, tuple | list):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+def _move(value: Tensor, seed: int, exact: Tensor | None) -> None:
+    steps = torch.randint(-1, 2, value.shape, generator=torch.Generator().manual_seed(seed))
+    # Infinity would become NaN; zero has nothing below it in the order of the bits.
+    steps[~value.isfinite()] = 0
+    steps = torch.where(value == 0, steps.abs(), steps)
+    if exact is not None:
+        steps[exact.expand(value.shape)] = 0
+    integers = _INTEGERS[value.element_size()]
+    value.view(integers).add_(steps.to(integers))
+
+
+def _exact(
+    function: Callable[..., Any], args: Sequence[Any], outputs: tuple[Terms, ...], bits: int
+) -> list[Tensor | None]:
+    """Returns which elements of each result are the same in every order of the sum."""
+    places = {place for terms in outputs for kind in terms for place in kind}
+    tensors = {place: args[place].detach() for place in places if _is(args, place)}
+    if any(value.is_complex() or not value.isfinite().all() for value in tensors.values()):
+        return []
+    absolute = _results(function, args, {place: value.double().abs() for place, value in tensors.items()})
+    counts = _results(function, args, {place: (value != 0).double() for place, value in tensors.items()})
+    grids = {place: _grid(value) for place, value in tensors.items()}
+    exact: list[Tensor | None] = []
+    for terms, largest, count in zip(outputs, absolute, counts, strict=True):
+        factors = [
+            [grids[place] for place in kind] for kind in terms if all(place in tensors for place in kind)
+        ]
+        if largest is None or count is None or not factors:
+            exact.append(None)
+            continue
+        grid = min(math.prod(step for step, _ in kind) for kind in factors)
+        # A product of p and q bits has p + q, or as many as one factor if the other one is a power of two.
+        widths = [[width for _, width in kind] for kind in factors]
+        rounded = any(len(pair) == 2 and min(pair) > 1 and sum(pair) > bits for pair in widths)
+        exact.append((largest <= 2.0**bits * grid) | (count <= (1 if rounded else 2)))
+    return exact
+
+
+def _is(args: Sequence[Any], place: int) -> bool:
+    return place < len(args) and isinstance(args[place], Tensor)
+
+
+def _results(function: Callable[..., Any], args: Sequence[Any], tensors: dict[int, Tensor]) -> Sequence[Any]:
+    result = function(*(tensors.get(place, value) for place, value in enumerate(args)))
+    return result if isinstance(result, tuple | list) else (result,)
+
+
+def _grid(value: Tensor) -> tuple[float, int]:
+    """Returns the largest power of two that divides all elements, and the most bits that an element needs."""
+    mantissas, exponents = np.frexp(value.double().numpy().ravel())
+    used = mantissas != 0
+    if not used.any():
+        return math.inf, 0
+    integers = np.abs(np.ldexp(mantissas[used], 53)).astype(np.int64)
+    lowest = np.frexp((integers & -integers).astype(np.float64))[1] - 1
+    return 2.0 ** int((exponents[used] - 53 + lowest).min()), int((53 - lowest).max())
