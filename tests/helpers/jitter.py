@@ -15,7 +15,7 @@ processor; a call on half of a batch gives other bits than a call on the whole b
 Elements that have the same bits in every order stay:
 
 - sums with at most one nonzero term, and sums of two terms that are exact before they are added;
-- sums on a grid: all terms are multiples of one power of two, and the sum of their absolute values is at most 2^24
+- sums on a grid: all terms are multiples of one power of two, and the sum of their absolute values is below 2^24
   times that power (2^53 times in float64), so that no partial sum is rounded. Counts of events and weights that are
   small multiples of 1/64 lie on such a grid.
 
@@ -209,8 +209,10 @@ def _exact(
     tensors = {place: args[place].detach() for place in places if _is(args, place)}
     if any(value.is_complex() or not value.isfinite().all() for value in tensors.values()):
         return []
-    absolute = _results(function, args, {place: value.double().abs() for place, value in tensors.items()})
-    counts = _results(function, args, {place: (value != 0).double() for place, value in tensors.items()})
+    # Sums of absolute values on a grid are exact below the bound, in float32 too, which is ten times as fast.
+    wide = torch.float64 if any(value.dtype == torch.float64 for value in tensors.values()) else torch.float32
+    absolute = _results(function, args, {place: value.to(wide).abs() for place, value in tensors.items()})
+    counts = _results(function, args, {place: (value != 0).to(wide) for place, value in tensors.items()})
     grids = {place: _grid(value) for place, value in tensors.items()}
     exact: list[Tensor | None] = []
     for terms, largest, count in zip(outputs, absolute, counts, strict=True):
@@ -224,7 +226,7 @@ def _exact(
         # A product of p and q bits has p + q, or as many as one factor if the other one is a power of two.
         widths = [[width for _, width in kind] for kind in factors]
         rounded = any(len(pair) == 2 and min(pair) > 1 and sum(pair) > bits for pair in widths)
-        exact.append((largest <= 2.0**bits * grid) | (count <= (1 if rounded else 2)))
+        exact.append((largest < 2.0**bits * grid) | (count <= (1 if rounded else 2)))
     return exact
 
 
