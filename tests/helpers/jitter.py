@@ -19,7 +19,8 @@ Elements that have the same bits in every order stay:
   times that power (2^53 times in float64), so that no partial sum is rounded. Counts of events and weights that are
   small multiples of 1/64 lie on such a grid.
 
-Norms, variances and softmax divide and take roots between their sums. They have no such elements.
+Norms, variances and softmax divide and take roots between their sums. Their elements stay where float32 and
+float64 give the same number, and where they are zero.
 """
 
 from __future__ import annotations
@@ -137,11 +138,10 @@ def _changed(name: str, outputs: tuple[Terms, ...]) -> Callable[..., Any]:
     # Running statistics, which the kernel changes and does not return.
     statistics = [i for i, argument in enumerate(schema.arguments) if argument.name.startswith("running_")]
     functional = packet.rstrip("_")
-    terms = (
-        torch.library.get_kernel(f"aten::{_FUNCTIONAL.get(functional, functional)}", "CPU")
-        if outputs
-        else None
-    )
+    functional = _FUNCTIONAL.get(functional, functional) if outputs else name
+    functional_kernel = torch.library.get_kernel(f"aten::{functional}", "CPU")
+    # Not where the caller gives the memory of the result, and with it the type.
+    retypes = not outputs and len(given) == len(schema.arguments)
 
     def run(keys: Any, *args: Any, **kwargs: Any) -> Any:
         # A kernel of this list may call another one.
@@ -151,15 +151,26 @@ def _changed(name: str, outputs: tuple[Terms, ...]) -> Callable[..., Any]:
         try:
             # With beta = 0 the first argument may be memory that nobody has written.
             read = (torch.zeros_like(args[0]), *args[1:]) if kwargs.get("beta") == 0 else args
-            seed = _digest(name, [*read, *(value for key, value in kwargs.items() if key in given)])
+            options = {key: value for key, value in kwargs.items() if key in given}
+            seed = _digest(name, [*read, *options.values()])
+
+            def compute(*args: Any) -> Sequence[Any]:
+                result = functional_kernel.call_boxed(keys, *args, **({} if outputs else options))
+                return result if isinstance(result, tuple | list) else (result,)
+
             exact: Sequence[Tensor | None] = ()
-            if terms is not None and kwargs.get("alpha", 1) == 1 and kwargs.get("beta", 1) in (0, 1):
-                dtype = kwargs.get("dtype") or args[0].dtype
-                exact = _exact(lambda *a: terms.call_boxed(keys, *a), read, outputs, _BITS.get(dtype, 24))
+            if outputs and options.get("alpha", 1) == 1 and options.get("beta", 1) in (0, 1):
+                bits = _BITS.get(options.get("dtype") or args[0].dtype, 24)
+                exact = _exact(compute, read, outputs, bits)
+            retyped = _retyped(compute, read) if retypes else ()
             before = {i: args[i].clone() for i in statistics if i < len(args) and isinstance(args[i], Tensor)}
             result = kernel.call_boxed(keys, *args, **kwargs)
             results = [*(result if isinstance(result, tuple | list) else (result,))]
-            results += [args[i] for i, value in before.items() if not torch.equal(value, args[i])]
+            if retyped:
+                exact = [
+                    v if v is None else (v == r) | (r == 0) for v, r in zip(retyped, results, strict=True)
+                ]
+            results += [args[i] for i, value in before.items() if (value != args[i]).sum().tolist()]
             for place, value in enumerate(results):
                 if isinstance(value, Tensor) and value.dtype in _BITS and value.numel():
                     _move(value, seed + place, exact[place] if place < len(exact) else None)
@@ -171,15 +182,29 @@ def _changed(name: str, outputs: tuple[Terms, ...]) -> Callable[..., Any]:
 
 
 def _digest(name: str, inputs: Sequence[Any]) -> int:
+    """Returns the same number for inputs that a power of two scales, since sums then scale to the bit, too."""
     digest = zlib.crc32(name.encode())
     for value in _flat(inputs):
         if isinstance(value, Tensor):
             digest = zlib.crc32(repr((value.shape, value.dtype)).encode(), digest)
-            bits = value.detach().contiguous().reshape(-1).view(torch.uint8)
-            digest = zlib.crc32(bits.numpy().tobytes(), digest)
+            bits = value.detach().contiguous().reshape(-1)
+            if value.dtype in _BITS and value.numel():
+                numbers = bits.double().numpy()
+                largest = np.frexp(np.max(np.abs(numbers)))[1]
+                digest = zlib.crc32(np.ldexp(numbers, -largest).tobytes(), digest)
+            else:
+                digest = zlib.crc32(bits.view(torch.uint8).numpy().tobytes(), digest)
         else:
             digest = zlib.crc32(repr(value).encode(), digest)
     return digest
+
+
+def _retyped(compute: Callable[..., Sequence[Any]], args: Sequence[Any]) -> Sequence[Any]:
+    """Returns the results in another type, which equal those in the given type where nothing is rounded."""
+    tensors = [value for value in args if isinstance(value, Tensor) and value.dtype in _BITS]
+    other = torch.float32 if any(value.dtype == torch.float64 for value in tensors) else torch.float64
+    copies = [value.to(other) if any(value is each for each in tensors) else value for value in args]
+    return [value if isinstance(value, Tensor) else None for value in compute(*copies)]
 
 
 def _flat(values: Sequence[Any]) -> Iterator[Any]:
@@ -194,28 +219,36 @@ def _move(value: Tensor, seed: int, exact: Tensor | None) -> None:
     steps = torch.randint(-1, 2, value.shape, generator=torch.Generator().manual_seed(seed))
     # Infinity would become NaN; zero has nothing below it in the order of the bits.
     steps[~value.isfinite()] = 0
-    steps = torch.where(value == 0, steps.abs(), steps)
-    if exact is not None:
+    if exact is None:
+        steps[value == 0] = 0
+    else:
+        steps = torch.where(value == 0, steps.abs(), steps)
         steps[exact.expand(value.shape)] = 0
     integers = _INTEGERS[value.element_size()]
     value.view(integers).add_(steps.to(integers))
 
 
 def _exact(
-    function: Callable[..., Any], args: Sequence[Any], outputs: tuple[Terms, ...], bits: int
+    compute: Callable[..., Sequence[Any]], args: Sequence[Any], outputs: tuple[Terms, ...], bits: int
 ) -> list[Tensor | None]:
     """Returns which elements of each result are the same in every order of the sum."""
     places = {place for terms in outputs for kind in terms for place in kind}
     tensors = {place: args[place].detach() for place in places if _is(args, place)}
-    if any(value.is_complex() or not value.isfinite().all() for value in tensors.values()):
+    if any(value.is_complex() for value in tensors.values()):
         return []
     # Sums of absolute values on a grid are exact below the bound, in float32 too, which is ten times as fast.
     wide = torch.float64 if any(value.dtype == torch.float64 for value in tensors.values()) else torch.float32
-    absolute = _results(function, args, {place: value.to(wide).abs() for place, value in tensors.items()})
-    counts = _results(function, args, {place: (value != 0).to(wide) for place, value in tensors.items()})
-    grids = {place: _grid(value) for place, value in tensors.items()}
+    absolute = {place: value.to(wide).abs() for place, value in tensors.items()}
+    if not all(np.isfinite(value.numpy()).all() for value in absolute.values()):
+        return []
+    used = {place: (value != 0).to(wide) for place, value in tensors.items()}
+    sums, counts = (
+        compute(*(tensors.get(place, value) for place, value in enumerate(args)))
+        for tensors in (absolute, used)
+    )
+    grids = {place: _grid(value) for place, value in absolute.items()}
     exact: list[Tensor | None] = []
-    for terms, largest, count in zip(outputs, absolute, counts, strict=True):
+    for terms, largest, count in zip(outputs, sums, counts, strict=True):
         factors = [
             [grids[place] for place in kind] for kind in terms if all(place in tensors for place in kind)
         ]
@@ -234,17 +267,12 @@ def _is(args: Sequence[Any], place: int) -> bool:
     return place < len(args) and isinstance(args[place], Tensor)
 
 
-def _results(function: Callable[..., Any], args: Sequence[Any], tensors: dict[int, Tensor]) -> Sequence[Any]:
-    result = function(*(tensors.get(place, value) for place, value in enumerate(args)))
-    return result if isinstance(result, tuple | list) else (result,)
-
-
 def _grid(value: Tensor) -> tuple[float, int]:
     """Returns the largest power of two that divides all elements, and the most bits that an element needs."""
-    mantissas, exponents = np.frexp(value.double().numpy().ravel())
+    mantissas, exponents = np.frexp(value.numpy().ravel())
     used = mantissas != 0
     if not used.any():
         return math.inf, 0
-    integers = np.abs(np.ldexp(mantissas[used], 53)).astype(np.int64)
+    integers = np.ldexp(mantissas[used].astype(np.float64), 53).astype(np.int64)
     lowest = np.frexp((integers & -integers).astype(np.float64))[1] - 1
     return 2.0 ** int((exponents[used] - 53 + lowest).min()), int((53 - lowest).max())

@@ -39,14 +39,16 @@ def _learn(norm: nn.Module) -> nn.Module:
 def test_shared_statistics_are_torchs_over_folded_frames(
     ours: Any, theirs: Any, shape: tuple[int, ...], options: dict[str, Any]
 ) -> None:
+    # Frames lie in memory in another order, and so does the order of torch's sums.
+    rounded = {"rtol": 1e-6, "atol": 1e-6}
     norm, frames = _learn(ours(5, **options)), _learn(theirs(5, **options))
     assert list(norm.state_dict()) == list(frames.state_dict())
     for seed in (1, 2):
         x = _sequence(*shape, seed=seed)
-        torch.testing.assert_close(norm(x), frames(x.flatten(0, 1)).view(shape), rtol=0, atol=0)
+        torch.testing.assert_close(norm(x), frames(x.flatten(0, 1)).view(shape), **rounded)
     for a, b in zip(norm.buffers(), frames.buffers(), strict=True):
-        assert torch.equal(a, b)
-    torch.testing.assert_close(norm.eval()(x), frames.eval()(x.flatten(0, 1)).view(shape), rtol=0, atol=0)
+        torch.testing.assert_close(a, b, **rounded)
+    torch.testing.assert_close(norm.eval()(x), frames.eval()(x.flatten(0, 1)).view(shape), **rounded)
 
 
 @pytest.mark.parametrize("batch_first", [False, True])

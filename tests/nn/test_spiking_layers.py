@@ -80,18 +80,19 @@ def _layers() -> dict[str, tuple[nn.Module, Tensor]]:
 
 @pytest.mark.parametrize("name", list(_layers()))
 def test_chunks_give_the_whole_sequence(name: str) -> None:
-    """Spikes, states and a convolution's dL/dx bit for bit; other gradients to 1e-6 of the largest entry."""
+    """Spikes and states bit for bit; gradients to 1e-6 of the largest entry."""
     torch.manual_seed(0)
     layer, x = _layers()[name]
+    if name == "3-D":
+        # torch sums this convolution, in an order of its own: on a grid every order gives the same spikes.
+        layer.weight.data.mul_(64).round_().div_(64)
     whole, chunks = (results_in_chunks(layer, x, sizes) for sizes in ([12], [1, 7, 4]))
     assert whole[0].sum() > 0
-    # The product that gives dL/dx of a fully connected layer is torch's: some processors round by its number of rows.
-    exact = 2 if isinstance(layer, snnlib.SpikingLinear) else 3
+    # torch sums dL/dx, and some processors round by the number of its frames.
     for number, (a, b) in enumerate(zip(whole, chunks, strict=True)):
         assert a.abs().max() > 0
-        if number < exact:
+        if number < 2:
             assert torch.equal(a, b)
-        # Three axes are torch's convolution, which adds in an order of its own.
         tolerance = 4e-6 if name == "3-D" else 1e-6
         assert (a - b).abs().max() <= tolerance * a.abs().max()
 
