@@ -5,10 +5,11 @@ PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.built $(VENV)/.testing
 CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp' 'snnlib/*.h')
 
+SUITE := OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not slow" --numprocesses auto --dist loadfile --no-loadscope-reorder
 PEERS := build/peers
 PEER_TESTS := tests/neurons/test_neurons_peers.py tests/exchange/test_convert_peers.py tests/exchange/test_nir_peers.py tests/inspect/test_profile.py docs/from-snntorch.md
 
-.PHONY: demo env test test-slow test-peers test-newest lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs notebooks test-versions test-oldest wheel gpu-check gpu-bundle clean
+.PHONY: demo env test test-slow test-processors test-peers test-newest lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs notebooks test-versions test-oldest wheel gpu-check gpu-bundle clean
 
 demo: $(VENV)/.native $(VENV)/.fetched  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
@@ -18,9 +19,15 @@ env: $(READY)  ## What one call of pytest needs.
 test: $(READY)  ## All tests but the slow ones, README and docstring examples included.
 # A file at a time on every core, with one thread each: tests that need threads set their number. Those that took longest
 # in the last run come first (tests/helpers/durations.py).
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not slow" --numprocesses auto --dist loadfile --no-loadscope-reorder
+	$(SUITE)
 
-test-slow: $(READY)  ## The slow tests: examples that train for long, benchmarks of memory, the script for a GPU.
+test-processors: $(READY)  ## All tests as on other processors: the last bits of torch's sums moved (tests/helpers/jitter.py), narrower vectors.
+	$(SUITE)
+	$(SUITE) --jitter
+	ONEDNN_MAX_CPU_ISA=AVX2 $(SUITE)
+	ATEN_CPU_CAPABILITY=default $(SUITE)
+
+test-slow: test-processors  ## All tests in four ways, then the slow ones: examples that train for long, benchmarks of memory, the script for a GPU.
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m slow --numprocesses auto tests
 
 lint: $(READY)  ## Style, types and formatting of Python and C++, and the structure that release/house.py checks.

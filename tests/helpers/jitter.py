@@ -25,6 +25,7 @@ float64 give the same number, and where they are zero.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import warnings
@@ -118,16 +119,33 @@ def add_option(parser: pytest.Parser) -> None:
     )
 
 
-def install() -> None:
-    """Replaces the CPU kernels of `SUMS`, in this process and those that it forks."""
+def install() -> bool:
+    """Replaces the CPU kernels of `SUMS`, in this process and those that it forks; returns False if done before."""
     if _library:
-        return
+        return False
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators")
         for name, outputs in SUMS.items():
             library.impl(name, _changed(name, outputs), "CPU", with_keyset=True)
     _library.append(library)
+    return True
+
+
+def remove() -> None:
+    """Gives torch its kernels back."""
+    while _library:
+        _library.pop()._destroy()
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """Has this thread compute what torch computes."""
+    before, _running.inside = getattr(_running, "inside", False), True
+    try:
+        yield
+    finally:
+        _running.inside = before
 
 
 def _changed(name: str, outputs: tuple[Terms, ...]) -> Callable[..., Any]:
@@ -147,8 +165,7 @@ def _changed(name: str, outputs: tuple[Terms, ...]) -> Callable[..., Any]:
         # A kernel of this list may call another one.
         if getattr(_running, "inside", False):
             return kernel.call_boxed(keys, *args, **kwargs)
-        _running.inside = True
-        try:
+        with paused():
             # With beta = 0 the first argument may be memory that nobody has written.
             read = (torch.zeros_like(args[0]), *args[1:]) if kwargs.get("beta") == 0 else args
             options = {key: value for key, value in kwargs.items() if key in given}
@@ -175,8 +192,6 @@ def _changed(name: str, outputs: tuple[Terms, ...]) -> Callable[..., Any]:
                 if isinstance(value, Tensor) and value.dtype in _BITS and value.numel():
                     _move(value, seed + place, exact[place] if place < len(exact) else None)
             return result
-        finally:
-            _running.inside = False
 
     return run
 

@@ -79,8 +79,8 @@ def _net(notation: str) -> nn.Sequential:
 def _streams(net: nn.Sequential, x: torch.Tensor) -> None:
     """Parts give the potentials of the whole sequence.
 
-    torch sums convolutions and norms of a part in another order than those of the whole. In float32 a spike may flip; in
-    float64 the sums differ by 1e-15, and no potential is that close to a threshold.
+    torch sums convolutions and norms of a part in another order than those of the whole. In float32 a spike may
+    flip; in float64 the sums differ by 1e-15, and no potential is that close to a threshold.
     """
     net, x = copy.deepcopy(net).double(), x.double()
     stream = snnlib.Stream(net)

@@ -25,7 +25,17 @@ def test_files_of_every_target_exist(target: str) -> None:
     )
     assert all((ROOT / file).exists() for file in named), named
     # Those that need no program of ours.
-    assert named or target in {"demo", "env", "test", "test-slow", "lint", "format", "gpu-check", "clean"}
+    assert named or target in {
+        "demo",
+        "env",
+        "test",
+        "test-slow",
+        "test-processors",
+        "lint",
+        "format",
+        "gpu-check",
+        "clean",
+    }
 
 
 def test_documented_targets_exist() -> None:
