@@ -231,7 +231,8 @@ def _flat(values: Sequence[Any]) -> Iterator[Any]:
 
 
 def _move(value: Tensor, seed: int, exact: Tensor | None) -> None:
-    steps = torch.randint(-1, 2, value.shape, generator=torch.Generator().manual_seed(seed))
+    # A generator of numpy: where `vmap` runs, torch refuses random numbers.
+    steps = torch.from_numpy(np.random.default_rng(seed).integers(-1, 2, tuple(value.shape), np.int64))
     # Infinity would become NaN; zero has nothing below it in the order of the bits.
     steps[~value.isfinite()] = 0
     if exact is None:
