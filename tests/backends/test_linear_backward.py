@@ -54,8 +54,8 @@ def test_every_algorithm_gives_the_gradients_of_the_layer_apart(
     assert_bits(spikes, expected)
     for gradient, answer, algorithm in zip(gradients, answers, chosen, strict=True):
         assert (gradient - answer).abs().max() <= 1e-5 * answer.abs().max()
-        # The layer apart has the same signal for the same kernels.
-        if algorithm != "spikes":
+        # The layer apart has the same signal for the same kernels; "dense" is a product of torch.
+        if algorithm == "taps":
             assert_bits(gradient, answer)
 
 

@@ -3,9 +3,9 @@
     [SNNLIB_ISA=portable] python tests/helpers/op_bits.py [--write]
 
 A number is a hash of what a case got and gave, in one dtype. They depend neither on the instruction set of the kernels
-nor on that of torch: its convolutions and products, which take part where there is no event-driven kernel, add in an
-order that depends on the processor, so here they add in float64 and round once. Torch's random numbers, of which the
-samples are made, are its own on some processors; a hash of them is stored as well.
+nor on that of torch: its convolutions and products, which take part where there is no event-driven kernel, and its sums
+of the gradients of constants add in an order that depends on the processor, so here they add in float64 and round once.
+Torch's random numbers, of which the samples are made, are its own on some processors; a hash of them is stored as well.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from opdb import DTYPES, OPS, OpCase
 from torch import Tensor
 
 from snnlib.backends import native
-from snnlib.ops import torch_conv
+from snnlib.ops import recurrent_call, scan_linear, torch_conv
 
 FILE = Path(__file__).parents[1] / "stored" / "op_bits.json"
 # What of torch takes part in results.
@@ -43,9 +43,14 @@ def _in_double(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def products_in_double() -> Iterator[None]:
-    """Let torch's convolutions and matrix products add in float64."""
+    """Let torch's convolutions, matrix products and gradients of constants add in float64."""
     wide = {name: _in_double(getattr(torch_conv, name)) for name in _TORCH_PRODUCTS}
-    with patch.multiple(torch_conv, **wide):
+    neurons = {"sum_neurons": _in_double(scan_linear.sum_neurons)}
+    with (
+        patch.multiple(torch_conv, **wide),
+        patch.multiple(scan_linear, **neurons),
+        patch.multiple(recurrent_call, **neurons),
+    ):
         yield
 
 
