@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jitter
 import pytest
 import torch
 from interrupt import interrupted
@@ -137,7 +138,10 @@ train_run(config, run, progress=False)
 def test_killed_within_an_epoch(whole: tuple[TrainResult, Path], config: TrainConfig, tmp_path: Path) -> None:
     RunFolder.create(tmp_path, config)
     child = subprocess.run(
-        [sys.executable, "-c", KILLED, tmp_path], check=False, capture_output=True, text=True
+        [sys.executable, "-c", jitter.in_child() + KILLED, tmp_path],
+        check=False,
+        capture_output=True,
+        text=True,
     )
     assert child.returncode == -signal.SIGKILL, child.stderr
     assert_same(whole[0], go_on(tmp_path), (whole[1], tmp_path))

@@ -31,6 +31,7 @@ import threading
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -136,6 +137,15 @@ def remove() -> None:
     """Gives torch its kernels back."""
     while _library:
         _library.pop()._destroy()
+
+
+def in_child() -> str:
+    """Returns the lines by which a Python program that a test starts sums as the test itself."""
+    if not _library:
+        return ""
+    return (
+        f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nimport jitter\njitter.install()\n"
+    )
 
 
 @contextlib.contextmanager

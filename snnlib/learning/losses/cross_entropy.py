@@ -114,8 +114,8 @@ def count_cross_entropy_plus(
     >>> spikes = torch.ones(4, 1, 2).requires_grad_()
     >>> counts = snnlib.readout.spike_count(spikes)
     >>> snnlib.losses.count_cross_entropy_plus(counts, torch.tensor([0]), scale=1.0).backward()
-    >>> spikes.grad[0].tolist()
-    [[-0.125, 0.125]]
+    >>> spikes.grad[0]
+    tensor([[-0.1250,  0.1250]])
     """
     check_scores("counts", counts, not_negative=True)
     _check(counts, target, scale, label_smoothing)
@@ -176,8 +176,8 @@ def first_spike_loss(
     >>> round(loss.item(), 3)
     0.693
     >>> loss.backward()
-    >>> times.grad.tolist()                                         # the label earlier, its rival later
-    [[0.5, -0.5, ...]]
+    >>> times.grad[:, :2]                                           # the label earlier, its rival later
+    tensor([[ 0.5000, -0.5000]])
     """
     check_scores("times", times)
     _check(times, target, scale, label_smoothing)
