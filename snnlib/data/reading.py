@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -20,8 +19,6 @@ __all__ = ["EventWindows", "Recording", "iter_events", "read"]
 Outside = Literal["error", "drop"]
 Origin = Literal["auto", "first"] | int
 
-# A fall of time by more than this is no merged read-out but a clock that was reset, or recordings joined.
-LARGE_FALL_US = 100_000
 # Merged read-outs step back by some microseconds; events may come this late when a file is streamed.
 SLACK_US = 10_000
 # A file that makes more empty windows than this in a row is damaged, or the window is in the wrong unit.
@@ -103,12 +100,7 @@ def read(
         for _ in chunks:
             pass
     events = sink.events()
-    if sink.largest_fall > LARGE_FALL_US:
-        warnings.warn(
-            f"{file.name}: time falls back by {sink.largest_fall} us at event {sink.fall_at} (a clock that was reset, "
-            "or recordings joined); the events are sorted by time",
-            stacklevel=2,
-        )
+    sink.warn_of_fall()
     if len(events):
         header.start_us = sink.origin or 0
     if sink.largest_fall:
@@ -124,11 +116,9 @@ def read(
 class EventWindows:
     """The events of a file in consecutive time windows, read as they are asked for; see `iter_events`."""
 
-    def __init__(
-        self, file: EventFile, chunks: Iterator[Events], header: Header, window_us: int, origin: int | None
-    ) -> None:
-        self.header = header
-        self._file, self._window_us = file, window_us
+    def __init__(self, sink: EventSink, chunks: Iterator[Events], window_us: int, origin: int | None) -> None:
+        self.header = sink.header
+        self._sink, self._file, self._window_us = sink, sink.file, window_us
         self._windows = self._cut(chunks, origin)
 
     def __iter__(self) -> Iterator[Events]:
@@ -141,12 +131,15 @@ class EventWindows:
         window_us, header = self._window_us, self.header
         pending: list[Events] = []
         # Number of the next window, and the latest time seen.
-        following = latest = 0
+        following = latest = told = 0
         started = False
         with self._file:
             for events in chunks:
                 if len(events) == 0:
                     continue
+                if self._sink.largest_fall > told:
+                    told = self._sink.largest_fall
+                    self._sink.warn_of_fall()
                 times = events["t"].copy()
                 if not started:
                     started = True
@@ -216,6 +209,9 @@ def iter_events(
         EventFileError: as in `read`; also where time falls back by more than 10 ms behind a window that was given
             already (`read` sorts such files), or stands still for more than a million windows.
 
+    Warns:
+        UserWarning: as `read`, where time falls among events that no window held yet.
+
     Example:
         >>> from snnlib.data import as_events, encode_nmnist
         >>> data = encode_nmnist(as_events([5, 12, 31], [0, 1, 2], [0, 0, 0], [1, 1, 0]))
@@ -232,7 +228,7 @@ def iter_events(
     except BaseException:
         file.__exit__()
         raise
-    return EventWindows(file, chunks, header, window_us, _given_origin(origin, chosen))
+    return EventWindows(sink, chunks, window_us, _given_origin(origin, chosen))
 
 
 def _check(

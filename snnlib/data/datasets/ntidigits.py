@@ -13,8 +13,9 @@ import torch
 
 from snnlib.data.checks import check_choice
 from snnlib.data.datasets.splits import SPLITS, Split, some_names, warn_of_foreign
-from snnlib.data.events import Events, as_events
+from snnlib.data.events import Events, unsorted_events
 from snnlib.data.formats.event_file import EventFileError
+from snnlib.data.formats.event_sink import in_order
 from snnlib.data.formats.hdf5 import DAMAGED, check_size, shared_file
 from snnlib.data.samples import Samples, Transform
 
@@ -124,9 +125,10 @@ class NTIDIGITS(Samples):
                 )
             zeros = np.zeros(len(times), np.int64)
             columns = times, channels.astype(np.int64), zeros, zeros + 1
-            return as_events(*columns, unit="s", origin="first")
+            events = unsorted_events(*columns, unit="s", origin="first")
         except DAMAGED as error:
             raise EventFileError(f"{self.path}: recording {name}: {error}") from error
+        return in_order(events, f"{self.path}: recording {name}")
 
     def label(self, number: int) -> Any:
         """The digit, or the digits."""

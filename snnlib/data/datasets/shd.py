@@ -11,8 +11,9 @@ import torch
 
 from snnlib.data.checks import check_choice
 from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
-from snnlib.data.events import Events, as_events
+from snnlib.data.events import Events, unsorted_events
 from snnlib.data.formats.event_file import EventFileError
+from snnlib.data.formats.event_sink import in_order
 from snnlib.data.formats.hdf5 import DAMAGED, check_size, read_element, shared_file
 from snnlib.data.samples import Samples, Transform
 
@@ -128,9 +129,10 @@ class SHD(Samples):
             if units.size and int(units.max()) >= UNITS:
                 raise ValueError(f"expected channels in 0..{UNITS - 1}, found {units.max()}")
             zeros = np.zeros(len(times), np.int64)
-            return as_events(times, units.astype(np.int64), zeros, zeros + 1, unit="s")
+            events = unsorted_events(times, units.astype(np.int64), zeros, zeros + 1, unit="s")
         except DAMAGED as error:
             raise EventFileError(f"{self.path}: sample {place}: {error}") from error
+        return in_order(events, f"{self.path}: sample {place}")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path.parent)!r}, {self.split}, {len(self)} samples)"

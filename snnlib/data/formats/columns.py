@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from snnlib.data.events import Events, as_events
+from snnlib.data.events import Events, unsorted_events
 from snnlib.data.formats.event_file import CHUNK, Array, EventFile
 from snnlib.data.formats.event_sink import EventSink
 
@@ -88,7 +88,7 @@ def put_columns(
         elif column.dtype.kind not in "iub":
             raise file.error(f"{where}: {field}: expected numbers, found dtype {column.dtype}", 0)
     if options.get("unit") == "us" and np.asarray(given["t"]).dtype.kind == "f":
-        # Said, not assumed: as_events takes floats in any other unit.
+        # Said, not assumed: unsorted_events takes floats in any other unit.
         given["t"] = _rounded(np.asarray(given["t"], np.float64), file, where)
     polarity = options.get("polarity", "01")
     if polarity == "12":
@@ -96,7 +96,8 @@ def put_columns(
     if first:
         given["x"], given["y"] = given["x"].astype(np.int64) - 1, given["y"].astype(np.int64) - 1
     try:
-        events = as_events(
+        # The sink has to see where time falls.
+        events = unsorted_events(
             given["t"], given["x"], given["y"], given["p"], unit=options.get("unit", "us"), polarity=polarity
         )
     except (TypeError, ValueError) as error:
@@ -105,10 +106,9 @@ def put_columns(
             hint = ", or unit='us'"
         raise file.error(f"{where}: {error}{hint}", 0) from error
     # Differences of times must fit as well.
-    if len(events) and not -LARGEST_TIME <= int(events["t"][0]) <= int(events["t"][-1]) < LARGEST_TIME:
-        raise file.error(
-            f"{where}: t: expected times within 2**62 us, got {events['t'][0]} to {events['t'][-1]} us", 0
-        )
+    low, high = (int(found(events["t"], initial=0)) for found in (np.min, np.max))
+    if not -LARGEST_TIME <= low <= high < LARGEST_TIME:
+        raise file.error(f"{where}: t: expected times within 2**62 us, got {low} to {high} us", 0)
     return sink.put(*(events[field].copy() for field in "txyp"))
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from snnlib.checks import warn_caller
 from snnlib.data.checks import check_sensor_size
-from snnlib.data.events import EVENT_DTYPE, Events
+from snnlib.data.events import EVENT_DTYPE, Events, sort_by_time
 from snnlib.data.formats.event_file import Array, EventFile, EventFileError
 
 __all__ = ["Header"]
@@ -18,6 +19,8 @@ _SPARE_PLACES = 64
 # Largest `(height, width)` that coordinates of events can hold.
 _LARGEST = (2**15, 2**15)
 Offsets = Sequence[int] | Array
+# A fall of time by more than this is no merged read-out but a clock that was reset, or recordings joined.
+LARGE_FALL_US = 100_000
 
 
 @dataclass
@@ -117,6 +120,10 @@ class EventSink:
         events["x"], events["y"], events["p"] = x, y, p
         return events
 
+    def warn_of_fall(self) -> None:
+        """Warn where time fell by more than 0.1 s among the events so far, which are about to be sorted."""
+        _warn_of_fall(self.file.name, self.largest_fall, self.fall_at)
+
     def events(self) -> Events:
         """All events so far."""
         return self._all[: self.count]
@@ -181,6 +188,22 @@ class EventSink:
             f"expected events with x in 0..{width - 1}, y in 0..{height - 1} and p in 0..1, found {found} at event "
             f"{self.count}{sensor}; outside='drop' leaves such events out",
             offset,
+        )
+
+
+def in_order(events: Events, name: str) -> Events:
+    """Returns the events sorted by time, with the warning of `EventSink.warn_of_fall`; `name` stands in it."""
+    steps = np.diff(events["t"])
+    if len(steps):
+        _warn_of_fall(name, -int(steps.min()), int(steps.argmin()) + 1)
+    return sort_by_time(events)
+
+
+def _warn_of_fall(name: str, fall: int, at: int) -> None:
+    if fall > LARGE_FALL_US:
+        warn_caller(
+            f"{name}: time falls back by {fall} us at event {at} (a clock that was reset, or recordings joined); the "
+            "events are sorted by time"
         )
 
 

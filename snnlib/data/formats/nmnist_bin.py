@@ -83,6 +83,7 @@ def read_nmnist(
         sink.begin(header, size)
         for _ in chunks:
             pass
+    sink.warn_of_fall()
     return sort_by_time(sink.events())
 
 
