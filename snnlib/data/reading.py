@@ -137,9 +137,6 @@ class EventWindows:
             for events in chunks:
                 if len(events) == 0:
                     continue
-                if self._sink.largest_fall > told:
-                    told = self._sink.largest_fall
-                    self._sink.warn_of_fall()
                 times = events["t"].copy()
                 if not started:
                     started = True
@@ -153,6 +150,9 @@ class EventWindows:
                         f"expected times that fall back by less than {SLACK_US} us, found {early} us after the window "
                         f"up to {following * window_us} us was given; snnlib.data.read sorts the whole file"
                     )
+                if self._sink.largest_fall > told:
+                    told = self._sink.largest_fall
+                    self._sink.warn_of_fall()
                 latest = max(latest, int(times.max()))
                 events["t"] = times
                 pending.append(events)

@@ -3,6 +3,7 @@
 import os
 import pickle
 import shutil
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -103,7 +104,7 @@ def test_ntidigits(tmp_path):
     with h5py.File(tmp_path / "n-tidigits.hdf5", "w") as file:
         for part, members in names.items():
             for number, name in enumerate(members):
-                file[f"{part}_timestamps/{name}"] = np.array([1.5, 1.25 + 0.001 * number])
+                file[f"{part}_timestamps/{name}"] = np.array([1.5, 1.45 + 0.001 * number])
                 file[f"{part}_addresses/{name}"] = np.array([63, number])
     train, val, test = (NTIDIGITS(tmp_path, split) for split in ("train", "val", "test"))
     assert train.files == ["man-ac-1-a", "man-ac-z-b", "man-bd-o-a"] and train.targets.tolist() == [1, 0, 10]
@@ -111,7 +112,7 @@ def test_ntidigits(tmp_path):
         val.files == ["woman-xy-9-b"] and set(val.speakers) == {"woman-xy"} and test.targets.tolist() == [3]
     )
     events, label = pickle.loads(pickle.dumps(train))[1]
-    assert events.tolist() == [(0, 1, 0, 1), (249_000, 63, 0, 1)] and label == 0
+    assert events.tolist() == [(0, 1, 0, 1), (49_000, 63, 0, 1)] and label == 0
     connected = NTIDIGITS(tmp_path, "val", connected=True)
     assert [connected[k][1].tolist() for k in range(2)] == [[1, 2, 0], [9]]
     # The file itself is open.
@@ -203,7 +204,7 @@ def fake_shd(path, labels, speakers=None, keys=None):
         for name, kind in kinds.items():
             data = file.create_dataset(f"spikes/{name}", (len(labels),), kind)
             for number in range(len(labels)):
-                data[number] = [0.25, 0.125 * number] if name == "times" else [699, number]
+                data[number] = [0.25, 0.1875 + 0.03125 * number] if name == "times" else [699, number]
         file["labels"] = np.array(labels, np.uint8)
         if speakers is not None:
             file["extra/speaker"] = np.array(speakers)
@@ -268,9 +269,11 @@ def test_shd_damaged(tmp_path):
             broken[changed] = rng.integers(0, 256)
         path.write_bytes(broken)
         try:
-            samples = SHD(tmp_path)
-            for number in range(len(samples)):
-                samples[number]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                samples = SHD(tmp_path)
+                for number in range(len(samples)):
+                    samples[number]
         except EventFileError as error:
             assert str(path) in str(error)
             clear += 1
