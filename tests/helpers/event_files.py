@@ -71,6 +71,15 @@ def aedat4_file(events, compress=lambda data: data, compression=0, data_table=-1
     return b"".join(parts)
 
 
+def aedat1_file(events):
+    """An AEDAT 2.0 file of a DVS128 with 16 bits for each address."""
+    data = encoded("aedat2", events, (128, 128))
+    words = np.frombuffer(data[len(encoded("aedat2", events[:0], (128, 128))) :], ">u4").reshape(-1, 2)
+    short = np.zeros(len(words), [("address", ">u2"), ("t", ">u4")])
+    short["address"], short["t"] = words.T
+    return b"#!AER-DAT1.0\r\n# This is a raw AE data file\r\n" + short.tobytes()
+
+
 def npz_file(events):
     buffer = io.BytesIO()
     np.savez_compressed(buffer, t=events["t"], x=events["x"], y=events["y"], p=events["p"])
@@ -103,6 +112,7 @@ EVENTS = random_events(40, (30, 30), last_us=9_000)
 EVENT_FILES = {
     **{name: partial(encoded, name, EVENTS) for name in WRITABLE},
     "evt21": evt21_file,
+    "aedat1": lambda: aedat1_file(EVENTS),
     "aedat4": lambda: aedat4_file(EVENTS),
     "npz": lambda: npz_file(EVENTS),
     "csv": lambda: csv_file(EVENTS),

@@ -1,4 +1,5 @@
-"""AEDAT 2.0: `#` lines, then pairs of big-endian uint32, address and time in microseconds.
+"""AEDAT 2.0: `#` lines, then pairs of big-endian uint32, address and time in microseconds; AEDAT 1.0 with uint16
+addresses, of the DVS128 alone.
 
 What an address means depends on the camera:
 
@@ -9,7 +10,8 @@ Other words (external triggers, samples of the image and motion sensors) are cou
 the file and are turned to count from the top. Times are signed 32-bit in the recorder; they count on over the sign and
 over the wrap at 2**32 us.
 
-The header has no end that can be relied on: it is the lines that begin with `#` and are text.
+The header has no end that can be relied on: it is the lines that begin with `#` and are text. It may be missing where
+the format is named.
 
 Source: inivation, "AEDAT 2.0 file format"; jAER's chip classes DVS128 and DAVIS.
 """
@@ -17,6 +19,7 @@ Source: inivation, "AEDAT 2.0 file format"; jAER's chip classes DVS128 and DAVIS
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,19 +35,25 @@ MAGIC = b"#!AER-DAT2"
 # Chip: (height, width), and whether its words are a DAVIS's.
 CHIPS = {
     "dvs128": ((128, 128), False),
+    "tmpdiff128": ((128, 128), False),
     "davis128": ((128, 128), True),
     "davis208": ((192, 208), True),
     "davis240": ((180, 240), True),
     "davis346": ((260, 346), True),
     "davis640": ((480, 640), True),
 }
+# Address and time of an event, by version.
+RECORDS = {1: np.dtype([("address", ">u2"), ("t", ">u4")]), 2: np.dtype([("address", ">u4"), ("t", ">u4")])}
 
 
-def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
+def decode(
+    file: EventFile, sink: EventSink, options: dict[str, Any], version: int = 2
+) -> tuple[Header, Iterator[Events]]:
     """Read the header; events come by chunks."""
+    magic, begin = f"#!AER-DAT{version}", file.peek(20)
     lines = file.text_header(b"#", lambda line: line.startswith("#End Of ASCII Header"))
-    if not lines or not lines[0].startswith("#!AER-DAT2"):
-        raise file.error(f"expected {MAGIC.decode()}, found {lines[0][:20] if lines else 'no header'!r}", 0)
+    if begin.startswith(b"#") and not (lines and lines[0].startswith(magic)):
+        raise file.error(f"expected {magic}, found {begin!r}", 0)
     fields = {}
     for line in lines:
         key, colon, value = line.lstrip("# ").partition(":")
@@ -52,24 +61,30 @@ def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[H
             fields[key] = value.strip()
     named = fields.get("AEChip", "")
     camera = options.get("camera") or named.rpartition(".")[2] or "dvs128"
-    chip = next((chip for chip in CHIPS if camera.lower().startswith(chip)), None)
+    chips = [chip for chip, (_, davis) in CHIPS.items() if not (davis and version == 1)]
+    chip = next((chip for chip in chips if camera.lower().startswith(chip)), None)
     if chip is None:
-        raise file.error(f"expected a camera among {', '.join(CHIPS)}, found {camera!r}; give camera=", 0)
+        raise file.error(f"expected a camera among {', '.join(chips)}, found {camera!r}; give camera=", 0)
     fields = {key: value for key, value in fields.items() if len(key) < 40}
-    header = Header("aedat2", lines[0][9:].strip(), CHIPS[chip][0], camera=camera, fields=fields)
-    return header, _chunks(file, sink, header, CHIPS[chip])
+    number = lines[0][9:].strip() if lines else ""
+    header = Header(f"aedat{version}", number, CHIPS[chip][0], camera=camera, fields=fields)
+    return header, _chunks(file, sink, header, CHIPS[chip], RECORDS[version])
 
 
 def _chunks(
-    file: EventFile, sink: EventSink, header: Header, chip: tuple[tuple[int, int], bool]
+    file: EventFile,
+    sink: EventSink,
+    header: Header,
+    chip: tuple[tuple[int, int], bool],
+    record: np.dtype[Any],
 ) -> Iterator[Events]:
     # Coordinates count from the far sides of the camera's sensor, whatever part of it is asked for.
     (height, width), davis = chip
     other = "image, motion and trigger words" if davis else "trigger words"
     unwrap = Unwrapper(2**32)
-    for words in file.words(">u4", 2):
-        native = words.astype(np.uint32)
-        address, time = native[:, 0].copy(), unwrap(native[:, 1].copy())
+    for words in file.words(f"V{record.itemsize}"):
+        records = words.view(record)
+        address, time = records["address"].astype(np.uint32), unwrap(records["t"].astype(np.uint32))
         offsets: Offsets = file.records
         is_event = (address & (0x80000400 if davis else 0x8000)) == 0
         if not is_event.all():
@@ -121,4 +136,15 @@ FORMAT = Format(
     options={"camera": f"one of {', '.join(CHIPS)}, where the header names none"},
     write_options={"camera": f"one of {', '.join(CHIPS)}"},
     smallest=8,
+    headless="named",
+)
+FORMAT_1 = Format(
+    "aedat1",
+    "AEDAT 1.0",
+    (".aedat",),
+    lambda head: head.startswith(b"#!AER-DAT1"),
+    partial(decode, version=1),
+    options={"camera": "dvs128 or tmpdiff128, where the header names another"},
+    smallest=6,
+    headless="named",
 )

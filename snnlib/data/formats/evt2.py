@@ -92,5 +92,11 @@ def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:
 
 
 FORMAT = Format(
-    "evt2", "Prophesee EVT 2.0", (".raw",), lambda head: detect_version(head) == "evt2", decode, encode
+    "evt2",
+    "Prophesee EVT 2.0",
+    (".raw",),
+    lambda head: detect_version(head) == "evt2",
+    decode,
+    encode,
+    headless="named",
 )

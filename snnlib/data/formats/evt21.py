@@ -90,5 +90,11 @@ def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:
 
 
 FORMAT = Format(
-    "evt21", "Prophesee EVT 2.1", (".raw",), lambda head: detect_version(head) == "evt21", decode, encode
+    "evt21",
+    "Prophesee EVT 2.1",
+    (".raw",),
+    lambda head: detect_version(head) == "evt21",
+    decode,
+    encode,
+    headless="named",
 )

@@ -205,4 +205,5 @@ FORMAT = Format(
     decode,
     encode,
     smallest=2,
+    headless="named",
 )

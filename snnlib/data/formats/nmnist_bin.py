@@ -182,5 +182,13 @@ def _encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:
 
 
 FORMAT = Format(
-    "nmnist", "N-MNIST", (".bin",), None, _decode, _encode, clock="recording", smallest=EVENT_BYTES
+    "nmnist",
+    "N-MNIST",
+    (".bin",),
+    None,
+    _decode,
+    _encode,
+    clock="recording",
+    smallest=EVENT_BYTES,
+    headless="suffix",
 )

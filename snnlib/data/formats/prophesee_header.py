@@ -6,27 +6,28 @@ from snnlib.data.formats.checks import size_in_header
 from snnlib.data.formats.event_file import EventFile
 from snnlib.data.formats.event_sink import Header
 
-# What `% format` and `% evt` lines say, and our name of it.
+# The number that a header writes, by the name of the format.
 VERSIONS = {"evt2": "2.0", "evt21": "2.1", "evt3": "3.0"}
 
 
-def detect_version(head: bytes) -> str | None:
-    """Our name of the encoding that the header names, or None."""
+def detect_version(head: bytes) -> str:
+    """Returns the encoding that the `%` lines name, such as `"evt3"` or `"evt40"`; "" where they name none."""
     for line in head.split(b"\n"):
         if not line.startswith(b"%"):
-            return None
+            break
         text = line[1:].strip().decode("utf-8", errors="replace").lower()
-        if text.startswith("evt "):
-            return {version: name for name, version in VERSIONS.items()}.get(text[4:].strip())
-        if text.startswith("format "):
-            name = text[7:].split(";")[0].strip().replace(".", "")
-            return {"evt20": "evt2", "evt30": "evt3"}.get(name, name if name in VERSIONS else None)
-    return None
+        if text.startswith(("evt ", "format ")):
+            name = text.removeprefix("format ").split(";")[0].replace(".", "").replace(" ", "")
+            return {"evt20": "evt2", "evt30": "evt3"}.get(name, name)
+    return ""
 
 
 def read_header(file: EventFile, name: str) -> Header:
     """Read the `%` lines; the position is then at the first word."""
     lines = file.text_header(b"%", lambda line: line.lower().replace(" ", "") == "%end")
+    found = detect_version("\n".join(lines).encode())
+    if found not in ("", name):
+        raise file.error(f"expected EVT {VERSIONS[name]}, found a header of {found[:20]!r}", 0)
     fields = dict(line[1:].strip().partition(" ")[::2] for line in lines)
     for part in fields.get("format", "").split(";")[1:]:
         key, _, value = part.partition("=")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snnlib.data.formats.aedat2 import FORMAT as AEDAT2
+from snnlib.data.formats.aedat2 import FORMAT_1 as AEDAT1
 from snnlib.data.formats.aedat3 import FORMAT as AEDAT3
 from snnlib.data.formats.aedat4 import FORMAT as AEDAT4
 from snnlib.data.formats.base import Format
@@ -23,9 +24,9 @@ from snnlib.data.formats.text import FORMAT as TEXT
 
 # In the order in which they are asked whether a file is theirs.
 _ALL = (
-    *(NMNIST, AEDAT2, AEDAT3, AEDAT4),
-    *(EVT2, EVT21, EVT3, DAT),
-    *(EVENT_STREAM, NPY, NPZ, TEXT, MATLAB, HDF5),
+    *(NMNIST, AEDAT2, AEDAT1, AEDAT3, AEDAT4),
+    *(EVT2, EVT21, EVT3, TEXT, DAT),
+    *(EVENT_STREAM, NPY, NPZ, MATLAB, HDF5),
 )
 FORMATS: dict[str, Format] = {item.name: item for item in _ALL}
 SUFFIXES = frozenset(suffix for item in FORMATS.values() for suffix in item.suffixes)
@@ -48,7 +49,7 @@ def find_format(file: EventFile) -> Format:
     """The format of a file: by its first bytes, else by its suffix.
 
     Raises:
-        EventFileError: the first bytes are of no known format, and the suffix does not belong to one without magic.
+        EventFileError: the first bytes are of no known format, and the suffix does not belong to one without a header.
     """
     head = file.peek(HEAD_BYTES)
     for item in FORMATS.values():
@@ -56,14 +57,25 @@ def find_format(file: EventFile) -> Format:
             return item
     by_suffix = [item for item in FORMATS.values() if file.suffix in item.suffixes]
     for item in by_suffix:
-        if item.detect is None:
+        if item.headless == "suffix":
             return item
     if by_suffix:
         names = " or ".join(item.title for item in by_suffix)
-        hint = f"; give format= ({', '.join(item.name for item in by_suffix)}) where the header is missing"
-        raise file.error(f"expected the header of {names}, found {head[:16]!r}{hint}", 0)
+        found, headless = _first_line(head), [item.name for item in by_suffix if item.headless == "named"]
+        # A header of another version is no missing one.
+        missing = headless and not head.startswith((b"#!", b"%"))
+        hint = f"; give format= ({', '.join(headless)}) where the header is missing" if missing else ""
+        raise file.error(f"expected the header of {names}, found {found!r}{hint}", 0)
     titles = ", ".join(item.title for item in FORMATS.values())
-    raise EventFileError(f"{file.name}: expected an event file ({titles}), found {head[:16]!r}; give format=")
+    headless = [item.name for item in FORMATS.values() if item.headless != "never"]
+    hint = f"; give format= ({', '.join(headless)}) where the file has no header"
+    raise EventFileError(f"{file.name}: expected an event file ({titles}), found {head[:16]!r}{hint}")
+
+
+def _first_line(head: bytes) -> bytes:
+    """The line of a header that names a version, else the first bytes."""
+    lines = [line.strip() for line in head.split(b"\n") if line.startswith(b"%")]
+    return next((line for line in lines if line.lower().startswith((b"% evt", b"% format"))), head[:16])[:60]
 
 
 def format_to_write(suffix: str, name: str | None) -> Format:

@@ -1,8 +1,9 @@
 """Events as text: one event per line, columns parted by commas, semicolons, tabs or spaces.
 
 A first line of names (t, x, y, p and their usual spellings) says which column is which; without it `columns=` does,
-for example `"txyp"`. Lines that begin with `#` are comments. A first line of two whole numbers before lines of four
-is the sensor's width and height.
+for example `"txyp"`. A first line of two whole numbers before lines of four is the sensor's width and height. Lines
+that begin with `#` or `%` are comments, but for `%geometry:1280,720`: Metavision's converter writes width and height
+so, and then lines `x,y,p,t`.
 """
 
 from __future__ import annotations
@@ -17,18 +18,36 @@ import numpy as np
 
 from snnlib.data.events import Events
 from snnlib.data.formats.base import Format
-from snnlib.data.formats.checks import LARGEST_SIDE, small_number
+from snnlib.data.formats.checks import LARGEST_SIDE, size_in_header, small_number
 from snnlib.data.formats.columns import OPTIONS, ORDER, check_order, find_columns, put_columns
 from snnlib.data.formats.event_file import CHUNK, LONGEST_LINE, Array, EventFile
 from snnlib.data.formats.event_sink import EventSink, Header
+from snnlib.data.formats.prophesee_header import detect_version
 
 DELIMITERS = (",", ";", "\t")
+
+
+METAVISION = "%geometry:"
+METAVISION_ORDER = "xypt"
+
+
+def detect(head: bytes) -> bool:
+    """Returns whether text follows `%` lines. A DAT file goes on with a control character, an EVT file has its name."""
+    lines = [line for line in head.splitlines() if not line.startswith(b"%")]
+    first = lines[0] if head.startswith(b"%") and not detect_version(head) and lines else b"\0"
+    return not any(byte < 0x20 and byte != 0x09 for byte in first)
 
 
 def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Read the first lines; events come by chunks."""
     header = Header("csv")
-    lines = _lines(file)
+    marks = file.text_header(b"%", lambda line: False)
+    for line in marks:
+        if line.replace(" ", "").lower().startswith(METAVISION):
+            width, _, height = line.partition(":")[2].replace(" ", "").partition(",")
+            header.sensor_size = size_in_header(file, width, height)
+            options = {"columns": METAVISION_ORDER, **options}
+    lines = _lines(file, len(marks))
     first = next(lines, None)
     if first is None:
         return header, iter(())
@@ -49,14 +68,14 @@ def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[H
             )
         names = {field: parts.index(name) for field, name in found.items()} if found else {}
         order = names or check_order(options["columns"], len(parts), file)
-        line = ""
+        number, line = next(lines, (number, ""))
     elif "columns" in options:
         order = check_order(options["columns"], len(parts), file)
     else:
         raise file.error(
             f"line {number}: expected a line of names, found {line[:80]!r}; give columns= ({ORDER})", 0
         )
-    return header, _chunks(file, sink, options, order, delimiter, lines, line)
+    return header, _chunks(file, sink, options, order, delimiter, lines, (number, line))
 
 
 def _chunks(
@@ -66,9 +85,9 @@ def _chunks(
     order: dict[str, int],
     delimiter: str | None,
     lines: Iterator[tuple[int, str]],
-    line: str,
+    first: tuple[int, str],
 ) -> Iterator[Events]:
-    waiting = [(0, line)] if line else []
+    waiting = [first] if first[1] else []
     while block := [*waiting, *islice(lines, CHUNK)]:
         waiting = []
         texts = [text for _, text in block]
@@ -101,9 +120,8 @@ def _whole_or_float(read: Callable[..., Array]) -> Array:
             return read(dtype="f8")
 
 
-def _lines(file: EventFile) -> Iterator[tuple[int, str]]:
-    """Number and text of each line that is no comment."""
-    number = 0
+def _lines(file: EventFile, number: int) -> Iterator[tuple[int, str]]:
+    """Number and text of each line that is no comment, behind so many lines."""
     while raw := file.opened().readline(LONGEST_LINE):
         number += 1
         if len(raw) == LONGEST_LINE and not raw.endswith(b"\n"):
@@ -112,7 +130,7 @@ def _lines(file: EventFile) -> Iterator[tuple[int, str]]:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
         except UnicodeDecodeError:
             raise file.error(f"line {number}: expected text, found other bytes") from None
-        if text and not text.startswith("#"):
+        if text and not text.startswith(("#", "%")):
             yield number, text
 
 
@@ -120,9 +138,10 @@ FORMAT = Format(
     "csv",
     "text (CSV)",
     (".csv", ".txt", ".tsv"),
-    None,
+    detect,
     decode,
     options={"columns": ORDER, **OPTIONS},
     clock="recording",
     smallest=8,
+    headless="suffix",
 )

@@ -2,10 +2,12 @@
 
 import io
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 from event_files import (
+    aedat1_file,
     aedat4_file,
     csv_file,
     encoded,
@@ -37,9 +39,8 @@ def joined(name, events):
     if name in COLUMNS:
         pytest.importorskip({"mat": "scipy", "hdf5": "h5py"}.get(name, "numpy"))
         return COLUMNS[name](np.concatenate((events, events)))
-    data, head = (
-        aedat4_file(part) if name == "aedat4" else encoded(name, part) for part in (events, events[:0])
-    )
+    make = {"aedat1": aedat1_file, "aedat4": aedat4_file}.get(name, partial(encoded, name))
+    data, head = make(events), make(events[:0])
     return data + data[len(head) :]
 
 
