@@ -233,7 +233,36 @@ def test_folds_are_patients(tmp_path: Path) -> None:
         (".hea", b"2 360 900", b"3 360 900", "byte offset 0: expected a record of 2 signals at 360"),
         (".hea", b"2 360 900", b"2 250 900", "byte offset 0: expected a record of 2 signals at 360"),
         (".hea", b"101.dat 212 200 11 1024 ", b"# ", "byte offset 0: expected 2 lines of signals, found 1"),
-        (".hea", b" 200 ", b" 0 ", "byte offset 14: expected .* with its gain, found"),
+        *(
+            (
+                ".hea",
+                b" 200 ",
+                b" %b " % gain,
+                rf"byte offset 14: expected a gain of .* per mV, found {gain[:20].decode()}/",
+            )
+            for gain in (b"0", b"inf", b"nan", b"1e400", b"1e39", b"9" * 400, b"1e-50", b"two")
+        ),
+        *(
+            (
+                ".hea",
+                b" 200 ",
+                b" 200(1024)/%b " % unit,
+                rf"byte offset 14: .* found the unit '{unit.decode()}'",
+            )
+            for unit in (b"mmHg", b"MV", b"NU", b"mV/bit")
+        ),
+        (
+            ".hea",
+            b" 200 ",
+            b" 200(%b) " % (b"9" * 5000),
+            "byte offset 14: expected a signal of 101.dat in format",
+        ),
+        (
+            ".hea",
+            b"2 360 900",
+            b"2 360 " + b"9" * 5000,
+            "byte offset 0: expected a record of 2 signals at 360",
+        ),
         (
             ".dat",
             None,
@@ -253,6 +282,12 @@ def test_folds_are_patients(tmp_path: Path) -> None:
             annotation(1, 100),
             annotation(1, 1000),
             r"byte offset 8: expected a sample in 0\.\.899, found 1000",
+        ),
+        (
+            ".atr",
+            annotation(5, 200),
+            annotation(59, 0) + b"\xff\xff" + (2**16 - 50).to_bytes(2, "little") + annotation(5, 0),
+            r"byte offset 18: expected a sample in 100\.\.899, found 50",
         ),
         (".atr", annotation(63, 3), annotation(63, 999), "byte offset 2: truncated: expected a word of 0"),
     ],
@@ -274,6 +309,34 @@ def test_damaged_records(
     with pytest.raises(EventFileError, match=message) as error:
         MITBIH(tmp_path)[0]
     assert str(error.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("gain", "per_millivolt"),
+    [
+        ("200", 200),
+        ("200/mV", 200),
+        ("2e2/mv", 200),
+        ("-200/mV", -200),
+        ("0.2/uV", 200),
+        ("0.2/\u00b5V", 200),
+        ("0.2/\u03bcV", 200),
+        ("200000/V", 200),
+        ("2e-4/nV", 200),
+        ("12.5/uV", 12500),
+    ],
+)
+@pytest.mark.parametrize("zero", ["", "(7)"])
+def test_units_of_gains(tmp_path: Path, gain: str, per_millivolt: float, zero: str) -> None:
+    signal = write_record(tmp_path, "101", [(100, 1)])
+    path = tmp_path / "101.hea"
+    number, _, unit = gain.partition("/")
+    line = f" {number}{zero}{'/' * bool(unit)}{unit} "
+    encoding = "latin-1" if "\u00b5" in line and zero else "utf-8"
+    path.write_bytes(path.read_bytes().replace(b" 200 ", line.encode(encoding)))
+    found = MITBIH(tmp_path, unit="record")[0][0]
+    expected = (signal - (7 if zero else np.array([1024, 1025]))) / per_millivolt
+    assert np.allclose(found.numpy(), expected, rtol=1e-6, atol=0)
 
 
 def test_what_a_folder_of_records_lacks(tmp_path: Path) -> None:

@@ -22,11 +22,17 @@ _MOST_SAMPLES = 1 << 28
 # A line that is no comment.
 _LINE = re.compile(r"^(?!#).*\S.*$", re.MULTILINE)
 # Name, signals, rate, samples; and file, gain with its zero and unit, bits, zero of the converter, first sample, sum.
-_FLOAT = r"(\d+(?:\.\d*)?)"
-_RECORD = re.compile(rf"\S+\s+(\d+)\s+{_FLOAT}(?:/\S+)?\s+(\d+)(?:\s.*)?")
+_WHOLE = r"(-?\d{1,9})"
+_RECORD = re.compile(r"\S+\s+(\d{1,9})\s+(\d{1,9}(?:\.\d{0,9})?)(?:/\S+)?\s+(\d{1,9})(?:\s.*)?")
 _SIGNAL = re.compile(
-    rf"(\S+)\s+212\s+{_FLOAT}(?:\((-?\d+)\))?(?:/\S+)?\s+\d+\s+(-?\d+)\s+-?\d+\s+(-?\d+)(?:\s.*)?"
+    rf"(\S+)\s+212\s+([^\s(/]+)(?:\({_WHOLE}\))?(?:/(\S+))?\s+\d+\s+{_WHOLE}\s+-?\d+\s+{_WHOLE}(?:\s.*)?"
 )
+# Units of a gain, in millivolts. "MV" may mean either of two and is none of them.
+_UNITS = {"kV": 1e6, "V": 1e3, "mV": 1.0, "uV": 1e-3, "nV": 1e-6, "pV": 1e-9}
+# The Greek letter in Latin-1, and its two spellings in UTF-8.
+_MICRO = re.compile("^(?:\xc2?\xb5|\xce\xbc)")
+# Stored units per millivolt, so that every sample in millivolts is a float32 that is neither 0 nor infinite.
+_GAINS = (1e-30, 1e30)
 
 
 class Header(NamedTuple):
@@ -44,10 +50,11 @@ def read_header(path: Path, signals: int, rate: float) -> Header:
     """Reads the header of a record of so many signals and samples a second, in one file of format 212.
 
     Raises:
-        EventFileError: another record, or a line that is not what it should be; names its byte.
+        EventFileError: another record, a unit that is no voltage, a gain that is 0, infinite or NaN, or a line that is
+            not what it should be; names its byte.
     """
     with EventFile(path) as file:
-        text = file.read(file.size).decode("ascii", errors="replace")
+        text = file.read(file.size).decode("latin-1")
         lines = [(line.start(), line[0].strip()) for line in _LINE.finditer(text)]
         offset, line = lines[0] if lines else (0, "")
         record = _RECORD.fullmatch(line)
@@ -65,14 +72,33 @@ def read_header(path: Path, signals: int, rate: float) -> Header:
         found = []
         for offset, line in lines[1:]:
             signal = _SIGNAL.fullmatch(line)
-            if signal is None or signal[1] != f"{path.stem}.dat" or float(signal[2]) == 0:
+            if signal is None or signal[1] != f"{path.stem}.dat":
                 raise file.error(
                     f"expected a signal of {path.stem}.dat in format 212 with its gain, found {line[:60]!r}",
                     offset,
                 )
             # The zero of a signal is that of the converter where it is not said.
-            found.append((float(signal[2]), int(signal[3] or signal[4]), int(signal[5])))
+            gain = _per_millivolt(file, offset, signal[2], signal[4] or "mV")
+            found.append((gain, int(signal[3] or signal[5]), int(signal[6])))
     return Header(int(record[3]), *zip(*found, strict=True))
+
+
+def _per_millivolt(file: EventFile, offset: int, gain: str, unit: str) -> float:
+    """Returns stored units per millivolt of a gain per `unit`."""
+    plain = _MICRO.sub("u", unit)
+    millivolts = _UNITS.get(plain[:-1] + plain[-1].upper())
+    if millivolts is None:
+        raise file.error(f"expected a gain per {', '.join(_UNITS)}, found the unit {unit[:20]!r}", offset)
+    try:
+        value = float(gain) / millivolts
+    except ValueError:
+        value = 0.0
+    if not _GAINS[0] <= abs(value) <= _GAINS[1]:
+        raise file.error(
+            f"expected a gain of {_GAINS[0]:g} to {_GAINS[1]:g} stored units per mV, found {gain[:20]}/{unit[:20]}",
+            offset,
+        )
+    return value
 
 
 def read_signals(path: Path, header: Header) -> np.ndarray[Any, Any]:
@@ -113,7 +139,7 @@ def read_annotations(path: Path, samples: int) -> tuple[np.ndarray[Any, Any], np
     Words of 16 bits, low byte first: the upper 6 are a code, the lower 10 the samples since the annotation before.
 
     Raises:
-        EventFileError: a code that is none, a time outside the record, or no end; names the byte.
+        EventFileError: an unknown code, a time outside the record or before the last one, or no end; names the byte.
     """
     times: list[int] = []
     codes: list[int] = []
@@ -138,8 +164,9 @@ def read_annotations(path: Path, samples: int) -> tuple[np.ndarray[Any, Any], np
                     raise file.error(
                         f"expected the code of an annotation, 0 to {_LAST_CODE}, found {code}", 2 * place
                     )
-                if not 0 <= time < samples:
-                    raise file.error(f"expected a sample in 0..{samples - 1}, found {time}", 2 * place)
+                first = times[-1] if times else 0
+                if not first <= time < samples:
+                    raise file.error(f"expected a sample in {first}..{samples - 1}, found {time}", 2 * place)
                 times.append(time)
                 codes.append(code)
             place += taken
