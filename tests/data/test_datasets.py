@@ -351,7 +351,7 @@ def test_spoken_digits(tmp_path):
     with pytest.raises(EventFileError, match="expected 8000 samples a second, found 16000"):
         SpokenDigits(tmp_path, "test")[4]
     (folder / "2_cleo_0.wav").write_bytes(b"RIFF")
-    with pytest.raises(EventFileError, match="expected a WAV file of integer samples, found its end"):
+    with pytest.raises(EventFileError, match="byte offset 0: expected a WAV file"):
         SpokenDigits(tmp_path, "test")[4]
 
 
