@@ -5,10 +5,13 @@ Both list names relative to the data set's root, like `Train/3/00042.bin`; folde
 
 from __future__ import annotations
 
+import errno
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable
+from lzma import LZMAError
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,6 +45,13 @@ class Source(Protocol):
 
 # Bit of `ZipInfo.flag_bits`, see section 4.4.4 of PKWARE's APPNOTE.
 _ENCRYPTED = 0x1
+# How other archives begin.
+_OTHERS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\xaf": "7z", b"Rar!": "rar"}
+# zipfile and its decompressors raise these for damaged archives.
+DAMAGED_ZIP = (
+    *(zipfile.BadZipFile, zlib.error, LZMAError, struct.error, EOFError, NotImplementedError),
+    *(OSError, OverflowError, RuntimeError, ValueError),
+)
 
 
 class FolderSource:
@@ -120,8 +130,8 @@ class ZipSource:
             with archive.open(name) as member:
                 # With a number of bytes, what is unpacked is bounded even where the stated size is false.
                 return member.read(info.file_size + 1)
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-            raise EventFileError(f"{self.describe(name)}: damaged zip member: {error}") from error
+        except DAMAGED_ZIP as error:
+            raise EventFileError(f"{self.describe(name)}: damaged zip member: {zip_fault(error)}") from error
 
     def describe(self, name: str) -> str:
         return f"{self.path}!{name}"
@@ -134,16 +144,49 @@ class ZipSource:
 def _opened_zip(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
+    except DAMAGED_ZIP as error:
+        fault = zip_fault(error)
+        with path.open("rb") as file:
+            head = file.read(512)
+        other = "tar" if head[257:262] == b"ustar" else None
+        other = next((name for magic, name in _OTHERS.items() if head.startswith(magic)), other)
+        if other is not None:
+            raise EventFileError(
+                f"{path}: expected a zip file, found a {other} archive; unpack it"
+            ) from error
         raise EventFileError(
             f"{path}: expected a zip file, found {path.stat().st_size} bytes that are none or only a part of one "
-            f"({error}); copy it again"
+            f"({fault}); copy it again"
         ) from error
 
 
+def zip_fault(error: Exception) -> str:
+    """Returns the words for an error of zipfile at an archive; raises it again where the disk failed."""
+    if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+        raise error
+    if isinstance(error, NotImplementedError):
+        return f"{error}; if it is whole, pack it again by deflate"
+    return str(error) or "it ends early"
+
+
 def open_source(place: Path) -> Source:
-    """The files in a folder or a zip file; none where there is neither."""
-    return ZipSource(place) if place.is_file() else FolderSource(place, ".")
+    """Returns the files in a folder or a zip file, or in the one zip file of a folder that has no other; else none.
+
+    Raises:
+        EventFileError: several zip files.
+    """
+    if place.is_file():
+        return ZipSource(place)
+    entries = [path for path in place.iterdir() if not _hidden(path.name)] if place.is_dir() else []
+    zips = sorted(path for path in entries if path.suffix.lower() == ".zip" and path.is_file())
+    if not zips or any(path.is_dir() or path.suffix.lower() == ".wav" for path in entries):
+        return FolderSource(place, ".")
+    if len(zips) > 1:
+        names = ", ".join(path.name for path in zips)
+        raise EventFileError(
+            f"{place}: expected a folder with one zip file, found {names}; give one of them as root"
+        )
+    return ZipSource(zips[0])
 
 
 def find_split(root: Path, split: str) -> Source:

@@ -150,7 +150,7 @@ def test_real_keywords() -> None:
     archive = real("keywords/speech_commands_test_v2_folds0123.zip")
     folds = [SpeechCommands(archive, "test", fold=k) for k in range(4)]
     assert [len(fold) for fold in folds] == [722, 1174, 889, 1133]
-    whole = SpeechCommands(archive, None, fold=0)
+    whole = SpeechCommands(archive.parent, None, fold=0)
     counts = dict(zip(whole.classes, whole.targets.bincount().tolist(), strict=True))
     assert counts == {
         **{

@@ -30,6 +30,7 @@ from snnlib.data.formats.columns import (
 )
 from snnlib.data.formats.event_file import CHUNK, Array, EventFile, EventFileError
 from snnlib.data.formats.event_sink import EventSink, Header
+from snnlib.data.sources import DAMAGED_ZIP, zip_fault
 
 MAGIC = b"\x93NUMPY"
 ZIP_MAGIC = b"PK\x03\x04"
@@ -121,9 +122,10 @@ def decode_npz(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tup
                 raise file.error(f"expected arrays {wanted}, found {', '.join(members) or 'none'}", 0)
     except EventFileError:
         raise
-    except Exception as error:
-        # zipfile raises BadZipFile, zlib.error, EOFError, ValueError, RuntimeError and others for damaged archives.
-        raise file.error(f"expected a whole .npz archive, found a damaged one ({error})", 0) from None
+    except DAMAGED_ZIP as error:
+        raise file.error(
+            f"expected a whole .npz archive, found a damaged one ({zip_fault(error)})", 0
+        ) from None
     check_lengths(columns, file)
     return Header("npz"), put_in_chunks(columns, options, sink, file)
 
