@@ -50,10 +50,10 @@ class _Recording(NamedTuple):
 class SpeechCommands(Samples):
     """Spoken words as `(waveform, label)`: float32 `[samples]` in -1..1, 16,000 samples a second, about a second long.
 
-    Two layouts, each a folder, a zip file, or a folder that holds one zip file. **The data set**: `root/{word}/{speaker}_nohash_{number}.wav` with
-    `testing_list.txt`, `validation_list.txt` and `_background_noise_`: 35 words, or twelve classes, which are ten
-    commands, other words ("unknown") and silence. **The archive of test files** of the twelve classes, which also has
-    folders `_unknown_` and `_silence_`.
+    Two layouts, each a folder, a zip file, or a folder that holds one zip file. **The data set**:
+    `root/{word}/{speaker}_nohash_{number}.wav` with `testing_list.txt`, `validation_list.txt` and
+    `_background_noise_`: 35 words, or twelve classes, which are ten commands, other words ("unknown") and silence.
+    **The archive of test files** of the twelve classes, which also has folders `_unknown_` and `_silence_`.
 
     Sets are the published ones, which share no speakers; the archive is the test set. With `fold` they are made of
     folds by speaker instead: the speaker's name is a number in base 16, and its remainder by `folds` is the fold
@@ -82,7 +82,8 @@ class SpeechCommands(Samples):
     Raises:
         FileNotFoundError: no recordings; says what to fetch.
         ValueError: an option out of its range, or a set without samples.
-        EventFileError: several zip files in a folder; a damaged file, one of another sample rate or in stereo, a list that is missing.
+        EventFileError: several zip files in a folder, a damaged file, one of another sample rate or in stereo, a list
+            that is missing.
 
     Source: P. Warden, "Speech Commands: A Dataset for Limited-Vocabulary Speech Recognition", 2018, CC BY 4.0.
 
