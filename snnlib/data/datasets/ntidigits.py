@@ -16,7 +16,7 @@ from snnlib.data.datasets.splits import SPLITS, Split, some_names, warn_of_forei
 from snnlib.data.events import Events, unsorted_events
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.event_sink import in_order
-from snnlib.data.formats.hdf5 import DAMAGED, check_size, shared_file
+from snnlib.data.formats.hdf5 import DAMAGED, check_dataset, shared_file
 from snnlib.data.samples import Samples, Transform
 
 __all__ = ["NTIDIGITS"]
@@ -117,7 +117,7 @@ class NTIDIGITS(Samples):
         try:
             parts = [file[f"{self._part}_{kind}"][name] for kind in ("timestamps", "addresses")]
             for part in parts:
-                check_size(part, self.path.stat().st_size)
+                check_dataset(part, self.path.stat().st_size)
             times, channels = np.asarray(parts[0], np.float64), np.asarray(parts[1])
             if channels.size and not 0 <= int(channels.min()) <= int(channels.max()) < CHANNELS:
                 raise ValueError(

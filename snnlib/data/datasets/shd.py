@@ -14,7 +14,7 @@ from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
 from snnlib.data.events import Events, unsorted_events
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.event_sink import in_order
-from snnlib.data.formats.hdf5 import DAMAGED, check_size, read_element, shared_file
+from snnlib.data.formats.hdf5 import DAMAGED, check_dataset, read_element, shared_file
 from snnlib.data.samples import Samples, Transform
 
 __all__ = ["SHD", "SSC"]
@@ -82,11 +82,12 @@ class SHD(Samples):
         self._size = self.path.stat().st_size
         try:
             file = self._file.open()
-            for name in ("labels", "spikes/times", "spikes/units"):
-                check_size(file[name], self._size)
+            extra = [name for name in ("extra/speaker", "extra/keys") if name in file]
+            for name in ("labels", "spikes/times", "spikes/units", *extra):
+                check_dataset(file[name], self._size)
             labels = np.asarray(file["labels"], np.int64)
-            speakers = np.asarray(file["extra/speaker"], np.int64) if "extra/speaker" in file else None
-            if "extra/keys" in file and len(file["extra/keys"]) == len(self.classes):
+            speakers = np.asarray(file["extra/speaker"], np.int64) if "extra/speaker" in extra else None
+            if "extra/keys" in extra and len(file["extra/keys"]) == len(self.classes):
                 self.classes = tuple(_text(key) for key in file["extra/keys"])
             lengths = {file["spikes/times"].shape, file["spikes/units"].shape, labels.shape}
         except DAMAGED as error:

@@ -1,16 +1,24 @@
 """HDF5 event arrays, read through h5py.
 
-A group (`events`, `CD`, `prophesee/left`, the file itself, or `group=`) holds one-dimensional data sets t, x, y and p
-(or their usual spellings), or a data set with those fields. DSEC's `t_offset` is added to the times.
+A group (`events`, `CD`, `prophesee/left`, the file itself, or `group=`) holds data sets t, x, y and p (or their usual
+spellings) of one dimension, or of one row or column as MATLAB 7.3 writes them; or a data set with those fields, or with
+four columns in the order `columns=`. A data set `events` of uint32 `[E, 4]` is v2e's, in the order t, x, y, p. DSEC's
+`t_offset` is added to the times.
+
+All data must lie in the file: what links to other files, or has external or virtual storage, is refused, since a
+hostile file could give the bytes of any other as its own.
 
 Files of the SHD family hold many recordings of a cochlea, not events of a camera; `snnlib.data.SHD` reads them.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +27,32 @@ import numpy as np
 from snnlib.checks import import_extra
 from snnlib.data.events import Events
 from snnlib.data.formats.base import Format
-from snnlib.data.formats.columns import OPTIONS, check_lengths, find_columns, put_columns
+from snnlib.data.formats.columns import OPTIONS, ORDER, check_lengths, check_order, find_columns, put_columns
 from snnlib.data.formats.event_file import CHUNK, Array, EventFile, EventFileError
 from snnlib.data.formats.event_sink import EventSink, Header
 from snnlib.data.sources import FilePerProcess
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
+V2E_ORDER = "txyp"
 PLACES = ("", "events", "CD", "prophesee/left", "cd", "event")
 # What h5py raises for damaged files.
 DAMAGED = (AttributeError, KeyError, MemoryError, OSError, OverflowError, RuntimeError, TypeError, ValueError)
+# A superblock may stand behind bytes of another program, such as MATLAB's 512.
+_SUPERBLOCKS = (0, 512, 1024, 2048)
+# Filters by their registered number: those of the package hdf5plugin, and Prophesee's.
+_PLUGINS = {
+    **{
+        307: "bzip2",
+        32001: "blosc",
+        32004: "lz4",
+        32008: "bitshuffle",
+        32013: "zfp",
+        32015: "zstd",
+        32017: "sz",
+    },
+    **{32018: "fcidecomp", 32024: "sz3", 32026: "blosc2", 32028: "sperr"},
+}
+_ECF = 0x8ECF
 # Deflate, the strongest of the usual filters, makes one byte of at most 1032.
 _LARGEST_RATIO = 1032
 
@@ -38,7 +63,36 @@ def shared_file(path: Path) -> FilePerProcess:
 
 
 def _opened(path: Path) -> Any:
-    return import_h5py().File(path, "r")
+    return open_file(path)
+
+
+class StorageError(ValueError):
+    """Data of an HDF5 file that lie in another file."""
+
+
+def open_file(source: Any) -> Any:
+    """Opens an HDF5 file without links to other files, from a path or an open binary file.
+
+    Raises:
+        ImportError: the package h5py is missing.
+        StorageError: a link to another file.
+        OSError, RuntimeError: the file is damaged.
+    """
+    h5py = import_h5py()
+    file = h5py.File(source, "r")
+
+    def check_link(name: str, link: Any) -> None:
+        if isinstance(link, h5py.ExternalLink):
+            raise StorageError(
+                f"/{name}: expected data within the file, found a link to the file {link.filename!r}"
+            )
+
+    try:
+        file.visititems_links(check_link)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def import_h5py() -> Any:
@@ -46,10 +100,45 @@ def import_h5py() -> Any:
     return import_extra("h5py", "formats", "HDF5 files")
 
 
-def check_size(dataset: Any, size: int) -> None:
-    """Raise ValueError where a data set claims more bytes than a file of this size can hold."""
+def check_dataset(dataset: Any, size: int) -> None:
+    """Raises unless the bytes of a data set are in its file, of this size, and can be unpacked.
+
+    Raises:
+        StorageError: external or virtual storage.
+        ValueError: more bytes than the file can hold.
+        ImportError: a filter is missing; says which, and what has it.
+    """
+    if dataset.external or dataset.is_virtual:
+        kind = "external" if dataset.external else "virtual"
+        raise StorageError(f"{dataset.name}: expected data within the file, found {kind} storage")
     if dataset.nbytes > _LARGEST_RATIO * size:
         raise ValueError(f"{dataset.name}: {dataset.nbytes} bytes in a file of {size}")
+    filters = dataset.id.get_create_plist()
+    for place in range(filters.get_nfilters()):
+        number, name = filters.get_filter(place)[::3]
+        if _is_available(number) or not dataset.id.get_num_chunks():
+            continue
+        # A chunk says which filters were left out when it was written.
+        if not dataset.id.get_chunk_info(0).filter_mask >> place & 1:
+            raise ImportError(f"{dataset.file.filename}: {dataset.name}: {_missing_filter(number, name)}")
+
+
+def _is_available(number: int) -> bool:
+    available: Callable[[int], bool] = import_h5py().h5z.filter_avail
+    if not available(number) and number in _PLUGINS:
+        with suppress(ImportError):
+            # The package registers its filters when it is imported.
+            importlib.import_module("hdf5plugin")
+    return available(number)
+
+
+def _missing_filter(number: int, name: bytes) -> str:
+    known = _PLUGINS.get(number, "ECF" if number == _ECF else name.decode("latin-1") or "unknown")
+    text = f"the HDF5 filter {number} ({known}), by which the data are packed, is not installed: "
+    if number in _PLUGINS:
+        return f"{text}pip install hdf5plugin"
+    where = "github.com/prophesee-ai/hdf5_ecf" if number == _ECF else "whoever wrote the file"
+    return f"{text}get it from {where} and set HDF5_PLUGIN_PATH to its folder"
 
 
 def read_element(dataset: Any, index: int, size: int) -> Array:
@@ -113,16 +202,21 @@ def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[H
     """Find the columns; events come by chunks."""
     h5py = import_h5py()
     try:
-        root = h5py.File(file.opened(), "r")
-        columns = _find(root, options.get("group"), file)
-        offset = root["t_offset"][()].item() if isinstance(root.get("t_offset"), h5py.Dataset) else 0
+        root = open_file(file.opened())
+        columns = _find(root, options.get("group"), options.get("columns"), file)
+        offset: float = 0
+        if isinstance(data := root.get("t_offset"), h5py.Dataset):
+            check_dataset(data, file.size)
+            offset = data[()].item()
         # Of a file that has times in seconds, a part of one counts.
         offset = int(offset) if float(offset).is_integer() else float(offset)
         check_lengths(columns, file)
         for column in columns.values():
-            check_size(column, file.size)
-    except EventFileError:
+            check_dataset(column.dataset, file.size)
+    except (EventFileError, ImportError):
         raise
+    except StorageError as error:
+        raise file.error(str(error), 0) from error
     except Exception as error:
         # h5py raises OSError, KeyError, RuntimeError and others for damaged files.
         raise file.error(f"expected a whole HDF5 file, found a damaged one ({error})", 0) from error
@@ -131,46 +225,91 @@ def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[H
     )
 
 
-def _find(root: Any, group: str | None, file: EventFile) -> dict[str, Any]:
+class _Column:
+    """A column of events: a data set `[E]`, or a part of one with several axes.
+
+    Args:
+        dataset: the data set.
+        rows: how many there are.
+        take: the values of some rows.
+    """
+
+    def __init__(self, dataset: Any, rows: int, take: Callable[[slice], Any]) -> None:
+        self.dataset, self.shape, self.take = dataset, (rows,), take
+
+
+def _find(root: Any, group: str | None, order: str | None, file: EventFile) -> dict[str, _Column]:
+    """Returns the columns of the group, or of the first of the usual ones that has them."""
     if group is not None and group not in root:
         raise file.error(f"expected a group {group!r}, found {', '.join(root)}", 0)
     for place in PLACES if group is None else (group,):
         node = root if place == "" else root.get(place)
-        if node is None:
-            continue
-        if getattr(node, "dtype", None) is not None:
-            if node.dtype.names and (found := find_columns(node.dtype.names)):
-                return {field: _Field(node, name) for field, name in found.items()}
-            continue
-        names = [name for name in node if getattr(node[name], "dtype", None) is not None]
-        if found := find_columns(names):
-            return {field: node[name] for field, name in found.items()}
-        structured = [node[name] for name in names if node[name].dtype.names]
-        if len(structured) == 1 and (found := find_columns(structured[0].dtype.names)):
-            return {field: _Field(structured[0], name) for field, name in found.items()}
+        if node is not None and (found := _columns(node, order, file)):
+            return found
     if "spikes" in root:
         raise file.error(
             "expected events of a camera, found spikes of many recordings (snnlib.data.SHD reads them)", 0
         )
-    raise file.error(f"expected data sets t, x, y, p; found {', '.join(root) or 'nothing'}; give group=", 0)
+    places: list[str] = []
+    tables: list[str] = []
+
+    def look_at(name: str, node: Any) -> None:
+        if _columns(node, order, file):
+            places.append(name)
+        elif getattr(node, "ndim", 0) == 2 and node.shape[1] >= 4:
+            tables.append(name)
+
+    root.visititems(look_at)
+    hint = ""
+    if places:
+        hint = f"; give group= ({', '.join(places[:5])})"
+    elif tables and order is None:
+        hint = f"; give columns= ({ORDER}) and group= ({', '.join(tables[:5])})"
+    raise file.error(f"expected data sets t, x, y, p, found {', '.join(root) or 'nothing'}{hint}", 0)
 
 
-class _Field:
-    """One field of a structured data set, sliced like a data set of its own."""
+def _columns(node: Any, order: str | None, file: EventFile) -> dict[str, _Column] | None:
+    """Returns the columns of a data set, or of the data sets in a group; None where these are no events."""
+    if getattr(node, "dtype", None) is not None:
+        return _parts(node, order, file)
+    datasets = {name: node[name] for name in node if getattr(node[name], "dtype", None) is not None}
+    if found := find_columns(list(datasets)):
+        return {field: _whole(datasets[name], file) for field, name in found.items()}
+    parts = [part for dataset in datasets.values() if (part := _parts(dataset, order, file))]
+    return parts[0] if len(parts) == 1 else None
 
-    def __init__(self, dataset: Any, name: str) -> None:
-        self.dataset, self.field, self.name = dataset, name, dataset.name
-        self.shape = dataset.shape
-        # Of all fields, which are read together.
-        self.nbytes = dataset.nbytes
 
-    def __getitem__(self, part: slice) -> Any:
-        return self.dataset[part][self.field]
+def _parts(dataset: Any, order: str | None, file: EventFile) -> dict[str, _Column] | None:
+    """Returns the columns of a data set of fields, or of one `[E, columns]` whose order is known."""
+    rows = dataset.shape[0] if dataset.shape else 0
+    if dataset.dtype.names and (names := find_columns(dataset.dtype.names)):
+        return {field: _Column(dataset, rows, partial(_take, dataset, name)) for field, name in names.items()}
+    if dataset.name == "/events" and dataset.dtype == np.uint32 and dataset.shape[1:] == (4,):
+        order = order or V2E_ORDER
+    if order is None or dataset.ndim != 2:
+        return None
+    places = check_order(order, dataset.shape[1], file)
+    return {field: _Column(dataset, rows, partial(_take, dataset, place)) for field, place in places.items()}
+
+
+def _take(dataset: Any, place: str | int, part: slice) -> Any:
+    return dataset[part][place] if isinstance(place, str) else dataset[part, place]
+
+
+def _whole(dataset: Any, file: EventFile) -> _Column:
+    """Returns a data set `[E]`, `[1, E]` or `[E, 1]` as a column."""
+    if dataset.ndim == 2 and dataset.shape[0] == 1:
+        return _Column(dataset, dataset.shape[1], lambda part: dataset[0, part])
+    if dataset.ndim == 2 and dataset.shape[1] == 1:
+        return _Column(dataset, dataset.shape[0], lambda part: dataset[part, 0])
+    if dataset.ndim != 1:
+        raise file.error(f"expected columns of one dimension, found {dataset.name} {dataset.shape}", 0)
+    return _Column(dataset, dataset.shape[0], dataset.__getitem__)
 
 
 def _chunks(
     root: Any,
-    columns: dict[str, Any],
+    columns: dict[str, _Column],
     offset: float,
     file: EventFile,
     sink: EventSink,
@@ -179,7 +318,9 @@ def _chunks(
     with root:
         for at in range(0, int(columns["t"].shape[0]), CHUNK):
             try:
-                part = {field: np.asarray(column[at : at + CHUNK]) for field, column in columns.items()}
+                part = {
+                    field: np.asarray(column.take(slice(at, at + CHUNK))) for field, column in columns.items()
+                }
             except Exception as error:
                 raise file.error(
                     f"rows from {at}: expected readable data, found damaged ones ({error})", 0
@@ -194,9 +335,9 @@ FORMAT = Format(
     "hdf5",
     "HDF5 event arrays",
     (".h5", ".hdf5"),
-    lambda head: head.startswith(MAGIC),
+    lambda head: any(head.startswith(MAGIC, place) for place in _SUPERBLOCKS),
     decode,
-    options={"group": "the group that holds the columns", **OPTIONS},
+    options={"group": "the group or data set that holds the columns", "columns": ORDER, **OPTIONS},
     clock="camera",
     smallest=8,
 )

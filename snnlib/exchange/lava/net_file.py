@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from snnlib.data.atomic import write_bytes_atomically
-from snnlib.data.formats.hdf5 import DAMAGED, check_size, import_h5py, read_element
+from snnlib.data.formats.hdf5 import DAMAGED, check_dataset, import_h5py, open_file, read_element
 
 Array = npt.NDArray[Any]
 # Data sets by their path.
@@ -96,12 +96,12 @@ def read_net(path: str | Path) -> tuple[list[Block], Values]:
     h5py, size, where = import_h5py(), Path(path).stat().st_size, f"{path}"
     blocks, rest, names = dict[str, Values](), Values(), list[str]()
     try:
-        with h5py.File(path, "r") as file:
+        with open_file(path) as file:
             file.visit(names.append)
             for name in names:
                 where = f"{path}: {name}"
                 if isinstance(data := file[name], h5py.Dataset):
-                    check_size(data, size)
+                    check_dataset(data, size)
                     top, number, *below = *name.split("/", 2), "", ""
                     own = blocks.setdefault(number, {}) if top == "layer" and below[0] else rest
                     text = data.dtype.kind == "O" and data.size == 1

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from snnlib.checks import import_extra
+from snnlib.data.formats.hdf5 import check_dataset, open_file
 
 
 def nir_package() -> Any:
@@ -25,12 +26,15 @@ def read_graph(path: str | Path) -> Any:
 
     Raises:
         OSError: no such file, or none that HDF5 can open.
-        ValueError: no NIR graph in it.
+        ValueError: no NIR graph in it, or one whose data lie in other files.
     """
     nir = nir_package()
     try:
+        with open_file(path) as file:
+            size = Path(path).stat().st_size
+            file.visititems(lambda _, node: check_dataset(node, size) if hasattr(node, "nbytes") else None)
         graph = nir.read(path, type_check=False)
-    except (KeyError, AssertionError, TypeError) as error:
+    except (KeyError, AssertionError, TypeError, RuntimeError, ValueError) as error:
         raise ValueError(f"{path}: expected a file with a NIR graph, got {error!r} while reading") from error
     if not hasattr(graph, "nodes"):
         raise ValueError(f"{path}: expected a NIR graph, got a single node {type(graph).__name__}")
