@@ -80,15 +80,15 @@ def open_file(source: Any) -> Any:
     """
     h5py = import_h5py()
     file = h5py.File(source, "r")
-
-    def check_link(name: str, link: Any) -> None:
-        if isinstance(link, h5py.ExternalLink):
-            raise StorageError(
-                f"/{name}: expected data within the file, found a link to the file {link.filename!r}"
-            )
-
     try:
-        file.visititems_links(check_link)
+        # h5py loses errors of the function that it calls; a value ends the walk.
+        found = file.visititems_links(
+            lambda name, link: (name, link.filename) if isinstance(link, h5py.ExternalLink) else None
+        )
+        if found is not None:
+            raise StorageError(
+                f"/{found[0]}: expected data within the file, found a link to the file {found[1]!r}"
+            )
     except BaseException:
         file.close()
         raise
@@ -120,7 +120,8 @@ def check_dataset(dataset: Any, size: int) -> None:
             continue
         # A chunk says which filters were left out when it was written.
         if not dataset.id.get_chunk_info(0).filter_mask >> place & 1:
-            raise ImportError(f"{dataset.file.filename}: {dataset.name}: {_missing_filter(number, name)}")
+            path = "" if dataset.file.driver == "fileobj" else f"{dataset.file.filename}: "
+            raise ImportError(f"{path}{dataset.name}: {_missing_filter(number, name)}")
 
 
 def _is_available(number: int) -> bool:
@@ -213,8 +214,10 @@ def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[H
         check_lengths(columns, file)
         for column in columns.values():
             check_dataset(column.dataset, file.size)
-    except (EventFileError, ImportError):
+    except EventFileError:
         raise
+    except ImportError as error:
+        raise ImportError(f"{file.name}: {error}") from error
     except StorageError as error:
         raise file.error(str(error), 0) from error
     except Exception as error:
@@ -250,16 +253,10 @@ def _find(root: Any, group: str | None, order: str | None, file: EventFile) -> d
         raise file.error(
             "expected events of a camera, found spikes of many recordings (snnlib.data.SHD reads them)", 0
         )
-    places: list[str] = []
-    tables: list[str] = []
-
-    def look_at(name: str, node: Any) -> None:
-        if _columns(node, order, file):
-            places.append(name)
-        elif getattr(node, "ndim", 0) == 2 and node.shape[1] >= 4:
-            tables.append(name)
-
-    root.visititems(look_at)
+    names: list[str] = []
+    root.visit(names.append)
+    places = [name for name in names if _columns(root[name], order, file)]
+    tables = [name for name in names if getattr(root[name], "ndim", 0) == 2 and root[name].shape[1] >= 4]
     hint = ""
     if places:
         hint = f"; give group= ({', '.join(places[:5])})"

@@ -32,7 +32,11 @@ def read_graph(path: str | Path) -> Any:
     try:
         with open_file(path) as file:
             size = Path(path).stat().st_size
-            file.visititems(lambda _, node: check_dataset(node, size) if hasattr(node, "nbytes") else None)
+            names: list[str] = []
+            file.visit(names.append)
+            for node in map(file.get, names):
+                if hasattr(node, "nbytes"):
+                    check_dataset(node, size)
         graph = nir.read(path, type_check=False)
     except (KeyError, AssertionError, TypeError, RuntimeError, ValueError) as error:
         raise ValueError(f"{path}: expected a file with a NIR graph, got {error!r} while reading") from error
