@@ -322,9 +322,9 @@ CASES: dict[str, tuple[Call, Call]] = {
         lambda path: sd.to_frames(sd.as_events([-5], [1], [1], [1], origin="first")),
     ),
     'as_events(..., origin="first") starts at the first event, time_steps= sets the length': (
-        lambda path: sd.ToChannels(channels=4, time_steps=None)(CLOCK),
+        lambda path: sd.ToChannels(channels=4, step_us=1000, time_steps=None)(CLOCK),
         lambda path: [
-            sd.ToChannels(channels=4, time_steps=steps)(events)
+            sd.ToChannels(channels=4, step_us=1000, time_steps=steps)(events)
             for steps, events in ((None, ZERO), (3, CLOCK))
         ],
     ),

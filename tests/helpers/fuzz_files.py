@@ -1,7 +1,7 @@
 """Stored files with bytes changed at random: read in part, or refused with the documented error, never more.
 
 Event files of every format with a reader of the library's own (h5py's C library is not built for hostile files), run
-checkpoints, settings of runs, golden spikes and potentials, and packed events.
+checkpoints, settings of runs, golden spikes and potentials, and packed events; and headers by field (fuzz_headers.py).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import fuzz_headers
 import numpy as np
 import torch
 from event_files import EVENT_FILES, EVENTS, read_damaged
@@ -120,7 +121,7 @@ STORED: dict[str, tuple[Callable[[Path], bytes], Callable[[Path, bytes], bool]]]
     "golden potentials": (_potentials, _read_potentials),
     "packed events": (_packed, _read_packed),
 }
-KINDS = (*EVENT_FILES, *STORED)
+KINDS = (*EVENT_FILES, *STORED, *fuzz_headers.HEADERS)
 
 
 @cache
@@ -158,6 +159,8 @@ def file_case(seed: int) -> FileCase:
     """A sound file with one to three places damaged."""
     rng = random.Random(seed)
     kind = KINDS[seed % len(KINDS)]
+    if kind in fuzz_headers.HEADERS:
+        return FileCase(kind, f"seed {seed}: {kind}", fuzz_headers.made(kind, rng))
     data, done = _sound(kind), []
     for _ in range(rng.choice([1, 1, 2, 3])):
         if data:
@@ -172,6 +175,8 @@ def check(case: FileCase, folder: Path) -> bool:
         return read_damaged(case.data, "mat", polarity="signed", one_based=True)
     if case.kind in EVENT_FILES:
         return read_damaged(case.data, case.kind)
+    if case.kind in fuzz_headers.HEADERS:
+        return fuzz_headers.check(case.kind, case.data, folder)
     path = folder / "damaged"
     path.write_bytes(case.data)
     return STORED[case.kind][1](path, _sound(case.kind))

@@ -322,7 +322,8 @@ def _chunks(
                 raise file.error(
                     f"rows from {at}: expected readable data, found damaged ones ({error})", 0
                 ) from error
-            if offset:
+            # Times of another type are refused with the columns.
+            if offset and part["t"].dtype.kind in "iuf":
                 floats = part["t"].dtype.kind == "f" or isinstance(offset, float)
                 part["t"] = part["t"].astype(np.float64 if floats else np.int64) + offset
             yield put_columns(part, options, sink, file, f"rows from {at}")
