@@ -7,6 +7,7 @@ by `t`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -72,38 +73,31 @@ def as_events(
         >>> seconds["t"].tolist(), seconds["p"].tolist()
         ([0, 250000], [0, 1])
     """
-    return sort_by_time(unsorted_events(t, x, y, p, unit=unit, origin=origin, polarity=polarity))
+    return sort_by_time(unsorted_events((t, x, y, p), unit, origin, polarity))
 
 
 def unsorted_events(
-    t: npt.ArrayLike,
-    x: npt.ArrayLike,
-    y: npt.ArrayLike,
-    p: npt.ArrayLike,
-    *,
-    unit: TimeUnit = "us",
-    origin: Literal["first"] | float | None = None,
-    polarity: PolarityCode = "01",
+    columns: Sequence[npt.ArrayLike], unit: str = "us", origin: Any = None, polarity: str = "01"
 ) -> Events:
-    """Makes events in the order of the columns; arguments and errors as of `as_events`."""
+    """Makes events in the order of the columns t, x, y, p; options and errors as of `as_events`."""
     check_choice("unit", unit, tuple(US_PER_UNIT))
     check_choice("polarity", polarity, ("01", "signed"))
-    columns = {name: np.asarray(value) for name, value in (("t", t), ("x", x), ("y", y), ("p", p))}
-    for name, column in columns.items():
-        _check_column(name, column, columns["t"].size, unit)
+    given = {name: np.asarray(value) for name, value in zip("txyp", columns, strict=True)}
+    for name, column in given.items():
+        _check_column(name, column, given["t"].size, unit)
     signed = polarity == "signed"
-    _check_range("x", columns["x"], 0, 2**15 - 1)
-    _check_range("y", columns["y"], 0, 2**15 - 1)
+    _check_range("x", given["x"], 0, 2**15 - 1)
+    _check_range("y", given["y"], 0, 2**15 - 1)
     _check_range(
-        "p", columns["p"], -1 if signed else 0, 1, "" if signed else '; polarity="signed" takes -1 and +1'
+        "p", given["p"], -1 if signed else 0, 1, "" if signed else '; polarity="signed" takes -1 and +1'
     )
-    if signed and bool(np.any(columns["p"] == 0)):
-        index = int(np.flatnonzero(columns["p"] == 0)[0])
+    if signed and bool(np.any(given["p"] == 0)):
+        index = int(np.flatnonzero(given["p"] == 0)[0])
         raise ValueError(f'p: expected -1 or +1 with polarity="signed", got 0 at event {index}')
-    events = np.empty(columns["t"].size, EVENT_DTYPE)
-    events["t"] = _microseconds(columns["t"], unit, origin)
-    events["x"], events["y"] = columns["x"], columns["y"]
-    events["p"] = columns["p"] > 0
+    events = np.empty(given["t"].size, EVENT_DTYPE)
+    events["t"] = _microseconds(given["t"], unit, origin)
+    events["x"], events["y"] = given["x"], given["y"]
+    events["p"] = given["p"] > 0
     return events
 
 

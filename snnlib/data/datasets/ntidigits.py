@@ -125,7 +125,7 @@ class NTIDIGITS(Samples):
                 )
             zeros = np.zeros(len(times), np.int64)
             columns = times, channels.astype(np.int64), zeros, zeros + 1
-            events = unsorted_events(*columns, unit="s", origin="first")
+            events = unsorted_events(columns, "s", "first")
         except DAMAGED as error:
             raise EventFileError(f"{self.path}: recording {name}: {error}") from error
         return in_order(events, f"{self.path}: recording {name}")

@@ -130,7 +130,7 @@ class SHD(Samples):
             if units.size and int(units.max()) >= UNITS:
                 raise ValueError(f"expected channels in 0..{UNITS - 1}, found {units.max()}")
             zeros = np.zeros(len(times), np.int64)
-            events = unsorted_events(times, units.astype(np.int64), zeros, zeros + 1, unit="s")
+            events = unsorted_events((times, units.astype(np.int64), zeros, zeros + 1), "s")
         except DAMAGED as error:
             raise EventFileError(f"{self.path}: sample {place}: {error}") from error
         return in_order(events, f"{self.path}: sample {place}")

@@ -136,7 +136,6 @@ FORMAT = Format(
     options={"camera": f"one of {', '.join(CHIPS)}, where the header names none"},
     write_options={"camera": f"one of {', '.join(CHIPS)}"},
     smallest=8,
-    headless="named",
 )
 FORMAT_1 = Format(
     "aedat1",
@@ -146,5 +145,4 @@ FORMAT_1 = Format(
     partial(decode, version=1),
     options={"camera": "dvs128 or tmpdiff128, where the header names another"},
     smallest=6,
-    headless="named",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from snnlib.data.events import Events
 from snnlib.data.formats.event_file import EventFile
@@ -27,8 +27,6 @@ class Format:
         clock: `"recording"` where times count from the recording's start, `"camera"` where they count from another
             moment, so that `read` moves them to 0.
         smallest: fewest bytes of an event in a usual file, for the first guess of memory.
-        headless: whether a file without a header is read: never, where `format=` names the format, or where the suffix
-            does.
     """
 
     name: str
@@ -41,4 +39,3 @@ class Format:
     write_options: dict[str, str] = field(default_factory=dict)
     clock: str = "camera"
     smallest: int = 4
-    headless: Literal["never", "named", "suffix"] = "never"

@@ -98,7 +98,7 @@ def put_columns(
     try:
         # The sink has to see where time falls.
         events = unsorted_events(
-            given["t"], given["x"], given["y"], given["p"], unit=options.get("unit", "us"), polarity=polarity
+            [given[field] for field in "txyp"], options.get("unit", "us"), polarity=polarity
         )
     except (TypeError, ValueError) as error:
         hint = "; one_based=True counts rows and columns from 1" if first == 0 and "x:" in str(error) else ""

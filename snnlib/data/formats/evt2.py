@@ -92,11 +92,5 @@ def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:
 
 
 FORMAT = Format(
-    "evt2",
-    "Prophesee EVT 2.0",
-    (".raw",),
-    lambda head: detect_version(head) == "evt2",
-    decode,
-    encode,
-    headless="named",
+    "evt2", "Prophesee EVT 2.0", (".raw",), lambda head: detect_version(head) == "evt2", decode, encode
 )

@@ -90,11 +90,5 @@ def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:
 
 
 FORMAT = Format(
-    "evt21",
-    "Prophesee EVT 2.1",
-    (".raw",),
-    lambda head: detect_version(head) == "evt21",
-    decode,
-    encode,
-    headless="named",
+    "evt21", "Prophesee EVT 2.1", (".raw",), lambda head: detect_version(head) == "evt21", decode, encode
 )

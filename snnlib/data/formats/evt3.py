@@ -205,5 +205,4 @@ FORMAT = Format(
     decode,
     encode,
     smallest=2,
-    headless="named",
 )

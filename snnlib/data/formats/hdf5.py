@@ -134,11 +134,12 @@ def _is_available(number: int) -> bool:
 
 
 def _missing_filter(number: int, name: bytes) -> str:
-    known = _PLUGINS.get(number, "ECF" if number == _ECF else name.decode("latin-1") or "unknown")
-    text = f"the HDF5 filter {number} ({known}), by which the data are packed, is not installed: "
+    known, where = name.decode("latin-1") or "unknown", "whoever wrote the file"
+    if number == _ECF:
+        known, where = "ECF", "github.com/prophesee-ai/hdf5_ecf"
+    text = f"the HDF5 filter {number} ({_PLUGINS.get(number, known)}), by which the data are packed, is not installed: "
     if number in _PLUGINS:
         return f"{text}pip install hdf5plugin"
-    where = "github.com/prophesee-ai/hdf5_ecf" if number == _ECF else "whoever wrote the file"
     return f"{text}get it from {where} and set HDF5_PLUGIN_PATH to its folder"
 
 
@@ -283,7 +284,8 @@ def _parts(dataset: Any, order: str | None, file: EventFile) -> dict[str, _Colum
         return {field: _Column(dataset, rows, partial(_take, dataset, name)) for field, name in names.items()}
     if dataset.name == "/events" and dataset.dtype == np.uint32 and dataset.shape[1:] == (4,):
         order = order or V2E_ORDER
-    if order is None or dataset.ndim != 2:
+    # Other data sets than the one of events may lie beside it.
+    if order is None or dataset.ndim != 2 or dataset.shape[1] < len(order):
         return None
     places = check_order(order, dataset.shape[1], file)
     return {field: _Column(dataset, rows, partial(_take, dataset, place)) for field, place in places.items()}

@@ -182,13 +182,5 @@ def _encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:
 
 
 FORMAT = Format(
-    "nmnist",
-    "N-MNIST",
-    (".bin",),
-    None,
-    _decode,
-    _encode,
-    clock="recording",
-    smallest=EVENT_BYTES,
-    headless="suffix",
+    "nmnist", "N-MNIST", (".bin",), None, _decode, _encode, clock="recording", smallest=EVENT_BYTES
 )

@@ -30,6 +30,8 @@ _ALL = (
 )
 FORMATS: dict[str, Format] = {item.name: item for item in _ALL}
 SUFFIXES = frozenset(suffix for item in FORMATS.values() for suffix in item.suffixes)
+# Files without a header that are read, where `format=` names the format; and where the suffix does.
+HEADLESS, BY_SUFFIX = ("aedat1", "aedat2", "evt2", "evt21", "evt3"), ("nmnist", "csv")
 # AEDAT lines and Prophesee headers name their version within this.
 HEAD_BYTES = 4096
 
@@ -57,18 +59,17 @@ def find_format(file: EventFile) -> Format:
             return item
     by_suffix = [item for item in FORMATS.values() if file.suffix in item.suffixes]
     for item in by_suffix:
-        if item.headless == "suffix":
+        if item.name in BY_SUFFIX:
             return item
     if by_suffix:
         names = " or ".join(item.title for item in by_suffix)
-        found, headless = _first_line(head), [item.name for item in by_suffix if item.headless == "named"]
+        headless = ", ".join(item.name for item in by_suffix if item.name in HEADLESS)
         # A header of another version is no missing one.
         missing = headless and not head.startswith((b"#!", b"%"))
-        hint = f"; give format= ({', '.join(headless)}) where the header is missing" if missing else ""
-        raise file.error(f"expected the header of {names}, found {found!r}{hint}", 0)
+        hint = f"; give format= ({headless}) where the header is missing" if missing else ""
+        raise file.error(f"expected the header of {names}, found {_first_line(head)!r}{hint}", 0)
     titles = ", ".join(item.title for item in FORMATS.values())
-    headless = [item.name for item in FORMATS.values() if item.headless != "never"]
-    hint = f"; give format= ({', '.join(headless)}) where the file has no header"
+    hint = f"; give format= ({', '.join(BY_SUFFIX + HEADLESS)}) where the file has no header"
     raise EventFileError(f"{file.name}: expected an event file ({titles}), found {head[:16]!r}{hint}")
 
 

@@ -143,5 +143,4 @@ FORMAT = Format(
     options={"columns": ORDER, **OPTIONS},
     clock="recording",
     smallest=8,
-    headless="suffix",
 )

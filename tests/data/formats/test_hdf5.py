@@ -242,6 +242,7 @@ def test_tables_of_four_columns(tmp_path):
         file.create_dataset("events", data=table("txyp", "u4"), maxshape=(None, 4), compression="gzip")
         file["frame_idx"] = np.zeros((3, 2), int)
     assert np.array_equal(read(path, origin=0).events, EVENTS)
+    assert np.array_equal(read(path, origin=0, columns="txyp").events, EVENTS)
     with h5py.File(path, "w") as file:
         file["events"] = table("xytp", "u4")
     assert np.array_equal(read(path, origin=0, columns="xytp").events, EVENTS)
@@ -256,8 +257,10 @@ def test_tables_of_four_columns(tmp_path):
         read(path, columns="xytp")
     for group in ("davis", "davis/left"):
         assert np.array_equal(read(path, origin=0, columns="xytp", group=group).events, EVENTS)
-    with pytest.raises(EventFileError, match=r"expected 6 columns \(xytp__\), found 4"):
+    with pytest.raises(EventFileError, match=r"expected data sets t, x, y, p, found davis, notes$"):
         read(path, columns="xytp__", group="davis")
+    with pytest.raises(ValueError, match="columns: expected the columns in their order"):
+        read(path, columns="xyt", group="davis")
     with h5py.File(path, "w") as file:
         file["notes"] = 3
     for options in ({}, {"group": "notes"}, {"columns": "xytp"}):
