@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import math
+from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
+import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from snnlib.checks import check_count, check_flag, check_floating, check_number
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 
+# Parameters, buffers, options and methods of torch's batch norm, which is a part of the module here.
+_TENSORS = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+_OPTIONS = ("num_features", "eps", "momentum", "affine", "track_running_stats")
+_OF_TORCH = frozenset((*_TENSORS, *_OPTIONS, "reset_parameters", "reset_running_stats"))
 
-class BatchNorm(_NormBase):
-    """The base of `BatchNorm1d` to `BatchNorm3d`; parameters, buffers and keys are those of torch's batch norm."""
+
+class BatchNorm(nn.Module):
+    """The base of `BatchNorm1d` to `BatchNorm3d`: torch's batch norm, `norm`, over the frames of a sequence.
+
+    Tools that look for `torch.nn.BatchNorm2d` find `norm`, and may freeze it, reset it or put a `SyncBatchNorm` in its
+    place; the modes and options of `norm` count. Its tensors and options are attributes of this module, too, and the keys
+    of the `state_dict` are torch's.
+    """
 
     # Shapes of a step of one sample.
     layouts: tuple[str, ...]
+    # Torch's class for folded frames.
+    kind: ClassVar[type[_BatchNorm]]
+    norm: _BatchNorm
 
     def __init__(
         self,
@@ -53,10 +68,22 @@ class BatchNorm(_NormBase):
                 check_number(name, value)
                 if not value > 0:
                     raise ValueError(f"{name}: expected a number > 0, got {value}")
+        super().__init__()
         numbers = channels * (1 if time_steps is None else time_steps)
-        super().__init__(numbers, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
+        self.norm = self.kind(numbers, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
         self.channels, self.time_steps, self.batch_first = channels, time_steps, batch_first
         self.threshold, self.alpha = threshold, alpha
+
+    def __getattr__(self, name: str) -> Any:
+        """Tensors, options and methods of torch's batch norm, beside what any module has."""
+        return getattr(self.norm, name) if name in _OF_TORCH else super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Hands tensors and options of torch's batch norm on to it."""
+        if name in _OF_TORCH:
+            setattr(self.norm, name, value)
+        else:
+            super().__setattr__(name, value)
 
     @property
     def scale(self) -> float:
@@ -99,28 +126,51 @@ class BatchNorm(_NormBase):
             )
 
     def _normalize(self, frames: Tensor) -> Tensor:
-        weight: Tensor | None = self.weight
-        if self.scale != 1:
-            weight = (
-                torch.full(
-                    (self.num_features,), self.scale, dtype=self._dtype or frames.dtype, device=frames.device
-                )
-                if weight is None
-                else weight * self.scale
-            )
-        by_batch = self.training or self.running_mean is None
+        norm, dtype = self.norm, self._dtype or frames.dtype
+        if _is_joint(norm, frames):
+            return _normalize_jointly(norm, frames, self.scale)
+        by_batch = norm.training or norm.running_mean is None
         if by_batch and 0 < frames.numel() <= frames.shape[1]:
             raise ValueError(
                 "x: expected more than one value per channel for statistics of the batch, got "
                 f"{frames.numel()} in {frames.shape[1]} channels"
             )
-        share = count_batch(self) if self.training and self.running_mean is not None else 0.0
-        return F.batch_norm(
-            frames, self.running_mean, self.running_var, weight, self.bias, by_batch, share, self.eps
-        )
+        if self.scale == 1:
+            return norm(frames)  # type: ignore[no-any-return]
+        if "weight" in norm._parameters:
+            ones = torch.ones(norm.num_features, dtype=dtype, device=frames.device)
+            weight = (ones if norm.weight is None else norm.weight) * self.scale
+            return functional_call(norm, {"weight": weight}, (frames,))  # type: ignore[no-any-return]
+        # A parametrised weight has no value of its own to replace.
+        out = norm(frames) * self.scale
+        return out if norm.bias is None else out + _along(norm.bias * (1 - self.scale), out)  # type: ignore[no-any-return]
 
-    def _check_input_dim(self, input: Tensor) -> None:
-        """Done by `forward`, with the sequence's own shape."""
+    def state_dict(
+        self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
+    ) -> Any:
+        """As of any module, with the keys of torch's batch norm: without `norm.`."""
+        stored = super().state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
+        for name in _TENSORS:
+            if (key := f"{prefix}norm.{name}") in stored:
+                stored[prefix + name] = stored.pop(key)
+        return stored
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        for name in _TENSORS:
+            if prefix + name in state_dict:
+                state_dict[f"{prefix}norm.{name}"] = state_dict.pop(prefix + name)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Takes up a pickle, also of an earlier version, whose tensors were the module's own."""
+        if "norm" not in state["_modules"]:
+            options = {name: state.pop(name) for name in _OPTIONS}
+            norm = self.kind(options["num_features"])
+            vars(norm).update(options, training=state["training"])
+            for kind in ("_parameters", "_buffers"):
+                vars(norm)[kind], state[kind] = state[kind], {}
+            state["_modules"] = {"norm": norm}
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
 
     def extra_repr(self) -> str:
         """Options, those over time where they differ from the defaults."""
@@ -131,18 +181,76 @@ class BatchNorm(_NormBase):
             text += f", alpha={self.alpha:g}"
         return text + (", batch_first=True" if self.batch_first else "")
 
+    def __repr__(self) -> str:
+        """Returns one line, with the class of `norm` where a tool has put another in its place."""
+        kind = type(self.norm)
+        other = "" if kind is self.kind else f", {kind.__name__}"
+        return f"{type(self).__name__}({self.extra_repr()}{other})"
 
-def count_batch(norm: BatchNorm | nn.BatchNorm1d | nn.BatchNorm2d) -> float:
-    """Count a batch in training; the share of its statistics in the running ones."""
-    assert norm.num_batches_tracked is not None
+
+@torch.no_grad()
+def update_statistics(norm: _BatchNorm, mean: Tensor, variance: Tensor, count: float) -> None:
+    """Counts a batch of `count` values per channel and moves the running statistics, as torch's batch norm does."""
+    if not (norm.training and norm.track_running_stats) or norm.running_mean is None:
+        return
+    assert norm.running_var is not None and norm.num_batches_tracked is not None
     norm.num_batches_tracked.add_(1)
-    return 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
+    share = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
+    for running, now in ((norm.running_mean, mean), (norm.running_var, variance * (count / (count - 1)))):
+        running.mul_(1 - share).add_(share * now.to(running.dtype))
+
+
+def _along(values: Tensor, frames: Tensor) -> Tensor:
+    """Values per channel `[C]` as they multiply frames `[B, C, ...]`."""
+    return values.to(frames.dtype).reshape(-1, *[1] * (frames.dim() - 2))
+
+
+def _is_joint(norm: nn.Module, frames: Tensor) -> bool:
+    """Returns whether statistics are of several processes on CPUs, which torch's `SyncBatchNorm` refuses."""
+    synced = isinstance(norm, nn.SyncBatchNorm) and norm.training and frames.device.type == "cpu"
+    return synced and dist.is_available() and dist.is_initialized()
+
+
+class _JointSum(torch.autograd.Function):
+    """The sum of a tensor over processes, which each of them gets."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, group: Any) -> Tensor:
+        ctx.group = group
+        total = tensor.clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return _JointSum.apply(grad, ctx.group), None  # type: ignore[no-untyped-call]
+
+
+def _normalize_jointly(norm: Any, frames: Tensor, scale: float) -> Tensor:
+    """Frames normalised by the statistics of all processes' batches."""
+    over = [0, *range(2, frames.dim())]
+    wide = frames.to(torch.promote_types(frames.dtype, torch.float32))
+
+    def joint_sum(values: Tensor) -> Tensor:
+        return _JointSum.apply(values, norm.process_group)  # type: ignore[no-any-return, no-untyped-call]
+
+    count = float(joint_sum(torch.tensor(frames.numel() / frames.shape[1], dtype=torch.float64)))
+    if count < 2:
+        raise ValueError(f"x: expected more than one value per channel in all processes, got {count:g}")
+    mean = joint_sum(wide.sum(over)) / count
+    centred = wide - _along(mean, wide)
+    variance = joint_sum(centred.square().sum(over)) / count
+    update_statistics(norm, mean, variance, count)
+    factor = (variance + norm.eps).rsqrt() * scale
+    out = centred * _along(factor if norm.weight is None else factor * norm.weight, wide)
+    return (out if norm.bias is None else out + _along(norm.bias, wide)).to(frames.dtype)
 
 
 class BatchNorm1d(BatchNorm):
     """Batch normalisation of sequences `[T, N, C]` or `[T, N, C, L]`; see `BatchNorm2d`."""
 
     layouts = ("C", "C, L")
+    kind = nn.BatchNorm1d
 
 
 class BatchNorm2d(BatchNorm):
@@ -152,8 +260,10 @@ class BatchNorm2d(BatchNorm):
 
         y = scale weight (x - mean) / sqrt(variance + eps) + bias,    scale = alpha threshold
 
-    With the statistics of the batch in training, with running ones in eval mode, as `torch.nn.BatchNorm2d`, whose
-    parameters and buffers it has. Statistics are over samples, space and
+    With the statistics of the batch in training, with running ones in eval mode, as `torch.nn.BatchNorm2d`, which it
+    holds as `norm` with all parameters and buffers, so that `update_bn`, `convert_sync_batchnorm` and filters by class
+    find it. As a `SyncBatchNorm` it takes the statistics of all processes, on CPUs too. Statistics are over samples,
+    space and
 
     - all time steps (default): one mean per channel. `snnlib.fuse_` makes it part of the neurons behind it;
     - the samples of each step alone, with `time_steps`: mean, variance, weight and bias are the step's own, `[T * C]`
@@ -187,9 +297,11 @@ class BatchNorm2d(BatchNorm):
     """
 
     layouts = ("C, H, W",)
+    kind = nn.BatchNorm2d
 
 
 class BatchNorm3d(BatchNorm):
     """Batch normalisation of sequences `[T, N, C, D, H, W]`; see `BatchNorm2d`."""
 
     layouts = ("C, D, H, W",)
+    kind = nn.BatchNorm3d

@@ -15,13 +15,14 @@ from snnlib.functional.event_driven import as_event_driven
 from snnlib.functional.normalized import after_affine, along_channels, scaled_neurons
 from snnlib.functional.spiking import fused_layer, layer_currents, run_and_pool, spiking_layer
 from snnlib.neurons import Neuron
-from snnlib.nn.batch_norm import BatchNorm, BatchNorm1d, BatchNorm2d, count_batch
+from snnlib.nn.batch_norm import BatchNorm1d, BatchNorm2d, update_statistics
 from snnlib.nn.event_driven_map import linear_map_of
 from snnlib.nn.fused_block import Block, Child, check_pool
 from snnlib.nn.linear_map import LinearMap, currents_of, operator_of, runs_on_events
 from snnlib.nn.per_step import AvgPool2d, PerStep, pooling_window
 
-Norm = nn.BatchNorm1d | nn.BatchNorm2d | BatchNorm
+# Torch's batch norm, and the factor of what it gives.
+Norm = tuple[nn.BatchNorm1d | nn.BatchNorm2d, float]
 _NORMS = {
     nn.Conv1d: (nn.BatchNorm1d, BatchNorm1d),
     nn.Conv2d: (nn.BatchNorm2d, BatchNorm2d),
@@ -41,50 +42,42 @@ def linear_and_norm(children: Sequence[nn.Module]) -> tuple[LinearMap, Norm | No
     behind = children[1] if len(children) > 1 else None
     if within:
         # Others than one batch norm are torch's affair.
-        return (linear, cast(Norm, within[0]), 1) if [*map(type, within)] == [kinds[0]] else None
+        return (linear, cast(Norm, (within[0], 1.0)), 1) if [*map(type, within)] == [kinds[0]] else None
     if type(behind) is PerStep and [*map(type, behind)] == [kinds[0]]:
-        return linear, cast(Norm, behind[0]), 2
-    if type(behind) is kinds[1] and behind.time_steps is None:
-        return linear, cast(Norm, behind), 2
+        return linear, cast(Norm, (behind[0], 1.0)), 2
+    if type(behind) is kinds[1] and behind.time_steps is None and type(behind.norm) is kinds[0]:
+        return linear, cast(Norm, (behind.norm, behind.scale)), 2
     return linear, None, 1
 
 
 class NormalizedNeurons(Block):
     """Event-driven currents, batch norm that the neurons apply as they read them, and pooling of their spikes."""
 
-    def __init__(
-        self,
-        parts: Sequence[nn.Module],
-        linear: LinearMap,
-        norm: Norm | None,
-        neuron: Neuron,
-        window: tuple[int, int],
-    ) -> None:
-        super().__init__(parts, linear, neuron, window)
-        # A tuple, as they are children of the net and not of the block.
-        self._before = linear, norm
-
     def run_fused(self, x: Tensor) -> Tensor:
         """Pooled spikes."""
-        linear, neuron = self._before[0], cast(Neuron, self.neurons)
+        linear, neuron = cast(LinearMap, self.weighted), cast(Neuron, self.neurons)
         if not runs_on_events(linear, x):
             return self.run_apart(x)
-        spikes = self._run_on_events(x)
+        # Anew in each call, as torch.nn.SyncBatchNorm.convert_sync_batchnorm replaces batch norms of a fused net.
+        found = linear_and_norm(self.parts)
+        if found is None or self.parts[found[2]] is not neuron:
+            return self.run_apart(x)
+        spikes = self._run_on_events(x, linear, found[1])
         neuron.training_watch.watch(neuron, x, linear.weight, spikes)
         return spikes
 
-    def _run_on_events(self, x: Tensor) -> Tensor:
-        (linear, norm), neuron = self._before, cast(Neuron, self.neurons)
+    def _run_on_events(self, x: Tensor, linear: LinearMap, norm: Norm | None) -> Tensor:
+        neuron = cast(Neuron, self.neurons)
         weight, operator = linear.weight, operator_of(linear)
         if norm is None and linear.bias is None:
             return spiking_layer(x, weight, operator, neuron, return_state=False, pool=self.window).value
         operator.check(x, weight)
         neuron.check_channels(len(weight), x)
-        return self._run_on_cpu(x) if x.device.type == "cpu" else self._run_on_device(x)
+        return self._run_on_cpu(x, linear, norm) if x.device.type == "cpu" else self._run_on_device(x, linear)
 
-    def _run_on_cpu(self, x: Tensor) -> Tensor:
+    def _run_on_cpu(self, x: Tensor, linear: LinearMap, norm: Norm | None) -> Tensor:
         """The neurons normalise their currents as they read them."""
-        (linear, norm), neuron = self._before, cast(Neuron, self.neurons)
+        neuron = cast(Neuron, self.neurons)
         weight, operator, time_dim = linear.weight, operator_of(linear), int(neuron.batch_first)
         if norm is not None and _by_batch(norm):
             current = layer_currents(x, weight, operator, time_dim)
@@ -105,9 +98,9 @@ class NormalizedNeurons(Block):
         current = layer_currents(x, weight, operator, time_dim)
         return _scaled(current, scale, mean, offset, neuron, self.window)
 
-    def _run_on_device(self, x: Tensor) -> Tensor:
+    def _run_on_device(self, x: Tensor, linear: LinearMap) -> Tensor:
         """By torch's batch norm, which reads nothing back; neurons and pooling are one kernel all the same."""
-        (linear, _), neuron = self._before, cast(Neuron, self.neurons)
+        neuron = cast(Neuron, self.neurons)
         current = currents_of(linear, x, int(neuron.batch_first))
         first, *others = self.parts[: self.parts.index(neuron)]
         current = cast(PerStep, first).run_from(1, current)
@@ -117,16 +110,16 @@ class NormalizedNeurons(Block):
 
 
 def _by_batch(norm: Norm) -> bool:
-    return norm.training or norm.running_mean is None
+    return norm[0].training or norm[0].running_mean is None
 
 
 def _gamma(norm: Norm) -> Tensor:
     """The factor of the normalised currents."""
-    if norm.affine:
-        gamma: Tensor = norm.weight
-    else:
-        gamma = torch.ones(norm.num_features, device=getattr(norm.running_mean, "device", None))
-    return gamma * norm.scale if isinstance(norm, BatchNorm) else gamma
+    of_torch, factor = norm
+    if of_torch.affine:
+        return of_torch.weight * factor
+    device = getattr(of_torch.running_mean, "device", None)
+    return torch.full((of_torch.num_features,), factor, device=device)
 
 
 def _running_affine(bias: Tensor | None, norm: Norm | None, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -135,11 +128,12 @@ def _running_affine(bias: Tensor | None, norm: Norm | None, weight: Tensor) -> t
     offset = none if bias is None else bias.double()
     if norm is None:
         return torch.ones_like(none), none, offset
-    assert norm.running_mean is not None and norm.running_var is not None
-    scale = _gamma(norm).double() * (norm.running_var.double() + norm.eps).rsqrt()
+    of_torch = norm[0]
+    assert of_torch.running_mean is not None and of_torch.running_var is not None
+    scale = _gamma(norm).double() * (of_torch.running_var.double() + of_torch.eps).rsqrt()
     # The bias is an offset of its own, as it learns.
-    offset = scale * offset if norm.bias is None else scale * offset + norm.bias.double()
-    return scale, norm.running_mean.double(), offset
+    offset = scale * offset if of_torch.bias is None else scale * offset + of_torch.bias.double()
+    return scale, of_torch.running_mean.double(), offset
 
 
 def _scaled(
@@ -157,31 +151,20 @@ def _by_statistics(
     current: Tensor, bias: Tensor | None, norm: Norm, neuron: Neuron, window: tuple[int, int]
 ) -> Tensor:
     """Pooled neurons on currents that are normalised by their own statistics, which also move the running ones."""
-    gamma = _gamma(norm)
-    beta: Tensor = torch.zeros_like(gamma) if norm.bias is None else norm.bias
+    of_torch, gamma = norm[0], _gamma(norm)
+    beta: Tensor = torch.zeros_like(gamma) if of_torch.bias is None else of_torch.bias
     if bias is not None:
         # It goes with the mean: its gradient is zero, as everywhere else.
         beta = beta + 0 * bias
     moments = ops.batch_norm.moments(current.detach())
     mean = moments[0] if bias is None else moments[0] + bias.detach().double()
-    _update(norm, mean, moments[1], current.numel() // current.shape[2])
-    scale = gamma.double() * (moments[1] + norm.eps).rsqrt()
-    value = scaled_neurons(current, scale, moments[0], beta.double(), neuron, window, moments, norm.eps)
+    update_statistics(of_torch, mean, moments[1], current.numel() // current.shape[2])
+    scale = gamma.double() * (moments[1] + of_torch.eps).rsqrt()
+    value = scaled_neurons(current, scale, moments[0], beta.double(), neuron, window, moments, of_torch.eps)
     if value is not None:
         return value
-    frames = F.batch_norm(current.flatten(0, 1), None, None, gamma, beta, True, 0.0, norm.eps)
+    frames = F.batch_norm(current.flatten(0, 1), None, None, gamma, beta, True, 0.0, of_torch.eps)
     return run_and_pool(neuron, frames.view_as(current), None, window, current.dtype).value
-
-
-@torch.no_grad()
-def _update(norm: Norm, mean: Tensor, variance: Tensor, count: int) -> None:
-    """Running statistics, as in `torch.nn.BatchNorm2d`."""
-    if not norm.training or norm.running_mean is None:
-        return
-    assert norm.running_var is not None
-    share = count_batch(norm)
-    for running, now in ((norm.running_mean, mean), (norm.running_var, variance * (count / (count - 1)))):
-        running.mul_(1 - share).add_(share * now.to(running.dtype))
 
 
 def normalized_neurons_at(children: Sequence[Child]) -> NormalizedNeurons | None:
@@ -190,7 +173,7 @@ def normalized_neurons_at(children: Sequence[Child]) -> NormalizedNeurons | None
     found = linear_and_norm(modules)
     if found is None or len(modules) <= found[2]:
         return None
-    linear, norm, used = found
+    linear, _, used = found
     neuron = modules[used]
     # Weights of neurons with an event-driven gradient get another signal than their currents.
     if not isinstance(neuron, Neuron) or neuron.gradient != "surrogate":
@@ -202,4 +185,4 @@ def normalized_neurons_at(children: Sequence[Child]) -> NormalizedNeurons | None
         own = pooling_window(pool) if type(pool) is AvgPool2d and isinstance(linear, nn.Conv2d) else None
         if own is not None:
             window, parts = own, modules[: used + 2]
-    return NormalizedNeurons(parts, linear, norm, neuron, window)
+    return NormalizedNeurons(parts, linear, neuron, window)

@@ -10,10 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 
-from snnlib.nn.batch_norm import BatchNorm
 from snnlib.nn.per_step import PerStep
 
-_BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, BatchNorm)
 _KNOWN_LIBRARIES = ("torch", "snnlib")
 # They mix steps, or do so along the dimension that they were told.
 _MIXING_OF_TORCH = (nn.MultiheadAttention, nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.GLU)
@@ -73,7 +71,9 @@ def _with_paths(
 
 
 def _why_it_mixes(module: nn.Module, padded: bool, is_spoken_for: bool) -> str | None:
-    if isinstance(module, _BATCH_NORMS) and (module.training or module.running_mean is None):
+    if isinstance(module, nn.modules.batchnorm._BatchNorm) and (
+        module.training or module.running_mean is None
+    ):
         return "it normalises by statistics over the steps of a call"
     declared = getattr(module, "mixes_time", None)
     if declared:
