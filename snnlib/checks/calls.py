@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 from torch._C import _functions
+from torch.autograd import forward_ad
 
 _MESSAGE = (
     "gradients of a spiking layer: expected one backward pass, got a derivative of them (create_graph=True); "
@@ -21,6 +22,11 @@ def in_transform() -> bool:
     return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
 
 
+def in_forward_mode() -> bool:
+    """Returns whether the call is inside `torch.autograd.forward_ad.dual_level`."""
+    return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
+
+
 def check_untransformed(what: str, batches: bool = False) -> None:
     """Raise RuntimeError inside `torch.func.vmap`, `grad` and their kind, which do not know the layers' gradients.
 
@@ -28,11 +34,22 @@ def check_untransformed(what: str, batches: bool = False) -> None:
     """
     levels = (in_transform() and torch._C._functorch.get_interpreter_stack()) or []
     if any(not batches or level.key() != torch._C._functorch.TransformType.Vmap for level in levels):
-        raise RuntimeError(
-            f"{what}: expected a call outside torch.func.vmap, grad and their kind, got one inside; spiking layers "
-            "take many samples at once in the batch dimension N of [T, N, ...], and loss.backward() gives their "
-            "gradients, in a loop over the samples those of each"
-        )
+        _refuse(what, "torch.func.vmap, grad and their kind")
+    check_reverse_mode(what)
+
+
+def check_reverse_mode(what: str) -> None:
+    """Raise RuntimeError inside `torch.autograd.forward_ad.dual_level`, where torch drops an op's tangents silently."""
+    if in_forward_mode():
+        _refuse(what, "torch.func and torch.autograd.forward_ad")
+
+
+def _refuse(what: str, where: str) -> NoReturn:
+    raise RuntimeError(
+        f"{what}: expected a call outside {where}, got one inside; spiking layers "
+        "take many samples at once in the batch dimension N of [T, N, ...], and loss.backward() gives their "
+        "gradients, in a loop over the samples those of each"
+    )
 
 
 def no_second_derivative(_ctx: Any, *_grads: Tensor | None) -> NoReturn:
@@ -58,8 +75,10 @@ def differentiable_once(
         if not torch.is_grad_enabled():
             return found
         marked = [None if grad is None else grad.detach().requires_grad_() for grad in found]
+        # With the incoming gradients, so that torch.autograd.grad meets the error on its way to what these depend on.
+        marked += [grad for grad in grads if grad is not None and grad.requires_grad]
         # Its stub knows tensors alone; an argument without gradient has none.
         failing: tuple[Tensor | None, ...] = _functions.DelayedError(_MESSAGE.encode(), len(marked))(*marked)  # type: ignore[arg-type]
-        return failing
+        return failing[: len(found)]
 
     return guarded

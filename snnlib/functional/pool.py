@@ -13,7 +13,7 @@ from torch import Tensor
 from snnlib import ops
 from snnlib.backends import native
 from snnlib.backends.arguments import Windows
-from snnlib.checks import as_sizes, check_flag, check_floating, check_rank
+from snnlib.checks import as_sizes, check_flag, check_floating, check_rank, in_forward_mode
 
 __all__ = ["spike_avg_pool1d", "spike_avg_pool2d", "spike_avg_pool3d", "spike_max_pool2d"]
 
@@ -214,6 +214,7 @@ def max_pool2d(frames: Tensor, windows: Windows, dilation: tuple[int, ...] = (1,
     if (
         native.has_kernel("max_pool_forward", frames)
         and 0 not in frames.shape
+        and not in_forward_mode()
         and set(dilation) == {1}
         and math.prod(kernel) <= ops.max_pool.LARGEST_WINDOW
         # torch says what does not fit.

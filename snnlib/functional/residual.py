@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_device, check_dtype, check_floating
+from snnlib.checks import check_device, check_dtype, check_floating, check_reverse_mode, differentiable_once
 
 __all__ = ["spike_add"]
 
@@ -19,7 +19,8 @@ class _SpikeAdd(torch.autograd.Function):
         return a + b
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    @differentiable_once
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         a, b = ctx.saved_tensors
         total = a + b
         silent = total.abs() <= torch.finfo(total.dtype).eps * (a.abs() + b.abs())
@@ -59,6 +60,7 @@ def spike_add(a: Tensor, b: Tensor) -> Tensor:
     >>> a.grad.tolist(), b.grad.tolist()
     ([3.0, 3.0, 0.0, 0.0], [3.0, 0.0, 2.0, 0.0])
     """
+    check_reverse_mode("spike_add")
     check_floating("a", a)
     check_dtype("b", b, a.dtype)
     check_device("b", b, a)

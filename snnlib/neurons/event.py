@@ -25,7 +25,7 @@ from torch import Tensor
 
 from snnlib.backends import reference
 from snnlib.backends.arguments import ExactRows, NeuronArgs
-from snnlib.checks import check_untransformed, step_shape, warn_caller
+from snnlib.checks import check_untransformed, differentiable_once, step_shape, warn_caller
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics, ExactDynamics
 from snnlib.sequences.input_time import spike_time_gradient
@@ -46,7 +46,8 @@ class _EventSpike(torch.autograd.Function):
         return torch.where(fired, torch.ones_like(h), h - h), torch.where(fired, reset_value, h)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
+    @differentiable_once
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         fired, per_slope, after = ctx.saved_tensors
         grad_spikes, grad_v = grads
         return torch.where(fired, (grad_spikes + after * grad_v) * per_slope, grad_v), None, None, None, None

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.checks import in_transform
+from snnlib.checks import check_reverse_mode, differentiable_once, in_transform
 from snnlib.neurons.surrogate import Surrogate, SurrogateLike
 from snnlib.neurons.surrogate_match import match
 
@@ -28,7 +28,8 @@ class _Spike(torch.autograd.Function):
         return _fired(u, strict)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    @differentiable_once
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (slope,) = ctx.saved_tensors
         return grads[0] * slope, None, None
 
@@ -44,6 +45,7 @@ def spike(u: Tensor, threshold: Tensor, surrogate: SurrogateLike, strict: bool =
     >>> s.tolist(), u.grad.tolist()
     ([0.0, 1.0, 1.0], [0.5, 1.0, 0.0])
     """
+    check_reverse_mode("spike")
     if not ((u.requires_grad and torch.is_grad_enabled()) or in_transform()):
         return _fired(u, strict)
     flat, level = u.detach(), threshold.detach()

@@ -450,4 +450,7 @@ def _processes() -> int:
 def _any(values: Tensor, but: int | None = None) -> Tensor:
     """Returns `(values != 0).any()` in a tenth of the time, over all dimensions but one."""
     dims = [dim for dim in range(values.dim()) if dim != but]
+    if not values.numel():
+        # A sparse weight may be without connections.
+        return (values != 0).sum(dims) > 0
     return (values.amax(dims) != 0) | (values.amin(dims) != 0)

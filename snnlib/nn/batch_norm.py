@@ -25,7 +25,7 @@ class BatchNorm(nn.Module):
     """The base of `BatchNorm1d` to `BatchNorm3d`: torch's batch norm, `norm`, over the frames of a sequence.
 
     Tools that look for `torch.nn.BatchNorm2d` find `norm`, and may freeze it, reset it or put a `SyncBatchNorm` in its
-    place; the modes and options of `norm` count. Its tensors and options are attributes of this module, too, and the keys
+    place; the modes and options of `norm` count. Its tensors and options are attributes of this module, too. The keys
     of the `state_dict` are torch's.
     """
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.backends.autocast import autocast_dtype
-from snnlib.checks import check_dtype, check_floating
+from snnlib.checks import check_dtype, check_floating, in_forward_mode
 from snnlib.functional.normalized import along_channels
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.spiking import layer_currents
@@ -49,7 +49,7 @@ def runs_on_events(linear: LinearMap, x: Tensor) -> bool:
         TypeError: a tensor of integers, or one of another dtype than the weight.
     """
     check_floating("x", x)
-    if autocast_dtype(x) is not None:
+    if autocast_dtype(x) is not None or in_forward_mode():
         return False
     check_dtype("x", x, linear.weight.dtype)
     # torch's fully connected layers act on the last axis alone.

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from snnlib.backends.arguments import Windows
-from snnlib.checks import as_sizes, check_rank, check_tensor
+from snnlib.checks import as_sizes, check_rank, check_tensor, in_forward_mode
 from snnlib.functional.pool import LAYOUTS, max_pool2d, nonoverlapping_avg_pool2d
 
 __all__ = ["AvgPool1d", "AvgPool2d", "AvgPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d", "PerStep"]
@@ -105,7 +105,7 @@ class AvgPool2d(_PoolOverSequences, nn.AvgPool2d):
         check_tensor("x", x)
         window = pooling_window(self)
         fits = window is not None and x.dim() == 5 and x.shape[3] >= window[0] and x.shape[4] >= window[1]
-        if window is None or not fits or not x.is_floating_point():
+        if window is None or not fits or not x.is_floating_point() or in_forward_mode():
             return super().forward(x)
         return nonoverlapping_avg_pool2d(x, window)
 

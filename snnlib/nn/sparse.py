@@ -88,6 +88,9 @@ class Sparse:
         [[0.0, 3.0], [2.0, 0.0]]
         """
         sources, targets = as_tensor("sources", sources), as_tensor("targets", targets)
+        if not sources.numel() and not targets.numel():
+            # torch takes an empty list for float32.
+            sources, targets = sources.long(), targets.long()
         check_rank("sources", sources, "[connections]", exactly=1)
         check_shape("targets", targets, sources.shape, "the sources' shape")
         if values is not None:

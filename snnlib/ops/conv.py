@@ -18,7 +18,7 @@ from torch import Tensor
 
 from snnlib.backends import cudnn, cudnn_flags, native
 from snnlib.backends.geometry import ConvOptions
-from snnlib.checks import check_conv2d_sizes, check_conv2d_tensors
+from snnlib.checks import check_conv2d_sizes, check_conv2d_tensors, check_reverse_mode
 
 # benchmark, deterministic, allow_tf32; None is torch's.
 Flags = tuple[bool | None, bool | None, bool | None]
@@ -77,6 +77,7 @@ def _backward(
     flags: Flags,
 ) -> Tensor:
     """Gradient of `size` from the output's gradient and the other operand of the convolution."""
+    check_reverse_mode("convolution backward")
     layout = _memory_format(grad_output, operand)
     if grad_output.numel() == 0 or operand.numel() == 0:
         return _empty(operand, size, layout).zero_()

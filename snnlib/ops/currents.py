@@ -119,6 +119,7 @@ def currents_forward(
     With `starts` `[I + 1]` those of a sparse map of x `[T, N, I]` to so many `outputs`, whose connections of input j
     are those from `starts[j]` on: weights `[C]` and their `targets` `[C]`, int32 in rising order.
     """
+    checks.check_reverse_mode("currents")
     if starts is not None:
         return sparse_linear.forward(SparseMap(x, weight, starts, sparse_linear.given(targets), outputs))
     if delay is not None:

@@ -87,6 +87,7 @@ def shifted(x: Tensor, delay: Tensor, rounded: bool, time_dim: int, earlier: boo
 @torch.library.custom_op("snnlib::delay_forward", mutates_args=())
 def delay_forward(x: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> Tensor:
     """Sequence with each channel delayed by `delay` `[C]` steps, >= 0; steps before the first are 0."""
+    checks.check_reverse_mode("delays")
     check_delays(x, delay, time_dim)
     return shifted(x, delay, rounded, time_dim, earlier=False)
 

@@ -92,6 +92,7 @@ def layer_forward(
     record has none unless `keep`. With `exact` the record is as long as there are spikes or entries, otherwise as long
     as there could be (for compilers, which want to know the size).
     """
+    checks.check_reverse_mode("spiking layer")
     call = LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), pool, time_dim)
     neuron = NeuronArgs(constants, state, flags, taus)
     check(call, neuron)

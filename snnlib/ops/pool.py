@@ -31,6 +31,7 @@ def pool_forward(
     largest: bool,
 ) -> tuple[Tensor, Tensor]:
     """(mean of every window, nothing), or with `largest` (its largest value, which of its cells that is, uint8)."""
+    checks.check_reverse_mode("pooling")
     windows = Windows(kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
     check(x, windows)
     if largest:

@@ -79,6 +79,7 @@ def recurrent_forward(
     With `starts` and `targets` connections are sparse: those from neuron j have the weights from `starts[j]` on. State,
     `past` and `longest` are those of `RecurrentArgs`.
     """
+    checks.check_reverse_mode("recurrent layer")
     neuron = NeuronArgs(coefficients, state, flags)
     rows = sparse_rows(starts, targets)
     args = RecurrentArgs(current, weight, delay, neuron, past, lengths, longest, rounded, time_dim, rows)

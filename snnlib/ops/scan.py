@@ -73,6 +73,7 @@ def scan_forward(
 
     `constants`, `flags` and `taus` are those of `NeuronArgs`; the windows `[high, wide]` are over the last two axes.
     """
+    checks.check_reverse_mode("neurons")
     neuron = NeuronArgs(constants, state, flags, taus)
     sizes = _checked(current, neuron, time_dim, window, return_state)
     if sizes != NO_POOLING:

@@ -81,6 +81,8 @@ class PrepareLayer:
                 f"{self.name}: expected input with spikes, got zeros: nothing before it fires for this batch"
             )
         weight = layer.effective_weight.detach()
+        if not weight.numel():
+            raise ValueError(f"{self.name}: expected a layer with connections, got one without any: {layer!r}")
         if self.spread is None:
             target = STANDARDIZED_RATE if self.target is None else self.target
             self.course.targets[self.name] = target
@@ -222,7 +224,7 @@ class PrepareLayer:
     def _gain(self, layer: WeightWithGain, wanted: Tensor, per_unit: float, dense: bool) -> float:
         if not self.with_gain:
             return 1.0
-        if isinstance(layer, Recurrent):
+        if isinstance(layer, Recurrent) and layer.recurrent_weight.numel():
             # So both weights are stored at one size, and one learning rate suits both.
             gain = _size(wanted) / _size(layer.recurrent_weight.detach())
         else:
