@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import weakref
+import zlib
 from typing import Any
 
 import torch
@@ -46,6 +49,8 @@ class SparselyConnected(nn.Module):
 
     starts: Tensor
     targets: Tensor
+    # Of a deep copy: the operator that it was copied from, the checksum of the connections, and when they were checked.
+    _copied: tuple[weakref.ref[SparselyConnected], int, tuple[int, int]] | None = None
 
     def __init__(self, starts: Tensor, targets: Tensor, outputs: int) -> None:
         super().__init__()
@@ -88,6 +93,7 @@ class SparselyConnected(nn.Module):
 
     def dense(self, weight: Tensor | None = None) -> Tensor:
         """The full matrix `[outputs, inputs]`, 0 where there is no connection; None takes `values`."""
+        self._check_copied()
         weight = self.values if weight is None else weight
         out = weight.new_zeros(self.shape[::-1])
         return out.index_put((self.sources().long(), self.targets.long()), weight).t()
@@ -151,11 +157,13 @@ class SparselyConnected(nn.Module):
         counts -= torch.bincount(torch.searchsorted(starts, fallen, right=True) - 1, minlength=inputs)
         torch.cumsum(counts, 0, out=starts[1:])
         targets.copy_(targets[order]).index_copy_(0, new, target.int())
+        self._copied = None
         self.values.copy_(self.values[order]).index_fill_(0, new, 0)
         return order, new
 
     def check(self, x: Tensor, weight: Tensor) -> None:
         """Raise an error that names the argument."""
+        self._check_copied()
         check_pair(x, weight, "[connections]")
         check_shape("weight", weight, self.targets.shape, f"{len(self.targets)} connections")
         check_sequence_rank(x, "[T, N, inputs] or [T, N, C, ...]")
@@ -185,8 +193,68 @@ class SparselyConnected(nn.Module):
         found = ops.currents.currents_backward(signal[None], frames, weight, *self._options(), *needs, False)
         return found[0], found[1]
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> SparselyConnected:
+        """A copy that knows its connections, as `AveragedModel` writes to the buffers of the copy that it makes."""
+        self._check_copied()
+        new = type(self).__new__(type(self))
+        memo[id(self)] = new
+        vars(new).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items()})
+        if not new.starts.is_meta:
+            new._copied = (weakref.ref(self), new._checksum(), new._written())
+        return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        """State of a pickle, which knows of no original."""
+        self._check_copied()
+        return {name: value for name, value in vars(self).items() if name != "_copied"}
+
+    def _checksum(self) -> int:
+        parts = (part.cpu().numpy().data for part in (self.starts, self.targets))
+        return zlib.crc32(next(parts), zlib.crc32(next(parts)))
+
+    def _written(self) -> tuple[int, int]:
+        """Returns which tensor holds the targets, and how often it has been written to."""
+        return id(self.targets), 0 if self.targets.is_inference() else self.targets._version
+
+    def _check_copied(self) -> None:
+        """Undoes averages of indices in the buffers of a copy.
+
+        Raises:
+            ValueError: the buffers hold other connections, so that averages mix weights of different ones.
+        """
+        if self._copied is None or torch.compiler.is_compiling():
+            return
+        original, checksum, written = self._copied
+        # Other tensors are the caller's, as those of torch.func.functional_call.
+        if written == self._written() or written[0] != id(self.targets):
+            return
+        source = original()
+        if self._checksum() != checksum:
+            if source is None or source._checksum() != checksum:
+                raise ValueError(
+                    "connections: expected those that the copied layer had, got others in its buffers, as those of "
+                    "torch.optim.swa_utils.AveragedModel get when Rewiring moves connections: averages would mix "
+                    "weights of different ones. Make the AveragedModel after the last move"
+                )
+            with torch.no_grad():
+                self.starts.copy_(source.starts), self.targets.copy_(source.targets)
+        self._copied = original, checksum, self._written()
+
+    def _apply(self, *args: Any, **options: Any) -> SparselyConnected:
+        self._check_copied()
+        super()._apply(*args, **options)
+        if self._copied is not None:
+            self._copied = *self._copied[:2], self._written()
+        return self
+
+    def _save_to_state_dict(self, *args: Any) -> None:
+        self._check_copied()
+        super()._save_to_state_dict(*args)
+
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *rest)
+        # From now on the connections are the file's.
+        self._copied = None
         try:
             self._check_rows()
         except ValueError as error:

@@ -49,7 +49,7 @@ class Rewiring:
         seed: seed of places and signs. Default 0.
 
     Raises:
-        ValueError: a net without sparse weights, a rule that is none, or a number out of its range.
+        ValueError: a net without sparse weights, a parametrised one, an unknown rule, or a number out of its range.
 
     Source: Bellec et al., "Deep Rewiring: Training very sparse deep networks", ICLR 2018, algorithm 1; Mocanu et al.,
     "Scalable training of artificial neural networks with adaptive sparse connectivity inspired by network science",
@@ -87,8 +87,10 @@ class Rewiring:
         if not 0 < share < 1:
             raise ValueError(f"share: expected a share of the weights between 0 and 1, got {share}")
         names = {id(parameter): name for name, parameter in net.named_parameters()}
-        operators = (part for part in net.modules() if isinstance(part, SparselyConnected))
-        self._weights = {names[id(operator.values)]: operator for operator in operators}
+        operators = {name: part for name, part in net.named_modules() if isinstance(part, SparselyConnected)}
+        for name, operator in operators.items():
+            _check_plain(name.rpartition(".")[0], operator)
+        self._weights = {names[id(operator.values)]: operator for operator in operators.values()}
         if not self._weights:
             raise ValueError(
                 f"net: expected layers with connections=Sparse(...), got {type(net).__name__} without sparse weights"
@@ -107,14 +109,18 @@ class Rewiring:
             How many connections moved.
 
         Raises:
-            ValueError: an optimiser that does not have one of the sparse weights.
+            ValueError: an optimiser that does not have one of the sparse weights, or a weight that has become a
+                parametrised one; nothing has moved then.
         """
+        for name, weight in self._weights.items():
+            _check_plain(name, weight)
+        rates = {name: _rate(optimizer, weight.values, name) for name, weight in self._weights.items()}
         self.steps += 1
         generator = torch.Generator().manual_seed(self.seed + _SEEDS_APART * self.steps)
         moved = 0
         for name, weight in self._weights.items():
             if self.rule == "deep_r":
-                self._constrain(name, weight.values, _rate(optimizer, weight.values, name), generator)
+                self._constrain(name, weight.values, rates[name], generator)
             if self.steps % self.every == 0:
                 moved += self._move(name, weight, optimizer, generator)
         return moved
@@ -174,6 +180,15 @@ class Rewiring:
             signs.copy_(signs[order])
             signs[new] = _coins(len(new), generator).to(signs.device)
         return len(fallen)
+
+
+def _check_plain(name: str, operator: SparselyConnected) -> None:
+    """Raise ValueError unless the weights are a parameter, which a move can write to."""
+    if not isinstance(operator.values, nn.Parameter):
+        raise ValueError(
+            f"net: expected plain sparse weights, got a parametrised or masked one in {name or 'net'}, whose values "
+            "are computed anew from parameters that do not move; take the parametrisation off first"
+        )
 
 
 def _rate(optimizer: torch.optim.Optimizer, values: Tensor, name: str) -> float:

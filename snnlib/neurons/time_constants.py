@@ -91,9 +91,12 @@ def bound_(neuron: Neuron, **bounds: tuple[float, float]) -> Neuron:
     >>> torch.allclose(neuron.tau, torch.tensor(5.0))
     True
     """
-    for name, (low, high) in bounds.items():
+    for name in bounds:
         if name not in neuron.learnable:
             known = ", ".join(neuron.learnable) or "none"
             raise ValueError(f"bounds: expected names of learnable constants ({known}), got {name!r}")
-        parametrize.register_parametrization(neuron, name, Bounded(low, high))
+    steps = {name: Bounded(low, high) for name, (low, high) in bounds.items()}
+    # Nothing has changed before all bounds were checked.
+    for name, step in steps.items():
+        parametrize.register_parametrization(neuron, name, step)
     return neuron

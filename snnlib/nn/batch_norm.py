@@ -137,11 +137,11 @@ class BatchNorm(nn.Module):
             )
         if self.scale == 1:
             return norm(frames)  # type: ignore[no-any-return]
-        if "weight" in norm._parameters:
+        if "weight" in norm._parameters and torch._C._get_tracing_state() is None:
             ones = torch.ones(norm.num_features, dtype=dtype, device=frames.device)
             weight = (ones if norm.weight is None else norm.weight) * self.scale
             return functional_call(norm, {"weight": weight}, (frames,))  # type: ignore[no-any-return]
-        # A parametrised weight has no value of its own to replace.
+        # A parametrised weight has no value of its own to replace, and torch.jit.trace refuses functional_call.
         out = norm(frames) * self.scale
         return out if norm.bias is None else out + _along(norm.bias * (1 - self.scale), out)  # type: ignore[no-any-return]
 

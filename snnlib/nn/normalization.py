@@ -32,7 +32,8 @@ def standardize_weights_(
     >>> sorted(name for name, _ in net[0].parametrizations.weight[0].named_parameters())
     ['bias', 'gain']
     """
-    for layer in net.modules():
+    found = []
+    for name, layer in net.named_modules():
         if isinstance(layer, SpikingLayer) and standardization_of(layer) is None:
             weight = layer.weight
             if isinstance(layer.operator, SparselyConnected):
@@ -45,7 +46,15 @@ def standardize_weights_(
                 device=weight.device,
                 dtype=weight.dtype,
             )
-            nn.utils.parametrize.register_parametrization(layer, "weight", step)
+            try:
+                # The checks of registering, on a weight that stays as it is.
+                step(weight.detach())
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"net: {name or type(layer).__name__}: {error}") from None
+            found.append((layer, step))
+    # Nothing has changed before every layer was checked.
+    for layer, step in found:
+        nn.utils.parametrize.register_parametrization(layer, "weight", step)
     return net
 
 
@@ -76,6 +85,7 @@ def fold_standardization_(net: nn.Module) -> nn.Module:
     >>> all(0.7 < deviation < 1.5 for deviation in folded[0].weight.std(1).tolist())
     True
     """
+    found = []
     for name, layer in net.named_modules():
         if not isinstance(layer, SpikingLayer) or not nn.utils.parametrize.is_parametrized(layer, "weight"):
             continue
@@ -88,6 +98,9 @@ def fold_standardization_(net: nn.Module) -> nn.Module:
             raise ValueError(
                 f"net: expected WeightStandardization alone on the weight of {name}, got {kinds}"
             )
+        found.append((layer, step))
+    # Nothing has changed before every layer was checked.
+    for layer, step in found:
         factor = _nearest_power(step.scale if step.gain is None else step.scale * step.gain.abs())
         nn.utils.parametrize.remove_parametrizations(layer, "weight")
         layer.weight.div_(factor.view(-1, *[1] * (layer.weight.dim() - 1)).to(layer.weight.dtype))

@@ -6,7 +6,6 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized
 
 from snnlib.functional.operators import LinearOperator
 from snnlib.functional.sparse import SparselyConnected
@@ -56,7 +55,9 @@ def prune_(net: Net, density: float) -> Net:
             f"net: expected SpikingLinear or SpikingRNN layers, got {type(net).__name__} without any"
         )
     for name, layer in layers.items():
-        if is_parametrized(layer):
+        if not {"weight", *(["recurrent_weight"] if isinstance(layer, RecurrentLayer) else [])} <= {
+            *layer._parameters
+        }:
             raise ValueError(
                 f"net: expected plain weights, got a parametrized one in {name or repr(layer)}; take "
                 "snnlib.nn.fold_standardization_ first"

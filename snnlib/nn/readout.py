@@ -116,13 +116,14 @@ class SRMReadout(KnownOptions, WeightWithGain):
     def potentials_of(self, x: Tensor, weight: Tensor, state: Tensor | None = None) -> Output:
         """Potentials and state for a weight that is given, and all else the layer's own."""
         FullyConnected().check(x, weight)
-        return srm_potential_stream(
+        out = srm_potential_stream(
             FullyConnected().forward(x.flatten(0, 1), weight).view(*x.shape[:2], len(weight)),
             state,
             tau_m=self.tau_m,
             tau_s=self.tau_s,
             batch_first=self.batch_first,
         )
+        return Output(out.value.to(x.dtype), out.state)
 
     def stored_numbers(self) -> dict[str, float]:
         """Time constants, as in files."""

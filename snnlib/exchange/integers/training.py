@@ -82,6 +82,7 @@ def quantise_weights_(net: nn.Module, *, bits: int = 8, scale: ScaleRule = "chan
         raise ValueError(f"net: expected layers with weights, got {type(net).__name__} without")
     for layer in layers:
         check_dense(layer)
+    for layer in layers:
         rule: ScaleRule = "layer" if layer is layers[-1] and not hasattr(layer, "neuron") else scale
         nn.utils.parametrize.register_parametrization(layer, "weight", RoundedWeight(bits, rule))
         if isinstance(layer, RecurrentLayer):

@@ -313,7 +313,10 @@ def mantissas(weights: dict[str, Tensor], wanted: int) -> tuple[dict[str, Array]
         low, high = (-128, 127) if (both % 2).any() else (-256, 254)
         if not (both % 1).any() and both.min() >= low and both.max() <= high:
             return found, exponent
-    raise Unsupported("weights that have no exponent in common, as a block needs, or one beyond -7 to 7")
+    raise Unsupported(
+        "weights that have no exponent in common, as a block needs, or one beyond -7 to 7; neurons with "
+        "weight_exponent= round all weights of their layer to one grid"
+    )
 
 
 def bits_of(weights: list[Array]) -> int:

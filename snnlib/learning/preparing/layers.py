@@ -82,7 +82,9 @@ class PrepareLayer:
             )
         weight = layer.effective_weight.detach()
         if not weight.numel():
-            raise ValueError(f"{self.name}: expected a layer with connections, got one without any: {layer!r}")
+            raise ValueError(
+                f"{self.name}: expected a layer with connections, got one without any: {layer!r}"
+            )
         if self.spread is None:
             target = STANDARDIZED_RATE if self.target is None else self.target
             self.course.targets[self.name] = target

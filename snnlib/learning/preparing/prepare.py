@@ -45,6 +45,7 @@ TargetRate = float | Mapping[str, float] | None
 _Module = SpikingLayer | Neuron | SRMReadout
 
 
+@torch.inference_mode(False)
 def prepare_(
     net: nn.Module,
     x: Tensor,
@@ -151,6 +152,13 @@ def prepare_(
     learn with Adam at 1e-3 and losses.tet_loss, with an SRMReadout as last layer; outputs that learn ...
     """
     check_input(x)
+    if any(tensor.is_inference() for tensor in (*net.parameters(), *net.buffers())):
+        raise ValueError(
+            f"net: expected a net made outside torch.inference_mode(), got a {type(net).__name__} with tensors made "
+            "inside, which cannot learn"
+        )
+    # Autograd keeps no tensor that was made in inference mode.
+    x = x.clone() if x.is_inference() else x
     warn_of_input(net, x)
     prepared: dict[str, _Module] = {
         name or "net": module
