@@ -4,30 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 from torch.utils._pytree import tree_leaves
 
 Library = Literal["snntorch", "spikingjelly", "norse"]
 
-# The base class of each library's neurons, whose subclasses are neurons.
-_NEURON_BASES: dict[Library, tuple[str, ...]] = {
-    "snntorch": ("SpikingNeuron", "LeakyParallel"),
-    "spikingjelly": ("BaseNode", "SimpleBaseNode", "PSN", "MaskedPSN", "SlidingPSN"),
-    "norse": ("SNN", "SNNCell", "SNNRecurrent", "SNNRecurrentCell"),
+# Classes of Norse whose calls take whole sequences, and all whose subclasses are neurons.
+_NORSE_SEQUENCES = ("SNN", "SNNRecurrent")
+_NORSE = (*_NORSE_SEQUENCES, "SNNCell", "SNNRecurrentCell", "CobaLIFCell", "LILinearCell", "LIFCorrelation")
+# Packages that hold nothing but neurons; SpikingJelly's clock_driven is its older one.
+_PACKAGES: dict[str, Library] = {
+    "snntorch._neurons": "snntorch",
+    "spikingjelly.activation_based.neuron": "spikingjelly",
+    "spikingjelly.clock_driven.neuron": "spikingjelly",
 }
 
 
 def neuron_library(module: nn.Module) -> Library | None:
     """The library that a neuron module comes from; None for anything else."""
     for base in type(module).__mro__:
-        package = base.__module__.partition(".")[0]
-        for library, names in _NEURON_BASES.items():
-            if package == library and base.__name__ in names:
+        if base.__module__.startswith("norse.") and base.__name__ in _NORSE:
+            return "norse"
+        for package, library in _PACKAGES.items():
+            if f"{base.__module__}.".startswith(f"{package}."):
                 return library
     return None
+
+
+def package_of(module: nn.Module) -> str:
+    """The top-level package of a module's class; of a parametrised module that of the class beneath."""
+    kind = type(module)
+    return (kind.__mro__[is_parametrized(module)]).__module__.partition(".")[0]
+
+
+def takes_sequences(module: Any) -> bool:
+    """Returns whether a call of a module of another library takes all time steps, by its step mode or its class."""
+    kinds = [kind.__name__ for kind in type(module).__mro__ if kind.__module__.startswith(("norse.", "snntorch."))]
+    if kinds:
+        whole = (*_NORSE_SEQUENCES, "Lift", "StateLeaky", "AssociativeLeaky", "LeakyParallel")
+        return any(name in whole for name in kinds)
+    mode = getattr(module, "step_mode", None)
+    # Some of SpikingJelly's classes know no other mode and have none set.
+    modes = getattr(module, "supported_step_mode", tuple)()
+    return mode == "m" or (mode is None and modes == ("m",))
 
 
 def neuron_output(module: nn.Module, output: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -54,6 +78,12 @@ def library_of(net: nn.Module) -> set[Library]:
 def attributes_kept(net: nn.Module) -> Iterator[None]:
     """Within it the net may run: what its modules hold, such as states, is then what it was before."""
     held = [(module, dict(module.__dict__), dict(module._buffers)) for module in net.modules()]
+    # SpikingJelly's states; lists among them, such as the queue of a delay, are changed in place.
+    memories = {
+        id(module): {name: copy(value) if isinstance(value, list) else value for name, value in states.items()}
+        for module, attributes, _ in held
+        if (states := attributes.get("_memories"))
+    }
     try:
         yield
     finally:
@@ -62,6 +92,8 @@ def attributes_kept(net: nn.Module) -> Iterator[None]:
             module.__dict__.update(attributes)
             module._buffers.clear()
             module._buffers.update(buffers)
+            if id(module) in memories:
+                attributes["_memories"].update(memories[id(module)])
 
 
 @torch.no_grad()
@@ -74,7 +106,7 @@ def clear_states(net: nn.Module) -> None:
             for name in ("mem", "syn", "syn_exc", "syn_inh", "spk"):
                 # So that a batch of another size starts anew.
                 if isinstance(getattr(module, name, None), torch.Tensor):
-                    setattr(module, name, torch.zeros(0))
+                    setattr(module, name, None if hasattr(module, "mem_prev") else torch.zeros(0))
         reset: Any = getattr(module, "reset", None)
-        if kind == "spikingjelly" and callable(reset):
+        if callable(reset) and (kind == "spikingjelly" or library == "spikingjelly" or hasattr(module, "_memories")):
             reset()

@@ -1,6 +1,8 @@
-"""Conversion of nets that need not be traced: chains of modules, and SpikingJelly's nets over sequences."""
+"""Conversion of chains of modules, which need not be traced."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from torch import nn
 
@@ -9,12 +11,12 @@ from snnlib.exchange.conversion.modules import (
     dropout_leaf,
     is_torch,
     neuron_leaf,
-    shallow_copy,
     states_of,
     torch_leaf,
 )
 from snnlib.exchange.conversion.recurrent_containers import container
-from snnlib.structure.peers import neuron_library
+from snnlib.exchange.conversion.sequence_modules import Kept
+from snnlib.structure.peers import neuron_library, package_of, takes_sequences
 
 # Classes of other libraries whose call is that of their children, one after the other.
 _CHAINS = {
@@ -35,33 +37,31 @@ def is_chain_of_leaves(net: nn.Module) -> bool:
     """Returns whether a net is chains of neurons and torch modules all the way down."""
     return is_chain(net) and all(
         neuron_library(child) is not None
-        or is_torch(child)
         or is_chain_of_leaves(child)
-        or is_dropout(child)
-        or _is_lift(child)
-        or is_recurrent(child)
+        or is_leaf(child)
         for child in net.children()
     )
 
 
-def takes_sequences(net: nn.Module) -> bool:
-    """Returns whether all modules of a net are SpikingJelly's in step mode "m", which map sequences to sequences."""
-    inside = {
-        part
-        for module in net.modules()
-        if is_recurrent(module)
-        for part in module.modules()
-        if part is not module
-    }
-    # What a recurrent container calls takes single steps.
-    modules = [module for module in net.modules() if module not in inside]
-    modes = [getattr(module, "step_mode", None) for module in modules]
-    neurons = [module for module in net.modules() if neuron_library(module) is not None]
-    # Torch's own modules within such a net stand in containers that fold time.
-    return bool(neurons) and all(mode in ("m", None) for mode in modes) and "m" in modes
+def is_leaf(module: nn.Module) -> bool:
+    """Returns whether a net calls a module as a whole: torch's, and layers of other libraries, but no neuron."""
+    # A package's class without modules of its own computes with tensors alone.
+    plain = package_of(module) in ("spikingjelly", "snntorch", "norse") and not is_chain(module)
+    stateful = bool(getattr(module, "_memories", None))
+    simple = plain and not any(neuron_library(part) for part in module.modules())
+    return is_torch(module) or _is_lift(module) or is_recurrent(module) or stateful or simple
 
 
-def replace_chain(net: nn.Module, notes: Notes, path: str = "", stepwise: bool = True) -> nn.Module:
+def runs_steps(module: nn.Module) -> bool:
+    """Returns whether a module of SpikingJelly takes a sequence and calls what is inside of it by steps or frames."""
+    names = ("TLastMultiStepContainer", "TLastSeqToANNContainer", *_CHAINS["spikingjelly"])
+    known = package_of(module) == "spikingjelly" and type(module).__name__ in names
+    return (known or is_recurrent(module)) and takes_sequences(module)
+
+
+def replace_chain(
+    net: nn.Module, notes: Notes, path: str = "", stepwise: bool = True, whole: bool = False
+) -> nn.Module:
     """The same chain over sequences, with the same names.
 
     Args:
@@ -69,6 +69,7 @@ def replace_chain(net: nn.Module, notes: Notes, path: str = "", stepwise: bool =
         notes: where to write what was done.
         path: of the chain in its net.
         stepwise: whether the net was called step by step.
+        whole: whether its modules were called with whole sequences; torch's own then stay.
     """
     children: dict[str, nn.Module] = {}
     count = len(list(net.children()))
@@ -76,9 +77,11 @@ def replace_chain(net: nn.Module, notes: Notes, path: str = "", stepwise: bool =
         full = f"{path}.{name}".lstrip(".")
         if neuron_library(child) is not None:
             read = len(states_of(child)) if number == count - 1 else 0
-            children[name] = neuron_leaf(full, child, notes, read)
+            children[name] = neuron_leaf(full, child, notes, read, whole)
         elif is_chain(child):
-            children[name] = replace_chain(child, notes, full, stepwise)
+            children[name] = replace_chain(child, notes, full, stepwise, whole)
+        elif whole and not _is_lift(child) and not isinstance(child, nn.Linear):
+            children[name] = child
         else:
             children[name] = leaf(full, child, notes, stepwise)
     made = nn.Sequential()
@@ -90,34 +93,16 @@ def replace_chain(net: nn.Module, notes: Notes, path: str = "", stepwise: bool =
 def leaf(path: str, module: nn.Module, notes: Notes, stepwise: bool) -> nn.Module:
     """A module that is no neuron and no chain, over sequences."""
     if _is_lift(module):
-        return leaf(path, module.lifted_module, notes, stepwise=True)  # type: ignore[arg-type]
+        lifted: Any = module.lifted_module
+        if neuron_library(lifted):
+            return neuron_leaf(path, lifted, notes)
+        return leaf(path, lifted, notes, stepwise=True)
     if is_recurrent(module):
-        return container(path, module, notes)
-    return dropout_leaf(path, module, notes) or torch_leaf(path, module, notes, stepwise)
-
-
-def replace_in_place_of(net: nn.Module, notes: Notes, path: str = "") -> nn.Module:
-    """A copy of a net over sequences in which every leaf is replaced; its own `forward` and parameters stay."""
-    if neuron_library(net) is not None:
-        return neuron_leaf(path, net, notes)
-    if type(net).__name__ == "SeqToANNContainer":
-        return replace_chain(net, notes, path, stepwise=False)
-    theirs = type(net).__module__.startswith("spikingjelly.")
-    if is_recurrent(net) or is_dropout(net) or (theirs and is_torch(net)):
-        return leaf(path, net, notes, stepwise=False)
-    if theirs and (".neuron." in type(net).__module__ or not list(net.children())):
-        notes.left[path] = f"SpikingJelly's {type(net).__name__} has no counterpart"
-        return net
-    # Torch's own stay: what calls them decides what they see.
-    if not list(net.children()):
-        return net
-    children: dict[str, nn.Module | None] = {
-        name: replace_in_place_of(child, notes, f"{path}.{name}".lstrip("."))
-        for name, child in net.named_children()
-    }
-    made = shallow_copy(net, type(net))
-    made._modules.update(children)
-    return made
+        return container(path, module, notes, whole=not stepwise)
+    if is_torch(module) or is_dropout(module):
+        return dropout_leaf(path, module, notes) or torch_leaf(path, module, notes, stepwise)
+    notes.left[path] = f"{type(module).__name__} has no counterpart"
+    return Kept(module, hidden_states=True, gives_states=True, whole=not stepwise)
 
 
 def _is_lift(module: nn.Module) -> bool:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from snnlib.checks import check_choice
 from snnlib.exchange.conversion import chains
 from snnlib.exchange.conversion.find_loop import fold
+from snnlib.exchange.conversion.in_place import replace_leaves, takes_sequences
 from snnlib.exchange.conversion.loop import (
     AtStep,
     CannotFold,
@@ -21,7 +24,8 @@ from snnlib.exchange.conversion.loop import (
     StepValue,
 )
 from snnlib.exchange.conversion.loop_net import FoldedNet
-from snnlib.exchange.conversion.modules import Notes, is_torch, neuron_leaf
+from snnlib.exchange.conversion.modules import Notes, neuron_leaf
+from snnlib.exchange.conversion.sequence_modules import Kept
 from snnlib.exchange.conversion.trace import Call, Trace, trace
 from snnlib.structure.peers import attributes_kept, clear_states, library_of, neuron_library
 from snnlib.structure.unsupported import Unsupported
@@ -83,16 +87,25 @@ def convert(
     if unsupported == "raise" and notes.left:
         path, reason_left = next(iter(notes.left.items()))
         raise ValueError(f"net: expected modules with a counterpart, got {path or 'itself'}: {reason_left}")
-    made.train(net.training)
-    clear_states(net)
+    theirs = {*net.modules()}
+    for module in made.modules():
+        # A layer that both share keeps its mode, such as that of a batch norm that is frozen.
+        if module not in theirs and not any(part is not module for part in module.modules()):
+            module.training = net.training
     if not quiet:
         print(notes.shown())
     return made
 
 
 def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.Module:
-    if chains.takes_sequences(net):
-        return chains.replace_in_place_of(net, notes)
+    if takes_sequences(net):
+        made = replace_leaves(net, x, notes)
+        last = [*made.children()][-1:] if chains.is_chain(net) else [made]
+        for module in last:
+            if isinstance(module, Kept):
+                # Of neurons that do not fire.
+                module.stacked = True
+        return made
     if chains.is_chain_of_leaves(net) and loop != "inside":
         return chains.replace_chain(net, notes)
     leaves = dict(_leaves(net))
@@ -101,17 +114,24 @@ def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.M
         net.eval()
         outside = loop == "outside" or (loop == "auto" and takes_one_step(net, x))
         clear_states(net)
-        written = trace(net, leaves, (x[0] if outside else x,))
-    neurons = {path for path, module in leaves.items() if neuron_library(module) is not None}
+        # More steps than one, so that what a net keeps from step to step is seen.
+        run = partial(run_original, net, stepwise=outside)
+        written = trace(net, leaves, run, x[:3] if outside else x)
+    stateful = {
+        path for path, module in leaves.items() if neuron_library(module) or getattr(module, "_memories", None)
+    }
     try:
-        folded = fold(written, neurons, outside)
-        _check_states(folded, neurons)
+        folded = fold(written, stateful)
+        _check_states(folded, stateful)
     except CannotFold as reason:
-        raise ValueError(
-            f"net: expected steps that are alike, got others: {reason}; a module with a state of "
-            "its own has to become a snnlib.neurons.Neuron (docs/moving-nets.md)"
-        ) from reason
-    return _assembled(net, leaves, folded, written, notes, outside, x)
+        places = {path: len(written.places.get(path, ())) for path in sorted(stateful)}
+        several = [f"{path} is called at {count} places" for path, count in places.items() if count > 1]
+        why = f"{several[0]} of a step; give each place a neuron of its own ({reason})" if several else (
+            f"{reason}; a module with a state of its own has to become a snnlib.neurons.Neuron "
+            "(docs/moving-nets.md)"
+        )
+        raise ValueError(f"net: expected steps that are alike, got others: {why}") from reason
+    return _assembled(net, leaves, folded, written, notes, outside)
 
 
 def takes_one_step(net: nn.Module, x: Tensor) -> bool:
@@ -137,12 +157,26 @@ def takes_one_step(net: nn.Module, x: Tensor) -> bool:
 
 
 def _leaves(net: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """Modules that are called as a whole: neurons, torch modules, recurrent containers."""
-    if neuron_library(net) is not None or is_torch(net) or chains.is_recurrent(net) or chains.is_dropout(net):
+    """Modules that are called as a whole: neurons, torch modules, layers of the libraries."""
+    if neuron_library(net) is not None or chains.is_leaf(net):
         yield path, net
         return
     for name, child in net.named_children():
         yield from _leaves(child, f"{path}.{name}".lstrip("."))
+
+
+def run_original(net: nn.Module, x: Tensor, stepwise: bool) -> Any:
+    """Output of a net of another library; of one that takes single steps, those of all of them."""
+    if not stepwise:
+        return net(x)
+    norse = any(neuron_library(module) == "norse" for module in net.modules())
+    outputs, state = [], None
+    for step in x:
+        out = net(step, state) if norse and state is not None else net(step)
+        if norse and isinstance(out, tuple):
+            out, state = out
+        outputs.append(out)
+    return pytree.tree_map(lambda *leaves: torch.stack(leaves), outputs[0], *outputs[1:])
 
 
 def _check_states(loop: Loop, neurons: set[str]) -> None:
@@ -168,7 +202,6 @@ def _assembled(
     written: Trace,
     notes: Notes,
     outside: bool,
-    x: Tensor,
 ) -> FoldedNet:
     used = _outputs_used(loop)
     modules: dict[str, nn.Module] = {}
@@ -185,7 +218,7 @@ def _assembled(
     both = outer & modules.keys()
     if both:
         raise Unsupported(f"{min(both)} is called both within the steps and outside of them")
-    batch = x.shape[1] if outside else loop.batch(written.shapes.__getitem__, written.inputs[0])
+    batch = loop.batch(written.shapes.__getitem__, written.inputs[0])
     made = FoldedNet(modules, plain, loop, written, batch, outside)
     _register_parameters(made, net, loop)
     return made

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from snnlib.exchange.conversion.loop import (
@@ -32,13 +32,12 @@ from snnlib.exchange.conversion.trace import Call, Ref, Trace
 _ADDITIONS = ("add", "__add__", "__radd__", "sum")
 
 
-def fold(trace: Trace, stepped: set[str], outside: bool) -> Loop:
+def fold(trace: Trace, stepped: set[str]) -> Loop:
     """Fold a trace.
 
     Args:
         trace: one call of a net.
-        stepped: paths of the neurons, which are called once per step.
-        outside: whether the call was one step, of a net whose loop is the caller's.
+        stepped: paths of the modules that hold states, which are called once per step.
 
     Raises:
         CannotFold: steps differ; the message names the first that does.
@@ -47,7 +46,7 @@ def fold(trace: Trace, stepped: set[str], outside: bool) -> Loop:
     no_sums: set[int] = set()
     while True:
         try:
-            return _Folder(trace, stepped, outside, no_sums).fold()
+            return _Folder(trace, stepped, no_sums).fold()
         except _NoSum as mistake:
             no_sums.add(mistake.start)
 
@@ -71,12 +70,16 @@ class _Sum:
 
 
 class _Folder:
-    def __init__(self, trace: Trace, stepped: set[str], outside: bool, no_sums: set[int]) -> None:
+    def __init__(self, trace: Trace, stepped: set[str], no_sums: set[int]) -> None:
         # Calls are written anew, as those of any step.
         trace = replace(trace, calls=[replace(call, outputs=list(call.outputs)) for call in trace.calls])
-        self.trace, self.outside, self.no_sums = trace, outside, no_sums
+        self.trace, self.no_sums = trace, no_sums
         self.order = {id(call): number for number, call in enumerate(trace.calls)}
         counts = Counter(call.target for call in trace.calls if isinstance(call.target, str))
+        # Functions that make zeros, where states start.
+        self.zeros = {
+            number for call in trace.calls if call.name in ("zeros_like", "new_zeros") for number in call.outputs
+        }
         neurons = {path: counts[path] for path in sorted(stepped) if counts[path]}
         if len(set(neurons.values())) > 1:
             shown = ", ".join(f"{path} {count}" for path, count in neurons.items())
@@ -99,9 +102,6 @@ class _Folder:
 
     def fold(self) -> Loop:
         calls_so_far: Counter[str] = Counter()
-        if self.outside:
-            for number in self.trace.inputs:
-                self.in_step[number] = (Slice(number, 0), 0)
         for call in self.trace.calls:
             self._place(call, calls_so_far)
         self._tail()
@@ -142,12 +142,12 @@ class _Folder:
 
     def _unstepped(self, call: Call) -> None:
         """A slice of a sequence, or something that does not depend on the step."""
-        cut = None if self.outside else as_slices(call, self.trace, self.steps)
+        cut = as_slices(call, self.trace, self.steps)
         if cut is not None:
             self.in_step |= cut
             return
         # Made once, however often the loop asked for it.
-        key = (call.name, id(call.target), str(call.spec), tuple(_key(leaf) for leaf in call.args))
+        key = (call.name, call.target, str(call.spec), tuple(_key(leaf) for leaf in call.args))
         first = self.known.setdefault(key, call)
         if first is call:
             self.before.append(call)
@@ -170,7 +170,7 @@ class _Folder:
 
     def _gathers(self, call: Call) -> bool:
         """Returns whether a call stacks a value of all steps."""
-        if call.target is not torch.stack or self.outside:
+        if call.target is not torch.stack:
             return False
         args, kwargs = pytree.tree_unflatten(call.args, call.spec)
         values = {self._value_of(leaf) for leaf in args[0]}
@@ -233,7 +233,7 @@ class _Folder:
             found = [self._signature(call, step) for call in calls]
             for number, (one, other) in enumerate(zip(expected, found, strict=False)):
                 if step == 0:
-                    _check_start(calls[number], one[3], other[3])
+                    self._check_start(calls[number], one[3], other[3])
                 if not _alike(one, other, first=step == 0):
                     raise CannotFold(f"step {step} differs from the others at {calls[number].place}")
             if len(found) != len(expected):
@@ -249,10 +249,20 @@ class _Folder:
         for call in self.after:
             call.args = [self._outer(leaf) for leaf in call.args]
 
+    def _check_start(self, call: Call, expected: tuple[Any, ...], found: tuple[Any, ...]) -> None:
+        """Raise where a neuron's state is something else than zeros in the first step."""
+        for a, b in zip(expected, found, strict=False):
+            zeros = isinstance(b, Ref) and b.value in self.zeros
+            given = isinstance(b, Ref | StepValue | Slice) or (isinstance(b, Tensor) and bool(b.any()))
+            if isinstance(call.target, str) and isinstance(a, Previous) and given and not zeros:
+                raise CannotFold(
+                    f"{call.name} starts at a state other than zero, which a reset of the net may clear"
+                )
+
     def _signature(self, call: Call, step: int) -> tuple[Any, ...]:
         return (
             call.name,
-            id(call.target),
+            call.target,
             str(call.spec),
             tuple(self._inner(leaf, step) for leaf in call.args),
         )
@@ -286,17 +296,7 @@ class _Folder:
         value, at = self.in_step[leaf.value]
         if isinstance(value, Slice):
             return value
-        return StackOverTime(value, 0) if self.outside else AtStep(value, at - self.steps)
-
-
-def _check_start(call: Call, expected: tuple[Any, ...], found: tuple[Any, ...]) -> None:
-    """Raise where a neuron's state is something else than zeros in the first step."""
-    for a, b in zip(expected, found, strict=False):
-        given = isinstance(b, Ref | StepValue | Slice) or (isinstance(b, Tensor) and bool(b.any()))
-        if isinstance(call.target, str) and isinstance(a, Previous) and given:
-            raise CannotFold(
-                f"{call.name} starts at a state other than zero, which a reset of the net may clear"
-            )
+        return AtStep(value, at - self.steps)
 
 
 def _is_start(total: Any) -> bool:
@@ -322,6 +322,13 @@ def _alike(one: tuple[Any, ...], other: tuple[Any, ...], first: bool) -> bool:
         return first and any(isinstance(leaf, Previous) for leaf in one[3])
     return all(
         (isinstance(a, Previous) and first)
-        or (a is b if isinstance(a, Tensor) or isinstance(b, Tensor) else a == b)
+        or (_same_tensor(a, b) if isinstance(a, Tensor) or isinstance(b, Tensor) else a == b)
         for a, b in zip(one[3], other[3], strict=True)
     )
+
+
+def _same_tensor(a: Any, b: Any) -> bool:
+    """Returns whether both are one tensor, or constants that a step makes anew."""
+    if a is b or not all(isinstance(leaf, Tensor) and not isinstance(leaf, nn.Parameter) for leaf in (a, b)):
+        return a is b
+    return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)

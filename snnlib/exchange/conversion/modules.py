@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
+from types import MethodType
 from typing import Any
 
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from snnlib.exchange.conversion import norse, snntorch, spikingjelly
-from snnlib.exchange.conversion.sequence_modules import EachStep, RecurrentNeurons, Steps, WithStates
+from snnlib.exchange.conversion.sequence_modules import EachStep, Kept, RecurrentNeurons, WithStates
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.per_step import AvgPool2d, MaxPool2d, PerStep
-from snnlib.structure.peers import neuron_library
+from snnlib.structure.peers import neuron_library, package_of, takes_sequences
 from snnlib.structure.unsupported import Unsupported
 
 _BUILDERS = {"snntorch": snntorch.neuron, "spikingjelly": spikingjelly.neuron, "norse": norse.neuron}
@@ -43,28 +46,42 @@ class Notes:
         return "\n".join(f"{path or '(net)':{max(width, 5)}}  {text}" for path, text in rows)
 
 
-def neuron_leaf(path: str, module: nn.Module, notes: Notes, read: int = 0) -> nn.Module:
-    """A neuron over sequences; a module without counterpart becomes `Steps` around itself.
+def neuron_leaf(
+    path: str, module: nn.Module, notes: Notes, read: int = 0, whole: bool = False, chained: bool = True
+) -> nn.Module:
+    """A neuron over sequences; a module without counterpart is `Kept`.
 
     Args:
         path: of the module in its net.
         module: a neuron of another library.
         notes: where to write what was done.
         read: how many of the tensors that it returns beside the spikes are needed.
+        whole: whether the net calls it once for the whole sequence.
+        chained: whether nothing but its spikes is read, and no state handed to it.
     """
     library = neuron_library(module)
     assert library is not None
     try:
+        if package_of(module) != library:
+            raise Unsupported(f"{type(module).__name__} is a class of its own")
+        if whole and not takes_sequences(module):
+            raise Unsupported(f"{type(module).__name__} runs one step in a net over sequences")
+        if not chained and library != "spikingjelly":
+            raise Unsupported(f"{type(module).__name__} is called with its state")
         made: nn.Module = _BUILDERS[library](module)
         if read:
             states = states_of(module)
             if read > len(states):
                 raise Unsupported(f"a state of {type(module).__name__} is read, which has no counterpart")
             made = _with_states(made, states)
+        mine = {id(parameter) for parameter in made.parameters()}
+        for name, parameter in module.named_parameters():
+            if id(parameter) not in mine:
+                raise Unsupported(f"its parameter {name} has no counterpart")
     except Unsupported as reason:
         notes.left[path] = str(reason)
         hidden = library == "spikingjelly" or bool(getattr(module, "init_hidden", False))
-        return Steps(module, hidden, gives_states=read > 0)
+        return Kept(module, hidden, gives_states=library != "norse" or read > 0 or not chained, whole=whole)
     notes.done[path] = f"{type(module).__name__} -> {_name(made)}"
     return made
 
@@ -97,7 +114,7 @@ def torch_leaf(path: str, module: nn.Module, notes: Notes, statistics_per_step: 
     """
     plain = plain_torch(module)
     kind = type(plain).__name__
-    if isinstance(plain, _BATCH_NORMS) and statistics_per_step:
+    if statistics_per_step and (isinstance(plain, _BATCH_NORMS) or _iterates(plain)):
         notes.done[path] = f"{kind} -> EachStep({kind}), with statistics of each step"
         return EachStep(plain)
     if type(plain) is nn.MaxPool2d and not plain.return_indices:
@@ -119,7 +136,15 @@ def torch_leaf(path: str, module: nn.Module, notes: Notes, statistics_per_step: 
         notes.done[path] = f"{kind} -> PerStep({kind})"
         return PerStep(plain)
     notes.done[path] = f"{kind}, step by step"
-    return Steps(plain, hidden_states=True)
+    return Kept(plain, hidden_states=True, gives_states=True)
+
+
+def _iterates(module: nn.Module) -> bool:
+    """Returns whether every call in training changes what a weight is computed from, as a spectral norm does."""
+    hooks = module._forward_pre_hooks.values()
+    return any(type(hook).__name__ == "SpectralNorm" for hook in hooks) or (
+        is_parametrized(module) and any(True for _ in module.parametrizations.buffers())  # type: ignore[union-attr]
+    )
 
 
 def dropout_leaf(path: str, module: Any, notes: Notes) -> nn.Module | None:
@@ -142,21 +167,23 @@ def _keeps_samples(module: nn.Module) -> bool:
 
 def plain_torch(module: nn.Module) -> nn.Module:
     """The torch module that one of SpikingJelly's is derived from, with the same parameters; others as they are."""
-    if not type(module).__module__.startswith("spikingjelly."):
+    if package_of(module) != "spikingjelly":
         return module
-    bases = type(module).__mro__[1:]
-    base = next((kind for kind in bases if kind.__module__.startswith("torch.nn.modules.")), None)
-    if base is None or base is nn.Module or type(module).__mro__[1] is not base:
-        raise Unsupported(f"SpikingJelly's {type(module).__name__} has no counterpart")
-    return shallow_copy(module, base)
+    if is_parametrized(module):
+        # Its class computes the weights.
+        made: Any = shallow_copy(module, type(module))
+        made.step_mode = "s"
+        return made  # type: ignore[no-any-return]
+    return shallow_copy(module, type(module).__mro__[1])
 
 
 def shallow_copy(module: nn.Module, kind: type[nn.Module]) -> nn.Module:
     """A module of this class with the same parameters, whose own lists of them may be changed."""
     made: nn.Module = kind.__new__(kind)
-    made.__dict__ = {**module.__dict__}
-    for name in ("_parameters", "_buffers", "_modules"):
-        made.__dict__[name] = dict(module.__dict__[name])
+    for name, value in module.__dict__.items():
+        if isinstance(value, MethodType) and value.__self__ is module:
+            value = MethodType(value.__func__, made)
+        made.__dict__[name] = copy(value) if isinstance(value, dict | list | set) else value
     return made
 
 
@@ -164,8 +191,9 @@ def is_torch(module: nn.Module) -> bool:
     """Returns whether a module is one of torch's, or derived from one by SpikingJelly, that does work of its own."""
     if isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict):
         return False
-    kinds = type(module).__mro__[: 2 if type(module).__module__.startswith("spikingjelly.") else 1]
-    return any(kind.__module__.startswith("torch.nn.modules.") and kind is not nn.Module for kind in kinds)
+    kind, base = type(module).__mro__[is_parametrized(module) :][:2]
+    kind = base if package_of(module) == "spikingjelly" else kind
+    return kind.__module__.startswith("torch.nn.modules.") and kind is not nn.Module
 
 
 def _name(module: nn.Module) -> str:

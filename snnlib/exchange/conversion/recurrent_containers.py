@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.exchange.conversion import spikingjelly
-from snnlib.exchange.conversion.modules import Notes
-from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons, Steps
+from snnlib.exchange.conversion.modules import Notes, is_torch
+from snnlib.exchange.conversion.sequence_modules import Kept, RecurrentNeurons
 from snnlib.functional.recurrent import spiking_recurrent
 from snnlib.neurons import Neuron, Output
 from snnlib.structure.graph import Step
@@ -67,8 +67,8 @@ class LinearRecurrence(nn.Module):
         return walk.add(path, where, "neuron", neurons, value)
 
 
-def container(path: str, module: Any, notes: Notes) -> nn.Module:
-    """A recurrent container over sequences; one without counterpart becomes `Steps` around itself."""
+def container(path: str, module: Any, notes: Notes, whole: bool) -> nn.Module:
+    """A recurrent container over sequences; one without counterpart is `Kept`."""
     kind = type(module).__name__
     parts = [module.sub_module] if neuron_library(module.sub_module) else list(module.sub_module.children())
     try:
@@ -76,7 +76,7 @@ def container(path: str, module: Any, notes: Notes) -> nn.Module:
             raise Unsupported("a sub-module that does not end in a neuron has no counterpart")
         neuron = spikingjelly.neuron(parts[-1])
         if kind == "LinearRecurrentContainer":
-            if not all(isinstance(part, nn.Linear) for part in parts[:-1]):
+            if not all(isinstance(part, nn.Linear) and is_torch(part) for part in parts[:-1]):
                 raise Unsupported("a sub-module of other layers than linear ones has no counterpart")
             made: nn.Module = LinearRecurrence(module.rc, parts[:-1], neuron)
         elif len(parts) == 1 and _adds(module.element_wise_function):
@@ -85,7 +85,7 @@ def container(path: str, module: Any, notes: Notes) -> nn.Module:
             raise Unsupported("an element-wise function other than addition has no counterpart")
     except Unsupported as reason:
         notes.left[path] = str(reason)
-        return Steps(module, hidden_states=True)
+        return Kept(module, hidden_states=True, gives_states=True, whole=whole)
     notes.done[path] = f"{kind} -> recurrent {type(neuron).__name__}"
     return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
@@ -16,6 +17,7 @@ from snnlib.neurons import CubaLIF, Integrator, Neuron, Output
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.structure.graph import Step
 from snnlib.structure.neurons import Recurrence, neurons_of
+from snnlib.structure.peers import attributes_kept, clear_states
 from snnlib.structure.walk import Walk, name_of
 
 
@@ -143,34 +145,63 @@ class EachStep(nn.Sequential):
         return walk.chain(path, self, value, 1)
 
 
-class Steps(nn.Module):
-    """A module of another library, left as it is and called step by step from its initial state.
+class Kept(nn.Module):
+    """A module of another library as it is, from its initial state in every call.
+
+    It runs in a copy that shares parameters and buffers, so that states and hooks of the original stay as they are.
 
     Args:
-        module: maps one step to its output, or to a tuple of it and states.
+        module: maps one step, or with `whole` a sequence, to its output or to a tuple of it and states.
         hidden_states: whether it keeps its states itself; otherwise it is given those that it returned.
         gives_states: whether to return what it returns, states included, or its output alone.
+        whole: whether a call of it takes whole sequences.
+        stacked: whether to make one tensor of a list of potentials.
     """
 
-    # Each call begins at rest; padding at the end changes nothing before it.
+    # Each call begins at rest.
     mixes_time: ClassVar[bool] = True
-    takes_padding: ClassVar[bool] = True
 
-    def __init__(self, module: nn.Module, hidden_states: bool, gives_states: bool = False) -> None:
+    def __init__(
+        self, module: nn.Module, hidden_states: bool, gives_states: bool, whole: bool = False
+    ) -> None:
         super().__init__()
-        self.module, self.hidden_states, self.gives_states = module, hidden_states, gives_states
+        self.module = copy_at_rest(module)
+        self.hidden_states, self.gives_states, self.whole, self.stacked = hidden_states, gives_states, whole, False
 
-    def forward(self, x: Tensor) -> Any:
+    @property
+    def takes_padding(self) -> bool:
+        """Returns whether padding at the end changes nothing before it, as in a module that runs step by step."""
+        return not self.whole
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Outputs of all steps."""
-        reset = getattr(self.module, "reset_mem", None) or getattr(self.module, "reset", None)
-        if callable(reset):
-            reset()
-        state: tuple[Any, ...] = ()
+        clear_states(self.module)
+        try:
+            out = self.module(*args, **kwargs) if self.whole else self._by_step(*args)
+        finally:
+            clear_states(self.module)
+        if self.stacked and isinstance(out, list):
+            return torch.stack(out)
+        return out if self.gives_states or not isinstance(out, tuple) else out[0]
+
+    def _by_step(self, x: Tensor) -> Any:
+        module: Any = self.module
+        # snnTorch's DeltaLeaky has to be given its state from the first step on.
+        given = hasattr(module, "mem_prev") and not self.hidden_states
+        state: tuple[Any, ...] = (module.reset_mem(),) if given else ()
         outputs = []
         for step in x:
-            out = self.module(step, *state)
-            if isinstance(out, tuple):
-                state = () if self.hidden_states else tuple(out[1:])
-                out = out if self.gives_states else out[0]
+            out = module(step, *state)
+            if isinstance(out, tuple) and not self.hidden_states:
+                # Recurrent neurons of snnTorch are given their spikes, too.
+                state = out[not hasattr(module, "recurrent") :]
             outputs.append(out)
         return pytree.tree_map(lambda *steps: torch.stack(steps), *outputs)
+
+
+def copy_at_rest(module: nn.Module) -> nn.Module:
+    """A copy with states of its own, at their start, and the module's own parameters and other tensors."""
+    with attributes_kept(module):
+        clear_states(module)
+        tensors = [leaf for part in module.modules() for leaf in pytree.tree_leaves([*part.__dict__.values()])]
+        return copy.deepcopy(module, {id(leaf): leaf for leaf in tensors if isinstance(leaf, Tensor)})

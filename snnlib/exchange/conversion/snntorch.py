@@ -71,7 +71,11 @@ def _shared(module: Any, **taus: str) -> dict[str, Source]:
     """The constants that the module learns: of each what makes it of which parameter."""
     sources: dict[str, Source] = {name: (module, theirs, tau_of_beta) for name, theirs in taus.items()}
     sources["threshold"] = (module, "threshold", _same)
-    return {name: source for name, source in sources.items() if getattr(module, source[1]).requires_grad}
+    return {
+        name: source
+        for name, source in sources.items()
+        if isinstance(getattr(module, source[1]), nn.Parameter)
+    }
 
 
 def _leaky(module: Any) -> Any:
@@ -109,7 +113,7 @@ def _alpha(module: Any) -> Alpha:
 def tau_of_beta(beta: Tensor) -> Tensor:
     """Time constant in steps of a membrane that keeps the share beta."""
     leak = 1 - beta.double().clamp(0, 1)
-    if beta.requires_grad:
+    if isinstance(beta, nn.Parameter):
         # At beta = 1 an infinite time constant would have no gradient; from this leak to 1 it rounds away.
         leak = leak + 2.0**-54 * (leak == 0)
     return 1 / leak

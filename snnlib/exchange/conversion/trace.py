@@ -5,6 +5,7 @@ The net runs with real tensors, so loops, branches and hidden states of any kind
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
+
+from snnlib.structure.unsupported import Unsupported
 
 # Functions that change their first argument, and those that give the result instead.
 _IN_PLACE = {
@@ -86,6 +89,7 @@ class Trace:
         output: leaves of the result, as in `Call.args`.
         out_spec: how they make the result.
         shapes: shape of every tensor.
+        places: lines of the net's code from which each leaf was called, by path.
     """
 
     calls: list[Call]
@@ -93,17 +97,24 @@ class Trace:
     output: list[Any]
     out_spec: pytree.TreeSpec
     shapes: list[torch.Size]
+    places: dict[str, set[tuple[str, int]]]
 
 
 class Recorder:
     """Writes down what happens to tensors of the net."""
 
-    def __init__(self) -> None:
+    def __init__(self, net: nn.Module) -> None:
         self.calls: list[Call] = []
+        # What is computed of parameters alone is written down as well, so that it is computed anew in every call.
+        self.parameters = {id(parameter) for parameter in net.parameters()}
+        # Lines of the net's code from which each leaf is called.
+        self.places: dict[str, set[tuple[str, int]]] = {}
         self.shapes: list[torch.Size] = []
         # By identity; tensors are held, so that no identity is used twice.
         self._numbers: dict[int, int] = {}
         self._held: list[Any] = []
+        # Numbers of what leaves gave, whose backward pass is their own affair.
+        self._of_leaves: set[int] = set()
         self.paused = False
         # Modules that are running, the innermost last.
         self.running: list[str] = [""]
@@ -118,7 +129,15 @@ class Recorder:
     def known(self, leaf: Any) -> Any:
         """A tensor of the net as `Ref`; anything else as it is."""
         number = self._numbers.get(id(leaf)) if isinstance(leaf, Tensor) else None
-        return leaf if number is None else Ref(number)
+        if number is None:
+            return leaf
+        function = getattr(type(leaf.grad_fn), "_forward_cls", None)
+        if function is not None and number not in self._of_leaves:
+            raise Unsupported(
+                f"{function.__name__}, a torch.autograd.Function that {self.running[-1] or 'the net'} calls, has a "
+                "backward pass of its own, which a conversion would lose"
+            )
+        return Ref(number)
 
     def write(self, target: str | Callable[..., Any], inputs: Any, result: Any) -> None:
         """Write down a call, of whose inputs `known` has been asked before it ran."""
@@ -127,6 +146,8 @@ class Recorder:
         # A tensor that is given twice, as a potential that is output and state, is one.
         tensors = {id(leaf): leaf for leaf in flat if isinstance(leaf, Tensor)}
         numbers = {identity: self.new(leaf) for identity, leaf in tensors.items()}
+        if isinstance(target, str):
+            self._of_leaves |= {*numbers.values()}
         outputs = [numbers.get(id(leaf)) if isinstance(leaf, Tensor) else None for leaf in flat]
         self.calls.append(Call(target, leaves, spec, outputs, out_spec, self.running[-1]))
 
@@ -135,10 +156,15 @@ class Recorder:
         leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
         return [self.known(leaf) for leaf in leaves], spec
 
+    def touches(self, leaves: list[Any]) -> bool:
+        """Returns whether a call has a tensor of the net or a parameter among its arguments."""
+        return any(isinstance(leaf, Ref) or id(leaf) in self.parameters for leaf in leaves)
+
     def call_leaf(self, path: str, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a module that is written down as one call, whatever it does inside."""
         if self.paused:
             return forward(*args, **kwargs)
+        self.places.setdefault(path, set()).add(_caller())
         inputs = self.inputs_of(args, kwargs)
         self.paused = True
         try:
@@ -174,7 +200,7 @@ class _Functions(TorchFunctionMode):
             # What it was before it is changed.
             inputs[0][0] = inputs[0][0].clone()
         result = func(*args, **kwargs)
-        touched = any(isinstance(leaf, Ref) for leaf in inputs[0])
+        touched = recorder.touches(inputs[0])
         if touched and any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(result)):
             # A value set in place gives nothing, and would be missed.
             recorder.write(_IN_PLACE.get(getattr(func, "__name__", ""), func), inputs, result)
@@ -183,20 +209,38 @@ class _Functions(TorchFunctionMode):
         return result
 
 
-def trace(net: nn.Module, leaves: dict[str, nn.Module], args: tuple[Any, ...]) -> Trace:
+def _caller() -> tuple[str, int]:
+    """File and line of the innermost code that is neither torch's nor a library's container."""
+    frame = sys._getframe(2)
+    while frame.f_back and frame.f_globals["__name__"].startswith(("torch.", "norse.", "snnlib.", "functools")):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def _with_gradient(x: Tensor) -> Tensor:
+    # No leaf of autograd, which nothing may change in place.
+    return x.detach().requires_grad_().clone() if x.is_floating_point() else x
+
+
+def trace(net: nn.Module, leaves: dict[str, nn.Module], run: Callable[..., Any], *args: Any) -> Trace:
     """Run a net once and write down its calls.
 
     Args:
         net: the net.
         leaves: modules by path that are written down as one call, whatever they do inside.
-        args: what the net is called with.
+        run: calls the net.
+        args: what `run` is called with.
     """
-    recorder = Recorder()
+    recorder = Recorder(net)
+    with torch.enable_grad():
+        # With gradients, by which functions with a backward pass of their own are recognised.
+        args = pytree.tree_map_only(Tensor, _with_gradient, args)
     inputs = [recorder.new(leaf) for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
-    with torch.no_grad(), _recording(recorder, net, leaves), _Functions(recorder):
-        result = net(*args)
+    with torch.enable_grad(), _recording(recorder, net, leaves), _Functions(recorder):
+        result = run(*args)
     output, out_spec = pytree.tree_flatten(result)
-    return Trace(recorder.calls, inputs, [recorder.known(leaf) for leaf in output], out_spec, recorder.shapes)
+    known = [recorder.known(leaf) for leaf in output]
+    return Trace(recorder.calls, inputs, known, out_spec, recorder.shapes, recorder.places)
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from snnlib.exchange.compare import SpikeCounts, largest_difference
-from snnlib.exchange.conversion.chains import takes_sequences
-from snnlib.exchange.conversion.convert import LoopPlace, takes_one_step
+from snnlib.exchange.conversion.convert import LoopPlace, run_original, takes_one_step
+from snnlib.exchange.conversion.in_place import takes_sequences
 from snnlib.exchange.conversion.recurrent_containers import LinearRecurrence
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
 from snnlib.inspect.shown import ShownAsText
@@ -132,20 +132,6 @@ def verify_conversion(
     counts = {path: SpikeCounts.of(*pair) for path, pair in pairs.items() if _are_spikes(*pair)}
     output_error = max((largest_difference(*pair) for pair in zip(a, b, strict=True)), default=0.0)
     return Comparison(counts, output_error, errors)
-
-
-def run_original(net: nn.Module, x: Tensor, stepwise: bool) -> Any:
-    """Output of a net of another library; of one that takes single steps, those of all of them."""
-    if not stepwise:
-        return net(x)
-    norse = any(neuron_library(module) == "norse" for module in net.modules())
-    outputs, state = [], None
-    for step in x:
-        out = net(step, state) if norse and state is not None else net(step)
-        if norse and isinstance(out, tuple):
-            out, state = out
-        outputs.append(out)
-    return pytree.tree_map(lambda *leaves: torch.stack(leaves), outputs[0], *outputs[1:])
 
 
 @contextmanager

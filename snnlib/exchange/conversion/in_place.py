@@ -1,0 +1,131 @@
+"""Conversion of nets whose modules see whole sequences: their own `forward` stays, and its leaves are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from snnlib.exchange.conversion import chains
+from snnlib.exchange.conversion.modules import (
+    Notes,
+    is_torch,
+    neuron_leaf,
+    plain_torch,
+    shallow_copy,
+)
+from snnlib.exchange.conversion.sequence_modules import Kept
+from snnlib.structure import peers
+from snnlib.structure.peers import attributes_kept, clear_states, neuron_library, package_of
+from snnlib.structure.unsupported import Unsupported
+
+
+def takes_sequences(net: nn.Module) -> bool:
+    """Returns whether a neuron or another stateful module of a net is called once for the whole sequence."""
+    return any(
+        peers.takes_sequences(module) and _holds_states(module) for _, module in _outer_modules(net)
+    )
+
+
+def replace_leaves(net: nn.Module, x: Tensor, notes: Notes) -> nn.Module:
+    """A copy of a net over sequences in which every leaf is replaced; its own `forward` and parameters stay.
+
+    Args:
+        net: the net.
+        x: an input, for one run in evaluation mode.
+        notes: where to write what was done.
+
+    Raises:
+        Unsupported: a state goes from one call of a module to the next, or is not cleared.
+    """
+    if chains.is_chain_of_leaves(net) and type(net).__name__ == "SequentialState":
+        return chains.replace_chain(net, notes, whole=True)
+    return _replaced(net, _ranks(net, x), notes, "")
+
+
+def _outer_modules(net: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """All modules but what is inside of a container that calls it step by step, or of a neuron."""
+    yield path, net
+    if not (chains.runs_steps(net) or neuron_library(net)):
+        for name, child in net.named_children():
+            yield from _outer_modules(child, f"{path}.{name}".lstrip("."))
+
+
+def _holds_states(module: nn.Module) -> bool:
+    """Returns whether a module is a neuron, has SpikingJelly's states, or a container of such modules."""
+    stateful = neuron_library(module) is not None or bool(getattr(module, "_memories", None))
+    return stateful or (chains.runs_steps(module) and any(map(_holds_states, module.children())))
+
+
+def _ranks(net: nn.Module, x: Tensor) -> dict[nn.Module, int]:
+    """Dimensions of what each module is given, in a run of the net from rest.
+
+    Raises:
+        Unsupported: a state is carried from call to call in this run, or goes on in the next.
+    """
+    ranks: dict[nn.Module, int] = {}
+    names = dict(_outer_modules(net))
+
+    def note(module: nn.Module, args: Any) -> None:
+        path = next(path for path, other in names.items() if other is module)
+        if module in ranks and _holds_states(module) and getattr(module, "_memories", None):
+            raise Unsupported(
+                f"{path} ({type(module).__name__}) is called more than once in a forward, and its state goes from "
+                "call to call; give each place a module of its own"
+            )
+        ranks[module] = args[0].dim() if args and isinstance(args[0], Tensor) else 0
+
+    handles = [module.register_forward_pre_hook(note) for module in names.values()]
+    try:
+        with torch.no_grad(), attributes_kept(net), torch.random.fork_rng(devices=[]):
+            net.eval()
+            outputs = []
+            for _ in range(2):
+                ranks.clear()
+                clear_states(net)
+                torch.manual_seed(0)
+                outputs.append([leaf for leaf in pytree.tree_leaves(net(x.clone())) if isinstance(leaf, Tensor)])
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not all(map(_same, *outputs)):
+        raise Unsupported(
+            f"{type(net).__name__} gives something else in its second call after a reset: a module keeps a state "
+            "that no reset clears"
+        )
+    return ranks
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(torch.isclose(a, b, equal_nan=True).all())
+
+
+def _replaced(net: nn.Module, ranks: dict[nn.Module, int], notes: Notes, path: str) -> nn.Module:
+    library, theirs = neuron_library(net), package_of(net) == "spikingjelly"
+    if library is not None:
+        return neuron_leaf(path, net, notes, whole=True, chained=False)
+    if chains.is_chain(net) and chains.runs_steps(net):
+        folded = type(net).__name__ == "SeqToANNContainer" or getattr(net, "stateful", True) is False
+        if not folded or not any(map(_holds_states, net.modules())):
+            return chains.replace_chain(net, notes, path, stepwise=not folded)
+    if theirs and is_torch(net) and peers.takes_sequences(net):
+        # A linear layer takes what has no time any more, too.
+        return plain_torch(net) if ranks.get(net) == 2 else chains.leaf(path, net, notes, stepwise=False)
+    if (chains.is_recurrent(net) or chains.is_dropout(net)) and peers.takes_sequences(net):
+        return chains.leaf(path, net, notes, stepwise=False)
+    children = dict(net.named_children())
+    if getattr(net, "_memories", None) or chains.runs_steps(net):
+        notes.left[path] = f"{type(net).__name__} has no counterpart"
+        return Kept(net, hidden_states=True, gives_states=True, whole=True)
+    # Torch's own stay: what calls them decides what they see.
+    if not children:
+        if theirs:
+            notes.left[path] = f"SpikingJelly's {type(net).__name__} has no counterpart"
+        return net
+    made = shallow_copy(net, type(net))
+    for name, child in children.items():
+        made._modules[name] = _replaced(child, ranks, notes, f"{path}.{name}".lstrip("."))
+    return made
