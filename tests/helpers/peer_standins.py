@@ -129,5 +129,6 @@ class Conv2d(nn.Conv2d):
         return super().forward(x.flatten(0, 1)).unflatten(0, x.shape[:2])
 
 
-for node in (BaseNode, LIFNode, Conv2d):
+for node in (BaseNode, LIFNode):
     node.__module__ = "spikingjelly.activation_based.neuron.lif"
+Conv2d.__module__ = "spikingjelly.activation_based.layer.stateless_wrapper"

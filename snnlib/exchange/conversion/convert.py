@@ -20,13 +20,14 @@ from snnlib.exchange.conversion.loop import (
     Loop,
     Previous,
     RunningSum,
+    Slice,
     StackOverTime,
     StepValue,
 )
 from snnlib.exchange.conversion.loop_net import FoldedNet
-from snnlib.exchange.conversion.modules import Notes, neuron_leaf
+from snnlib.exchange.conversion.modules import Notes, neuron_leaf, states_of
 from snnlib.exchange.conversion.sequence_modules import Kept
-from snnlib.exchange.conversion.trace import Call, Trace, trace
+from snnlib.exchange.conversion.trace import Call, Ref, Trace, trace_in_both_modes
 from snnlib.structure.peers import attributes_kept, clear_states, library_of, neuron_library
 from snnlib.structure.unsupported import Unsupported
 
@@ -108,21 +109,24 @@ def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.M
         return made
     if chains.is_chain_of_leaves(net) and loop != "inside":
         return chains.replace_chain(net, notes)
+    if neuron_library(net) is not None:
+        return neuron_leaf("", net, notes, read=len(states_of(net)))
     leaves = dict(_leaves(net))
     with attributes_kept(net):
-        # A trace changes no statistics.
         net.eval()
         outside = loop == "outside" or (loop == "auto" and takes_one_step(net, x))
         clear_states(net)
         # More steps than one, so that what a net keeps from step to step is seen.
         run = partial(run_original, net, stepwise=outside)
-        written = trace(net, leaves, run, x[:3] if outside else x)
+        written = trace_in_both_modes(net, leaves, run, x[:3] if outside else x)
     stateful = {
         path for path, module in leaves.items() if neuron_library(module) or getattr(module, "_memories", None)
     }
     try:
         folded = fold(written, stateful)
         _check_states(folded, stateful)
+        if outside:
+            _check_outputs(folded)
     except CannotFold as reason:
         places = {path: len(written.places.get(path, ())) for path in sorted(stateful)}
         several = [f"{path} is called at {count} places" for path, count in places.items() if count > 1]
@@ -195,6 +199,15 @@ def _check_states(loop: Loop, neurons: set[str]) -> None:
                 raise CannotFold(f"{call.name} gets a state of the same step")
 
 
+def _check_outputs(loop: Loop) -> None:
+    """Raise where a net of one step gives anything but values of this step."""
+    for leaf in (leaf for call in loop.after for leaf in call.args):
+        if isinstance(leaf, AtStep):
+            raise CannotFold(f"{loop.step[leaf.of.call].name} gives what it was in the step before")
+    if loop.after or not all(isinstance(leaf, StackOverTime) for leaf in loop.output):
+        raise CannotFold("an output does not depend on the step")
+
+
 def _assembled(
     net: nn.Module,
     leaves: dict[str, nn.Module],
@@ -204,17 +217,23 @@ def _assembled(
     outside: bool,
 ) -> FoldedNet:
     used = _outputs_used(loop)
+    outer = {call.target for call in (*loop.before, *loop.after) if isinstance(call.target, str)}
+    plain = {path: leaves[path] for path in outer}
     modules: dict[str, nn.Module] = {}
     for number, call in enumerate(loop.step):
         if not isinstance(call.target, str) or call.target in modules:
             continue
         module = leaves[call.target]
         if neuron_library(module) is None:
-            modules[call.target] = chains.leaf(call.target, module, notes, stepwise=True)
+            if sum(isinstance(leaf, Ref | Slice | StepValue) for leaf in call.args) == len(call.args) == 1:
+                modules[call.target] = chains.leaf(call.target, module, notes, stepwise=True)
+            else:
+                notes.done[call.target] = f"{type(module).__name__}, called step by step with all its arguments"
+                plain[call.target] = module
             continue
+        if type(module).__name__ == "OTTTLIFNode":
+            raise Unsupported(f"{call.target}: OTTTLIFNode returns other things in training than in evaluation mode")
         modules[call.target] = neuron_leaf(call.target, module, notes, max(used.get(number, {0})))
-    outer = {call.target for call in (*loop.before, *loop.after) if isinstance(call.target, str)}
-    plain = {path: leaves[path] for path in outer}
     both = outer & modules.keys()
     if both:
         raise Unsupported(f"{min(both)} is called both within the steps and outside of them")

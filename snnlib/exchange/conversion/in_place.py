@@ -78,24 +78,29 @@ def _ranks(net: nn.Module, x: Tensor) -> dict[nn.Module, int]:
             )
         ranks[module] = args[0].dim() if args and isinstance(args[0], Tensor) else 0
 
+    own = {path: module for path, module in names.items() if not (_holds_states(module) or chains.is_leaf(module))}
     handles = [module.register_forward_pre_hook(note) for module in names.values()]
     try:
         with torch.no_grad(), attributes_kept(net), torch.random.fork_rng(devices=[]):
             net.eval()
+            before = {path: dict(module.__dict__) for path, module in own.items()}
             outputs = []
             for _ in range(2):
                 ranks.clear()
                 clear_states(net)
                 torch.manual_seed(0)
                 outputs.append([leaf for leaf in pytree.tree_leaves(net(x.clone())) if isinstance(leaf, Tensor)])
+            changed = [
+                f"{path or 'the net'} ({name})"
+                for path, module in own.items()
+                for name, value in module.__dict__.items()
+                if before[path].get(name) is not value
+            ]
     finally:
         for handle in handles:
             handle.remove()
-    if not all(map(_same, *outputs)):
-        raise Unsupported(
-            f"{type(net).__name__} gives something else in its second call after a reset: a module keeps a state "
-            "that no reset clears"
-        )
+    if changed and not all(map(_same, *outputs)):
+        raise Unsupported(f"{changed[0]} keeps a state of its own from call to call, which convert cannot clear")
     return ranks
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from snnlib.exchange.conversion.loop import AtStep, Loop, RunningSum, Slice, StackOverTime, StepValue
-from snnlib.exchange.conversion.trace import Call, Ref, Trace
+from snnlib.exchange.conversion.trace import Call, InTraining, Ref, Trace
 from snnlib.structure.graph import Step
 from snnlib.structure.operations import Flatten, Operation, Sum
 from snnlib.structure.unsupported import Unsupported
@@ -26,7 +26,7 @@ class FoldedNet(nn.Module):
 
     Args:
         modules: leaves by path, over sequences.
-        plain: torch modules by path that are called before or after the loop, as they are.
+        plain: torch modules by path that are called as they are: before or after the loop, or step by step.
         loop: the calls.
         trace: where they come from.
         batch: size of the batch in the trace.
@@ -122,11 +122,13 @@ class FoldedNet(nn.Module):
         return spikes.movedim(self.loop.output[self.sequence].dim, 0)
 
     def _length_is_written(self) -> bool:
-        """Returns whether a number in the calls is that of the steps or its inverse, and so fits no others."""
+        """Returns whether the calls fit no other number of steps: it, its inverse or a step but the last is in them."""
         steps = self.loop.steps
-        leaves = (leaf for call in (*self.loop.step, *self.loop.after) for leaf in call.args)
-        return (
-            any(isinstance(leaf, int | float) and leaf in (steps, 1 / steps) for leaf in leaves) and steps > 1
+        calls = (leaf for call in (*self.loop.step, *self.loop.after) for leaf in call.args)
+        return not self.outside and any(
+            (isinstance(leaf, int | float) and leaf in (steps, 1 / steps) and steps > 1)
+            or (isinstance(leaf, AtStep) and leaf.step != -1)
+            for leaf in (*calls, *self.loop.output)
         )
 
     def _over_time(
@@ -134,7 +136,7 @@ class FoldedNet(nn.Module):
     ) -> Any:
         timed = [isinstance(leaf, Slice | StepValue) for leaf in call.args]
         leaves = [self._inner(leaf, values, found) for leaf in call.args]
-        if isinstance(call.target, str):
+        if call.target in self._paths:
             # States of the step before are the module's own affair now.
             number = next(number for number, leaf in enumerate(leaves) if isinstance(leaf, Tensor))
             x = leaves[number]
@@ -149,6 +151,9 @@ class FoldedNet(nn.Module):
         if not any(timed):
             return pytree.tree_map(lambda leaf: leaf.expand(steps, *leaf.shape), one_step())
         sequences = [leaf for leaf, over in zip(leaves, timed, strict=True) if over]
+        if isinstance(call.target, str):
+            outputs = [one_step(*parts) for parts in zip(*sequences, strict=True)]
+            return pytree.tree_map(lambda *parts: torch.stack(parts), *outputs)
         return torch.vmap(one_step, randomness="different")(*sequences)
 
     def _call(self, call: Call, leaves: list[Any], batch: int | None = None) -> Any:
@@ -173,7 +178,10 @@ class FoldedNet(nn.Module):
             return values[leaf.value].movedim(leaf.dim, 0)
         if isinstance(leaf, StepValue):
             return found[leaf]
-        return values[leaf.value] if isinstance(leaf, Ref) else leaf
+        return self._constant(leaf) if not isinstance(leaf, Ref) else values[leaf.value]
+
+    def _constant(self, leaf: Any) -> Any:
+        return self.training if leaf is InTraining else leaf
 
     def _outer(self, leaf: Any, values: Mapping[int, Any], found: Mapping[StepValue, Tensor]) -> Any:
         """An argument outside of the steps, or a part of the result."""
@@ -187,7 +195,7 @@ class FoldedNet(nn.Module):
             case RunningSum(value, initial):
                 total = found[value].sum(0)
                 return total if initial is None else total + self._outer(initial, values, found)
-        return leaf
+        return self._constant(leaf)
 
 
 def _operation(call: Call, values: int) -> Operation:

@@ -66,14 +66,14 @@ def neuron_leaf(
             raise Unsupported(f"{type(module).__name__} is a class of its own")
         if whole and not takes_sequences(module):
             raise Unsupported(f"{type(module).__name__} runs one step in a net over sequences")
-        if not chained and library != "spikingjelly":
-            raise Unsupported(f"{type(module).__name__} is called with its state")
         made: nn.Module = _BUILDERS[library](module)
         if read:
             states = states_of(module)
             if read > len(states):
                 raise Unsupported(f"a state of {type(module).__name__} is read, which has no counterpart")
             made = _with_states(made, states)
+        if not chained and library != "spikingjelly":
+            raise Unsupported(f"{type(module).__name__} gives its state to the code of the net")
         mine = {id(parameter) for parameter in made.parameters()}
         for name, parameter in module.named_parameters():
             if id(parameter) not in mine:

@@ -13,6 +13,10 @@ from snnlib.structure.unsupported import Unsupported
 _IZHIKEVICH = {"tau": "tau_m", "tau_w": "tau_a", "v_c": "critical", "a0": "curvature", "v_rest": "rest"}
 _IZHIKEVICH |= {"a": "a", "b": "b"}
 
+_PARALLEL = ("PSN", "MaskedPSN", "SlidingPSN")
+_KINDS = ("IFNode", "SimpleIFNode", "LIFNode", "SimpleLIFNode", "ParametricLIFNode", "KLIFNode", "CUBALIFNode")
+_KINDS += ("IzhikevichNode", *_PARALLEL)
+
 
 def neuron(module: Any) -> Neuron:
     """The neuron that a module of SpikingJelly is.
@@ -21,7 +25,9 @@ def neuron(module: Any) -> Neuron:
         Unsupported: an option or a class that has no counterpart; the message says which.
     """
     kind = type(module).__name__
-    return _parallel(module) if kind in ("PSN", "MaskedPSN", "SlidingPSN") else _with_reset(module, kind)
+    if kind not in _KINDS:
+        raise Unsupported(f"SpikingJelly's {kind} has no counterpart")
+    return _parallel(module) if kind in _PARALLEL else _with_reset(module, kind)
 
 
 def _with_reset(module: Any, kind: str) -> Neuron:
@@ -44,10 +50,8 @@ def _with_reset(module: Any, kind: str) -> Neuron:
     if kind == "CUBALIFNode":
         taus = (1 / (1 - float(decay)) for decay in (module.v_decay, module.c_decay))
         return CubaLIF(*taus, **options)
-    if kind == "IzhikevichNode":
-        options |= {ours: float(getattr(module, theirs)) for theirs, ours in _IZHIKEVICH.items()}
-        return Izhikevich(**options)
-    raise Unsupported(f"SpikingJelly's {kind} has no counterpart")
+    options |= {ours: float(getattr(module, theirs)) for theirs, ours in _IZHIKEVICH.items()}
+    return Izhikevich(**options)
 
 
 def _parallel(module: Any) -> PSN | SlidingPSN:
@@ -74,8 +78,6 @@ def _surrogate(module: Any, threshold: float) -> Surrogate:
 
 
 def _firing(module: Any) -> dict[str, Any]:
-    if getattr(module, "store_v_seq", False):
-        raise Unsupported("store_v_seq=True has no counterpart")
     threshold = float(module.v_threshold)
     surrogate = _surrogate(module, threshold)
     zero = module.v_reset is not None

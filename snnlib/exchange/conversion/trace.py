@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from snnlib.structure.peers import attributes_kept, clear_states
 from snnlib.structure.unsupported import Unsupported
 
 # Functions that change their first argument, and those that give the result instead.
@@ -30,6 +31,10 @@ _IN_PLACE = {
     "mul_": torch.mul,
     "div_": torch.div,
 }
+
+
+class InTraining:
+    """A flag among the arguments of a call that is True in training mode."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,7 @@ class Trace:
         output: leaves of the result, as in `Call.args`.
         out_spec: how they make the result.
         shapes: shape of every tensor.
-        places: lines of the net's code from which each leaf was called, by path.
+        places: of the net's code from which each leaf was called, by path.
     """
 
     calls: list[Call]
@@ -97,7 +102,7 @@ class Trace:
     output: list[Any]
     out_spec: pytree.TreeSpec
     shapes: list[torch.Size]
-    places: dict[str, set[tuple[str, int]]]
+    places: dict[str, set[tuple[str, int, int]]]
 
 
 class Recorder:
@@ -107,8 +112,8 @@ class Recorder:
         self.calls: list[Call] = []
         # What is computed of parameters alone is written down as well, so that it is computed anew in every call.
         self.parameters = {id(parameter) for parameter in net.parameters()}
-        # Lines of the net's code from which each leaf is called.
-        self.places: dict[str, set[tuple[str, int]]] = {}
+        # Places in the net's code from which each leaf is called.
+        self.places: dict[str, set[tuple[str, int, int]]] = {}
         self.shapes: list[torch.Size] = []
         # By identity; tensors are held, so that no identity is used twice.
         self._numbers: dict[int, int] = {}
@@ -155,6 +160,14 @@ class Recorder:
         """Leaves and structure of a call's arguments."""
         leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
         return [self.known(leaf) for leaf in leaves], spec
+
+    def pause(self, paused: bool) -> Callable[[nn.Module, Any], None]:
+        """A hook that stops or resumes writing."""
+
+        def hook(_module: nn.Module, _inputs: Any) -> None:
+            self.paused = paused
+
+        return hook
 
     def touches(self, leaves: list[Any]) -> bool:
         """Returns whether a call has a tensor of the net or a parameter among its arguments."""
@@ -209,12 +222,41 @@ class _Functions(TorchFunctionMode):
         return result
 
 
-def _caller() -> tuple[str, int]:
-    """File and line of the innermost code that is neither torch's nor a library's container."""
+def _caller() -> tuple[str, int, int]:
+    """Place of the call in the innermost code that is neither torch's nor a library's container."""
     frame = sys._getframe(2)
     while frame.f_back and frame.f_globals["__name__"].startswith(("torch.", "norse.", "snnlib.", "functools")):
         frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
+    return frame.f_code.co_filename, frame.f_code.co_firstlineno, frame.f_lasti
+
+
+def trace_in_both_modes(net: nn.Module, leaves: dict[str, nn.Module], run: Callable[..., Any], x: Any) -> Trace:
+    """Run a net in evaluation and in training mode, and write down its calls; statistics and random numbers stay.
+
+    Raises:
+        Unsupported: training differs in more than flags that functions get, as `F.dropout` does.
+    """
+    with attributes_kept(net):
+        written = trace(net.eval(), leaves, run, x)
+    statistics = {buffer: buffer.clone() for buffer in net.buffers()}
+    try:
+        with torch.random.fork_rng(devices=[]), attributes_kept(net):
+            clear_states(net)
+            trained = trace(net.train(), leaves, run, x).calls
+    except (RuntimeError, ValueError):
+        # Statistics of a single sample, for example.
+        return written
+    finally:
+        for buffer, value in statistics.items():
+            buffer.data.copy_(value)
+    for call, other in zip(written.calls, trained, strict=False):
+        if call.name != other.name or len(call.args) != len(other.args):
+            raise Unsupported(f"{call.inside or 'the net'} does something else in training, from {call.place} on")
+        flags = (a is False and b is True for a, b in zip(call.args, other.args, strict=True))
+        call.args = [InTraining if flag else leaf for flag, leaf in zip(flags, call.args, strict=True)]
+    if len(written.calls) != len(trained):
+        raise Unsupported("the net calls more functions in training mode or fewer")
+    return written
 
 
 def _with_gradient(x: Tensor) -> Tensor:
@@ -246,11 +288,19 @@ def trace(net: nn.Module, leaves: dict[str, nn.Module], run: Callable[..., Any],
 @contextmanager
 def _recording(recorder: Recorder, net: nn.Module, leaves: dict[str, nn.Module]) -> Iterator[None]:
     others = {path: module for path, module in net.named_modules() if path not in leaves}
+    hooks = []
+    for module in leaves.values():
+        if module._forward_pre_hooks:
+            # What they compute, as weights of their norms, is part of the leaf's call.
+            hooks += [module.register_forward_pre_hook(recorder.pause(True), prepend=True)]
+            hooks += [module.register_forward_pre_hook(recorder.pause(False))]
     for run, modules in ((recorder.call_leaf, leaves), (recorder.call_inside, others)):
         for path, module in modules.items():
             module.__dict__["forward"] = partial(run, path, module.forward)
     try:
         yield
     finally:
+        for hook in hooks:
+            hook.remove()
         for module in (*leaves.values(), *others.values()):
             del module.__dict__["forward"]
