@@ -7,7 +7,7 @@ CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/
 
 SUITE := OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not slow" --numprocesses auto --dist loadfile --no-loadscope-reorder
 PEERS := build/peers
-PEER_TESTS := tests/neurons/test_neurons_peers.py tests/exchange/test_convert_peers.py tests/exchange/test_nir_peers.py tests/inspect/test_profile.py docs/from-snntorch.md
+PEER_TESTS := tests/neurons/test_neurons_peers.py tests/exchange/test_convert_peers.py tests/exchange/test_convert_classes.py tests/exchange/test_nir_peers.py tests/inspect/test_profile.py docs/from-snntorch.md
 
 .PHONY: demo env test test-slow test-processors test-peers test-newest lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs notebooks test-versions test-oldest wheel gpu-check gpu-bundle clean
 
@@ -55,10 +55,11 @@ $(PEERS)/.ready: $(READY) release/peers.txt
 	touch $@
 
 test-peers: $(PEERS)/.ready  ## Tests against snnTorch, SpikingJelly, Norse, sinabs and NeuroBench, in versions that are pinned; the table of pairs in docs/moving-nets.md.
-	rm -f build/pairs.jsonl
+	rm -f build/pairs.jsonl build/pairs.classes
 	SNNLIB_PAIRS=$(CURDIR)/build/pairs.jsonl PYTHONPATH=$(PEERS) OMP_NUM_THREADS=1 \
 		$(PYTHON) -m pytest --numprocesses auto --dist loadfile $(PEER_TESTS)
 	$(PYTHON) tests/helpers/pairs.py build/pairs.jsonl
+	$(PYTHON) tests/helpers/peer_classes.py build/pairs.classes
 
 bench-peers: $(PEERS)/.ready  ## Time and accuracy beside the other libraries, into build/bench-peers/, and the picture of README.md.
 	PYTHONPATH=$(PEERS) $(PYTHON) release/bench.py --peers

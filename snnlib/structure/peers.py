@@ -44,13 +44,15 @@ def package_of(module: nn.Module) -> str:
 
 def takes_sequences(module: Any) -> bool:
     """Returns whether a call of a module of another library takes all time steps, by its step mode or its class."""
-    kinds = [kind.__name__ for kind in type(module).__mro__ if kind.__module__.startswith(("norse.", "snntorch."))]
+    kinds = [
+        kind.__name__ for kind in type(module).__mro__ if kind.__module__.startswith(("norse.", "snntorch."))
+    ]
     if kinds:
         whole = (*_NORSE_SEQUENCES, "Lift", "StateLeaky", "AssociativeLeaky", "LeakyParallel")
         return any(name in whole for name in kinds)
     mode = getattr(module, "step_mode", None)
     # Some of SpikingJelly's classes know no other mode and have none set.
-    modes = getattr(module, "supported_step_mode", tuple)()
+    modes: tuple[str, ...] = getattr(module, "supported_step_mode", tuple)()
     return mode == "m" or (mode is None and modes == ("m",))
 
 
@@ -80,7 +82,9 @@ def attributes_kept(net: nn.Module) -> Iterator[None]:
     held = [(module, dict(module.__dict__), dict(module._buffers)) for module in net.modules()]
     # SpikingJelly's states; lists among them, such as the queue of a delay, are changed in place.
     memories = {
-        id(module): {name: copy(value) if isinstance(value, list) else value for name, value in states.items()}
+        id(module): {
+            name: copy(value) if isinstance(value, list) else value for name, value in states.items()
+        }
         for module, attributes, _ in held
         if (states := attributes.get("_memories"))
     }
@@ -108,5 +112,7 @@ def clear_states(net: nn.Module) -> None:
                 if isinstance(getattr(module, name, None), torch.Tensor):
                     setattr(module, name, None if hasattr(module, "mem_prev") else torch.zeros(0))
         reset: Any = getattr(module, "reset", None)
-        if callable(reset) and (kind == "spikingjelly" or library == "spikingjelly" or hasattr(module, "_memories")):
+        if callable(reset) and (
+            kind == "spikingjelly" or library == "spikingjelly" or hasattr(module, "_memories")
+        ):
             reset()

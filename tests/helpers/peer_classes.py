@@ -1,4 +1,4 @@
-"""Recipes and forms for every class of neuron and layer of SpikingJelly, snnTorch and Norse, and the judge of `convert`.
+"""Recipes and forms for every neuron and layer of SpikingJelly, snnTorch and Norse, and the judge of `convert`.
 
 A class without a recipe fails its test, so that a class of a new release cannot be missed. Weights and inputs are
 multiples of 1/64, whose sums are exact in float32, so that no rounding decides about a spike.
@@ -9,8 +9,14 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
-from collections.abc import Callable, Iterator
+import itertools
+import json
+import os
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -51,6 +57,11 @@ def _kind(*args: Any, **options: Any) -> Callable[[type, str], nn.Module]:
         return module  # type: ignore[no-any-return]
 
     return make
+
+
+def _made(arguments: Callable[[], tuple[Any, ...]]) -> Callable[[type, str], nn.Module]:
+    """`_kind` for arguments that need the library."""
+    return lambda kind, mode: _kind(*arguments())(kind, mode)
 
 
 def _surrogate(name: str, *args: Any) -> Any:
@@ -111,13 +122,13 @@ NEURONS: dict[str, Recipe] = {
         _BASE_CLASS,
     ),
     "SimpleLIFNode": Recipe(_kind(2.0, True)),
-    "LIAFNode": Recipe(lambda kind, mode: _kind(torch.nn.functional.relu, True)(kind, mode)),
+    "LIAFNode": Recipe(_kind(nn.functional.relu, True)),
     "GatedLIFNode": Recipe(_kind(STEPS, WIDTH), _IMAGE),
     "DSRIFNode": Recipe(_kind(STEPS, 1.0)),
     "DSRLIFNode": Recipe(_kind(STEPS)),
-    "FewSpikeNode": Recipe(lambda kind, mode: _kind(_table())(kind, mode)),
-    "HGNode": Recipe(lambda kind, mode: _kind([_table(), _table()], [0.5])(kind, mode)),
-    "OutlierAwareThresholdNode": Recipe(lambda kind, mode: _kind(_table(), _table(), 1.0)(kind, mode)),
+    "FewSpikeNode": Recipe(_made(lambda: (_table(),))),
+    "HGNode": Recipe(_made(lambda: ([_table(), _table()], [0.5]))),
+    "OutlierAwareThresholdNode": Recipe(_made(lambda: (_table(), _table(), 1.0))),
     "FlexSN": Recipe(_flex),
     "MPBNLIFNode": Recipe(_kind(out_features=WIDTH)),
     "PSN": Recipe(_kind(STEPS)),
@@ -200,8 +211,8 @@ def _izhikevich(*sizes: int) -> Callable[[type, str], nn.Module]:
 
 
 NORSE: dict[str, Recipe] = {
-    **dict.fromkeys(("IAF", "IAFCell", "LI", "LIBoxCell", "LICell", "LIF", "LIFAdEx", "LIFAdExCell", "LIFAdExRefracCell",
-                     "LIFBoxCell", "LIFCell", "LIFEx", "LIFExCell", "LIFRefracCell", "LSNN", "LSNNCell"),
+    **dict.fromkeys(("IAF", "IAFCell", "LI", "LIBoxCell", "LICell", "LIF", "LIFAdEx", "LIFAdExCell",
+                     "LIFAdExRefracCell", "LIFBoxCell", "LIFCell", "LIFEx", "LIFExCell", "LIFRefracCell", "LSNN", "LSNNCell"),
                     Recipe(_kind())),
     **dict.fromkeys(("LIFAdExRecurrent", "LIFAdExRecurrentCell", "LIFAdExRefracRecurrent", "LIFAdExRefracRecurrentCell",
                      "LIFExRecurrent", "LIFExRecurrentCell", "LIFMCRecurrentCell", "LIFMCRefracRecurrentCell",
@@ -212,13 +223,28 @@ NORSE: dict[str, Recipe] = {
     "LIFCorrelation": Recipe(_kind(WIDTH, WIDTH), abstract="a call with weights as arguments"),
 }  # fmt: skip
 # Modules of Norse's package that are no neurons.
-_NORSE_OTHERS = ("encode", "receptive_field", "sequential", "conv", "lift", "regularization", "spikes_to_times_decoder", "mobilenet", "vgg")  # fmt: skip
+_NORSE_OTHERS = (
+    "encode",
+    "receptive_field",
+    "sequential",
+    "conv",
+    "lift",
+    "regularization",
+    "mobilenet",
+    "vgg",
+)
+_NORSE_OTHERS += ("spikes_to_times_decoder",)
 
 
 def found(library: str) -> dict[str, type]:
     """Classes of a library's neurons and layers, by name: found, not listed."""
     module = importlib.import_module(
-        {"neuron": f"{BASE}.neuron", "layer": f"{BASE}.layer", "snntorch": "snntorch", "norse": "norse.torch"}[library]
+        {
+            "neuron": f"{BASE}.neuron",
+            "layer": f"{BASE}.layer",
+            "snntorch": "snntorch",
+            "norse": "norse.torch",
+        }[library]
     )
     return {
         name: kind
@@ -356,7 +382,9 @@ def _answers(run_net: Callable[[Tensor], Any], parameters: list[Tensor], x: Tens
     # A module that writes into its input cannot have a leaf.
     leaves = [leaf for leaf in pytree.tree_leaves(run_net(x * 1.0)) if isinstance(leaf, Tensor)]
     generator = torch.Generator().manual_seed(2)
-    terms = [(leaf * torch.randn(leaf.shape, generator=generator)).sum() for leaf in leaves if leaf.requires_grad]
+    terms = [
+        (leaf * torch.randn(leaf.shape, generator=generator)).sum() for leaf in leaves if leaf.requires_grad
+    ]
     wanted = [x, *parameters]
     if not terms:
         return [*leaves, *(torch.zeros_like(leaf) for leaf in wanted)]
@@ -374,7 +402,9 @@ def _held(net: nn.Module) -> dict[str, Any]:
     for path, module in net.named_modules():
         for name, value in {**module.__dict__, **module.__dict__.get("_memories", {})}.items():
             if name not in ("_parameters", "_buffers", "_modules", "_memories"):
-                held[f"{path}.{name}"] = copy.copy(value) if isinstance(value, Tensor | list | dict) else value
+                held[f"{path}.{name}"] = (
+                    copy.copy(value) if isinstance(value, Tensor | list | dict) else value
+                )
         for name, value in module._buffers.items():
             if not isinstance(module, nn.modules.batchnorm._BatchNorm):
                 held[f"{path}.{name}"] = None if value is None else value.clone()
@@ -412,7 +442,7 @@ def judge(library: str, kind: type, mode: str, form: str) -> tuple[str, str]:
     x = torch.randint(-16, 64, (STEPS, 3, *recipe.shape)) / 64
     try:
         run(copy.deepcopy(net), library, x, form, whole)
-    except Exception as reason:  # noqa: BLE001 - the library's own refusal, of any kind
+    except Exception as reason:  # The library's own refusal.
         return "-", f"does not run: {type(reason).__name__}: {reason}"
     before = _held(net)
     try:
@@ -427,26 +457,23 @@ def judge(library: str, kind: type, mode: str, form: str) -> tuple[str, str]:
     shared = {id(parameter) for parameter in made.parameters()}
     for name, parameter in net.named_parameters():
         assert id(parameter) in shared, f"{name} is no parameter of the converted net"
-    for training in (True, False):
-        for samples in (3, 2):
-            for _call in range(2):
-                batch = torch.randint(-16, 64, (STEPS, samples, *recipe.shape)) / 64
-                expected = _answers(
-                    lambda x: run(twin.train(training), library, x, form, whole), _learned(twin), batch
-                )
-                found = _answers(made.train(training), _learned(net), batch)
-                if training and recipe.random:
-                    continue
-                labels = [f"output {n}" for n in range(len(expected) - len(names) - 1)] + ["x", *names]
-                largest = max(1e-3, *(float(a.detach().abs().nan_to_num().max()) for a in expected))
-                assert len(found) == len(expected), f"{len(found)} outputs and gradients for {len(expected)}"
-                for label, a, b in zip(labels, expected, found, strict=True):
-                    assert a.shape == b.shape, f"{label}: {tuple(b.shape)} for {tuple(a.shape)}"
-                    # Rounding of float32 sums.
-                    torch.testing.assert_close(
-                        b, a, rtol=0, atol=1e-4 * largest, equal_nan=True,
-                        msg=lambda text, label=label: f"{label} ({training=}, {samples=}, call {_call}): {text}",
-                    )  # fmt: skip
+    for training, samples, call in itertools.product((True, False), (3, 2), (1, 2)):
+        batch = torch.randint(-16, 64, (STEPS, samples, *recipe.shape)) / 64
+        twin.train(training)
+        expected = _answers(partial(run, twin, library, form=form, whole=whole), _learned(twin), batch)
+        found = _answers(made.train(training), _learned(net), batch)
+        if training and recipe.random:
+            continue
+        assert len(found) == len(expected), f"{len(found)} outputs and gradients for {len(expected)}"
+        labels = [f"output {n}" for n in range(len(expected) - len(names) - 1)] + ["x", *names]
+        # Rounding of float32 sums, of which gradients have the longest.
+        close = 1e-4 * max(1e-3, *(float(a.detach().abs().nan_to_num().max()) for a in expected))
+        for label, a, b in zip(labels, expected, found, strict=True):
+            assert a.shape == b.shape, f"{label}: {tuple(b.shape)} for {tuple(a.shape)}"
+            where = f"{label} ({training=}, {samples=}, {call=})"
+            torch.testing.assert_close(
+                b, a, rtol=0, atol=close, equal_nan=True, msg=lambda m, w=where: f"{w}: {m}"
+            )
     mine = dict(net.named_buffers())
     for name, buffer in twin.named_buffers():
         if name.rpartition(".")[2] in ("running_mean", "running_var", "num_batches_tracked"):
@@ -468,10 +495,82 @@ def _unchanged(before: dict[str, Any], net: nn.Module) -> None:
     assert not changed, f"the original was changed: {changed}"
 
 
-def cases() -> Iterator[tuple[str, str, str, str]]:
-    """Library, class, step mode and form of every case."""
-    for library in RECIPES:
-        for name in found(library):
-            for mode in ("s", "m") if library in ("neuron", "layer") else ("",):
-                for form in FORMS:
-                    yield library, name, mode, form
+def outcomes(library: str, kind: type) -> dict[str, str]:
+    """Outcome of each step mode and form of a class: exact, kept, refused, or nothing where it is not offered."""
+    modes = ("s", "m") if library in ("neuron", "layer") else ("",)
+    found = {
+        f"{mode} {form}".strip(): judge(library, kind, mode, form)[0] for mode in modes for form in FORMS
+    }
+    if modes == ("",):
+        found["takes"] = "sequences" if takes_sequences(library, kind, "") else "steps"
+    return found
+
+
+STORED = Path(__file__).parents[1] / "stored" / "convert_classes.json"
+PAGE = Path(__file__).parents[2] / "docs" / "moving-nets.md"
+BEGIN, END = "<!-- classes: written by tests/helpers/peer_classes.py -->\n", "<!-- end of classes -->\n"
+TITLES = {
+    "neuron": "SpikingJelly's `neuron`",
+    "layer": "SpikingJelly's `layer`",
+    "snntorch": "snnTorch",
+    "norse": "Norse",
+}
+
+
+def record(library: str, name: str, found: dict[str, str]) -> None:
+    """Note what became of a class, for the table of the page."""
+    if path := os.environ.get("SNNLIB_PAIRS"):
+        with Path(path).with_suffix(".classes").open("a", encoding="utf-8") as file:
+            file.write(json.dumps([library, name, found]) + "\n")
+
+
+def stored() -> dict[str, dict[str, dict[str, str]]]:
+    """The outcomes that the page's table was made of, by library and class."""
+    found: dict[str, dict[str, dict[str, str]]] = json.loads(STORED.read_text(encoding="utf-8"))
+    return found
+
+
+def _cell(found: dict[str, str], mode: str) -> str:
+    """Outcomes of a mode: one word if all forms that run have the same."""
+    forms = {
+        form: found[f"{mode} {form}".strip()]
+        for form in FORMS
+        if found.get(f"{mode} {form}".strip(), "-") != "-"
+    }
+    words = set(forms.values())
+    return (
+        words.pop() if len(words) == 1 else ", ".join(f"{form} {word}" for form, word in forms.items()) or "-"
+    )
+
+
+def table(found: dict[str, dict[str, dict[str, str]]]) -> str:
+    """Markdown of the outcomes, a row a class; classes that run in no form are left out."""
+    rows = ["| library | class | step by step | whole sequences |", "| --- | --- | --- | --- |"]
+    for library, classes in found.items():
+        for name, outcome in sorted(classes.items()):
+            if {*outcome.values()} <= {"-", "steps", "sequences"}:
+                continue
+            if library in ("neuron", "layer"):
+                cells = [_cell(outcome, "s"), _cell(outcome, "m")]
+            else:
+                one = _cell({form: word for form, word in outcome.items() if form in FORMS}, "")
+                whole = outcome["takes"] == "sequences"
+                cells = ["-", one] if whole else [one, "-"]
+            rows.append(f"| {TITLES[library]} | `{name}` | {cells[0]} | {cells[1]} |")
+    return "\n".join(rows) + "\n"
+
+
+def main() -> None:
+    """Store the outcomes of a file, and put their table into the page."""
+    found: dict[str, dict[str, dict[str, str]]] = {library: {} for library in RECIPES}
+    for line in Path(sys.argv[1]).read_text(encoding="utf-8").splitlines():
+        library, name, outcome = json.loads(line)
+        found[library][name] = outcome
+    found = {library: dict(sorted(classes.items())) for library, classes in found.items()}
+    STORED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    PAGE.write_text(before + BEGIN + table(found) + END + rest.split(END)[1], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

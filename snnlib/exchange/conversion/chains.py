@@ -36,9 +36,7 @@ def is_chain(module: nn.Module) -> bool:
 def is_chain_of_leaves(net: nn.Module) -> bool:
     """Returns whether a net is chains of neurons and torch modules all the way down."""
     return is_chain(net) and all(
-        neuron_library(child) is not None
-        or is_chain_of_leaves(child)
-        or is_leaf(child)
+        neuron_library(child) is not None or is_chain_of_leaves(child) or is_leaf(child)
         for child in net.children()
     )
 
@@ -101,7 +99,10 @@ def leaf(path: str, module: nn.Module, notes: Notes, stepwise: bool) -> nn.Modul
         return container(path, module, notes, whole=not stepwise)
     if is_torch(module) or is_dropout(module):
         return dropout_leaf(path, module, notes) or torch_leaf(path, module, notes, stepwise)
-    notes.left[path] = f"{type(module).__name__} has no counterpart"
+    if any(getattr(part, "_memories", None) for part in module.modules()):
+        notes.left[path] = f"{type(module).__name__} has no counterpart"
+    else:
+        notes.done[path] = f"{type(module).__name__}, step by step"
     return Kept(module, hidden_states=True, gives_states=True, whole=not stepwise)
 
 

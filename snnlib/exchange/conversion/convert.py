@@ -120,7 +120,9 @@ def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.M
         run = partial(run_original, net, stepwise=outside)
         written = trace_in_both_modes(net, leaves, run, x[:3] if outside else x)
     stateful = {
-        path for path, module in leaves.items() if neuron_library(module) or getattr(module, "_memories", None)
+        path
+        for path, module in leaves.items()
+        if neuron_library(module) or getattr(module, "_memories", None)
     }
     try:
         folded = fold(written, stateful)
@@ -130,9 +132,13 @@ def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.M
     except CannotFold as reason:
         places = {path: len(written.places.get(path, ())) for path in sorted(stateful)}
         several = [f"{path} is called at {count} places" for path, count in places.items() if count > 1]
-        why = f"{several[0]} of a step; give each place a neuron of its own ({reason})" if several else (
-            f"{reason}; a module with a state of its own has to become a snnlib.neurons.Neuron "
-            "(docs/moving-nets.md)"
+        why = (
+            f"{several[0]} of a step; give each place a neuron of its own ({reason})"
+            if several
+            else (
+                f"{reason}; a module with a state of its own has to become a snnlib.neurons.Neuron "
+                "(docs/moving-nets.md)"
+            )
         )
         raise ValueError(f"net: expected steps that are alike, got others: {why}") from reason
     return _assembled(net, leaves, folded, written, notes, outside)
@@ -228,11 +234,11 @@ def _assembled(
             if sum(isinstance(leaf, Ref | Slice | StepValue) for leaf in call.args) == len(call.args) == 1:
                 modules[call.target] = chains.leaf(call.target, module, notes, stepwise=True)
             else:
-                notes.done[call.target] = f"{type(module).__name__}, called step by step with all its arguments"
+                notes.done[call.target] = (
+                    f"{type(module).__name__}, called step by step with all its arguments"
+                )
                 plain[call.target] = module
             continue
-        if type(module).__name__ == "OTTTLIFNode":
-            raise Unsupported(f"{call.target}: OTTTLIFNode returns other things in training than in evaluation mode")
         modules[call.target] = neuron_leaf(call.target, module, notes, max(used.get(number, {0})))
     both = outer & modules.keys()
     if both:

@@ -78,7 +78,10 @@ class _Folder:
         counts = Counter(call.target for call in trace.calls if isinstance(call.target, str))
         # Functions that make zeros, where states start.
         self.zeros = {
-            number for call in trace.calls if call.name in ("zeros_like", "new_zeros") for number in call.outputs
+            number
+            for call in trace.calls
+            if call.name in ("zeros_like", "new_zeros")
+            for number in call.outputs
         }
         neurons = {path: counts[path] for path in sorted(stepped) if counts[path]}
         if len(set(neurons.values())) > 1:

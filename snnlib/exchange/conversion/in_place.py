@@ -25,9 +25,7 @@ from snnlib.structure.unsupported import Unsupported
 
 def takes_sequences(net: nn.Module) -> bool:
     """Returns whether a neuron or another stateful module of a net is called once for the whole sequence."""
-    return any(
-        peers.takes_sequences(module) and _holds_states(module) for _, module in _outer_modules(net)
-    )
+    return any(peers.takes_sequences(module) and _holds_states(module) for _, module in _outer_modules(net))
 
 
 def replace_leaves(net: nn.Module, x: Tensor, notes: Notes) -> nn.Module:
@@ -78,7 +76,11 @@ def _ranks(net: nn.Module, x: Tensor) -> dict[nn.Module, int]:
             )
         ranks[module] = args[0].dim() if args and isinstance(args[0], Tensor) else 0
 
-    own = {path: module for path, module in names.items() if not (_holds_states(module) or chains.is_leaf(module))}
+    own = {
+        path: module
+        for path, module in names.items()
+        if not (_holds_states(module) or chains.is_leaf(module))
+    }
     handles = [module.register_forward_pre_hook(note) for module in names.values()]
     try:
         with torch.no_grad(), attributes_kept(net), torch.random.fork_rng(devices=[]):
@@ -89,7 +91,9 @@ def _ranks(net: nn.Module, x: Tensor) -> dict[nn.Module, int]:
                 ranks.clear()
                 clear_states(net)
                 torch.manual_seed(0)
-                outputs.append([leaf for leaf in pytree.tree_leaves(net(x.clone())) if isinstance(leaf, Tensor)])
+                outputs.append(
+                    [leaf for leaf in pytree.tree_leaves(net(x.clone())) if isinstance(leaf, Tensor)]
+                )
             changed = [
                 f"{path or 'the net'} ({name})"
                 for path, module in own.items()
@@ -100,7 +104,9 @@ def _ranks(net: nn.Module, x: Tensor) -> dict[nn.Module, int]:
         for handle in handles:
             handle.remove()
     if changed and not all(map(_same, *outputs)):
-        raise Unsupported(f"{changed[0]} keeps a state of its own from call to call, which convert cannot clear")
+        raise Unsupported(
+            f"{changed[0]} keeps a state of its own from call to call, which convert cannot clear"
+        )
     return ranks
 
 
@@ -109,24 +115,22 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def _replaced(net: nn.Module, ranks: dict[nn.Module, int], notes: Notes, path: str) -> nn.Module:
-    library, theirs = neuron_library(net), package_of(net) == "spikingjelly"
-    if library is not None:
+    theirs, whole = package_of(net) == "spikingjelly", peers.takes_sequences(net)
+    if neuron_library(net) is not None:
         return neuron_leaf(path, net, notes, whole=True, chained=False)
     if chains.is_chain(net) and chains.runs_steps(net):
         folded = type(net).__name__ == "SeqToANNContainer" or getattr(net, "stateful", True) is False
         if not folded or not any(map(_holds_states, net.modules())):
             return chains.replace_chain(net, notes, path, stepwise=not folded)
-    if theirs and is_torch(net) and peers.takes_sequences(net):
+    elif whole and ((theirs and is_torch(net)) or chains.is_recurrent(net) or chains.is_dropout(net)):
         # A linear layer takes what has no time any more, too.
         return plain_torch(net) if ranks.get(net) == 2 else chains.leaf(path, net, notes, stepwise=False)
-    if (chains.is_recurrent(net) or chains.is_dropout(net)) and peers.takes_sequences(net):
-        return chains.leaf(path, net, notes, stepwise=False)
     children = dict(net.named_children())
     if getattr(net, "_memories", None) or chains.runs_steps(net):
         notes.left[path] = f"{type(net).__name__} has no counterpart"
         return Kept(net, hidden_states=True, gives_states=True, whole=True)
-    # Torch's own stay: what calls them decides what they see.
     if not children:
+        # Torch's own stay: what calls them decides what they see.
         if theirs:
             notes.left[path] = f"SpikingJelly's {type(net).__name__} has no counterpart"
         return net

@@ -181,9 +181,9 @@ def shallow_copy(module: nn.Module, kind: type[nn.Module]) -> nn.Module:
     """A module of this class with the same parameters, whose own lists of them may be changed."""
     made: nn.Module = kind.__new__(kind)
     for name, value in module.__dict__.items():
-        if isinstance(value, MethodType) and value.__self__ is module:
-            value = MethodType(value.__func__, made)
-        made.__dict__[name] = copy(value) if isinstance(value, dict | list | set) else value
+        own = isinstance(value, MethodType) and value.__self__ is module
+        held = copy(value) if isinstance(value, dict | list | set) else value
+        made.__dict__[name] = MethodType(value.__func__, made) if own else held
     return made
 
 

@@ -166,7 +166,12 @@ class Kept(nn.Module):
     ) -> None:
         super().__init__()
         self.module = copy_at_rest(module)
-        self.hidden_states, self.gives_states, self.whole, self.stacked = hidden_states, gives_states, whole, False
+        self.hidden_states, self.gives_states, self.whole, self.stacked = (
+            hidden_states,
+            gives_states,
+            whole,
+            False,
+        )
 
     @property
     def takes_padding(self) -> bool:
@@ -203,5 +208,7 @@ def copy_at_rest(module: nn.Module) -> nn.Module:
     """A copy with states of its own, at their start, and the module's own parameters and other tensors."""
     with attributes_kept(module):
         clear_states(module)
-        tensors = [leaf for part in module.modules() for leaf in pytree.tree_leaves([*part.__dict__.values()])]
+        tensors = [
+            leaf for part in module.modules() for leaf in pytree.tree_leaves([*part.__dict__.values()])
+        ]
         return copy.deepcopy(module, {id(leaf): leaf for leaf in tensors if isinstance(leaf, Tensor)})

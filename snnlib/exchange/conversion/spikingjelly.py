@@ -14,8 +14,16 @@ _IZHIKEVICH = {"tau": "tau_m", "tau_w": "tau_a", "v_c": "critical", "a0": "curva
 _IZHIKEVICH |= {"a": "a", "b": "b"}
 
 _PARALLEL = ("PSN", "MaskedPSN", "SlidingPSN")
-_KINDS = ("IFNode", "SimpleIFNode", "LIFNode", "SimpleLIFNode", "ParametricLIFNode", "KLIFNode", "CUBALIFNode")
-_KINDS += ("IzhikevichNode", *_PARALLEL)
+_KINDS = {
+    "IFNode",
+    "SimpleIFNode",
+    "LIFNode",
+    "SimpleLIFNode",
+    "ParametricLIFNode",
+    "KLIFNode",
+    "CUBALIFNode",
+}
+_KINDS |= {"IzhikevichNode", *_PARALLEL}
 
 
 def neuron(module: Any) -> Neuron:

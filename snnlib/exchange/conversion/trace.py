@@ -225,12 +225,16 @@ class _Functions(TorchFunctionMode):
 def _caller() -> tuple[str, int, int]:
     """Place of the call in the innermost code that is neither torch's nor a library's container."""
     frame = sys._getframe(2)
-    while frame.f_back and frame.f_globals["__name__"].startswith(("torch.", "norse.", "snnlib.", "functools")):
+    while frame.f_back and frame.f_globals["__name__"].startswith(
+        ("torch.", "norse.", "spikingjelly.", "snnlib.")
+    ):
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_code.co_firstlineno, frame.f_lasti
 
 
-def trace_in_both_modes(net: nn.Module, leaves: dict[str, nn.Module], run: Callable[..., Any], x: Any) -> Trace:
+def trace_in_both_modes(
+    net: nn.Module, leaves: dict[str, nn.Module], run: Callable[..., Any], x: Any
+) -> Trace:
     """Run a net in evaluation and in training mode, and write down its calls; statistics and random numbers stay.
 
     Raises:
@@ -250,8 +254,13 @@ def trace_in_both_modes(net: nn.Module, leaves: dict[str, nn.Module], run: Calla
         for buffer, value in statistics.items():
             buffer.data.copy_(value)
     for call, other in zip(written.calls, trained, strict=False):
-        if call.name != other.name or len(call.args) != len(other.args):
-            raise Unsupported(f"{call.inside or 'the net'} does something else in training, from {call.place} on")
+        if [len(call.args), len(call.outputs)] != [
+            len(other.args),
+            len(other.outputs),
+        ] or call.name != other.name:
+            raise Unsupported(
+                f"{call.inside or 'the net'} does something else in training, from {call.place} on"
+            )
         flags = (a is False and b is True for a, b in zip(call.args, other.args, strict=True))
         call.args = [InTraining if flag else leaf for flag, leaf in zip(flags, call.args, strict=True)]
     if len(written.calls) != len(trained):
