@@ -6,7 +6,9 @@ Outcomes are written down for the table in docs/moving-nets.md, and none may be 
 import importlib.util
 
 import peer_classes
+import peer_standins
 import pytest
+import torch
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -36,6 +38,21 @@ def test_class_answers_as_the_original_or_is_refused(library: str, name: str) ->
             assert ORDER.index(found[case]) <= ORDER.index(before), (
                 f"{case} was {before} and is {found[case]}"
             )
+
+
+def test_stand_ins_behave_as_the_originals() -> None:
+    _require("neuron")
+    classes, torch_seed = peer_classes.found("neuron") | peer_classes.found("layer"), torch.manual_seed(0)
+    x = 2 * torch.rand(9, 3, 4, generator=torch_seed) - 0.25
+    for ours, theirs in (
+        (peer_standins.QIFNode("m"), classes["QIFNode"](step_mode="m")),
+        (peer_standins.SynapseFilter(4.0, "m"), classes["SynapseFilter"](4.0, True, "m")),
+        (peer_standins.NonSpikingLIFNode(), classes["NonSpikingLIFNode"]()),
+        (peer_standins.LIFNode(2.0, "m"), classes["LIFNode"](2.0, step_mode="m")),
+    ):
+        found, expected = (torch.stack([*module(x)]) for module in (ours, theirs))
+        torch.testing.assert_close(found, expected)
+        assert found.any()
 
 
 def test_the_page_has_the_stored_outcomes() -> None:

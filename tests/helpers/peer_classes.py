@@ -61,7 +61,11 @@ def _kind(*args: Any, **options: Any) -> Callable[[type, str], nn.Module]:
 
 def _made(arguments: Callable[[], tuple[Any, ...]]) -> Callable[[type, str], nn.Module]:
     """`_kind` for arguments that need the library."""
-    return lambda kind, mode: _kind(*arguments())(kind, mode)
+
+    def make(kind: type, mode: str) -> nn.Module:
+        return _kind(*arguments())(kind, mode)
+
+    return make
 
 
 def _surrogate(name: str, *args: Any) -> Any:
@@ -212,7 +216,8 @@ def _izhikevich(*sizes: int) -> Callable[[type, str], nn.Module]:
 
 NORSE: dict[str, Recipe] = {
     **dict.fromkeys(("IAF", "IAFCell", "LI", "LIBoxCell", "LICell", "LIF", "LIFAdEx", "LIFAdExCell",
-                     "LIFAdExRefracCell", "LIFBoxCell", "LIFCell", "LIFEx", "LIFExCell", "LIFRefracCell", "LSNN", "LSNNCell"),
+                     "LIFAdExRefracCell", "LIFBoxCell", "LIFCell", "LIFEx",
+                     "LIFExCell", "LIFRefracCell", "LSNN", "LSNNCell"),
                     Recipe(_kind())),
     **dict.fromkeys(("LIFAdExRecurrent", "LIFAdExRecurrentCell", "LIFAdExRefracRecurrent", "LIFAdExRefracRecurrentCell",
                      "LIFExRecurrent", "LIFExRecurrentCell", "LIFMCRecurrentCell", "LIFMCRefracRecurrentCell",
@@ -396,7 +401,7 @@ def _learned(net: nn.Module) -> list[Tensor]:
     return [parameter for parameter in net.parameters() if parameter.requires_grad]
 
 
-def _held(net: nn.Module) -> dict[str, Any]:
+def contents(net: nn.Module) -> dict[str, Any]:
     """Contents of a net's modules, copied: states, hooks and modes; statistics apart."""
     held: dict[str, Any] = {}
     for path, module in net.named_modules():
@@ -417,6 +422,47 @@ def _equal(a: Any, b: Any) -> bool:
         torch.equal(one, other) if isinstance(one, Tensor) else one is other or bool(one == other)
         for one, other in zip(*leaves, strict=True)
     )
+
+
+def assert_same_answers(
+    net: nn.Module, twin: nn.Module, made: nn.Module, run_twin: Callable[[Tensor], Any], recipe: Recipe
+) -> None:
+    """Assert that a converted net answers as a twin of the original and shares the original's parameters.
+
+    In training and in evaluation mode, with two sizes of a batch and twice in a row.
+
+    Args:
+        net: the original.
+        twin: a net like it.
+        made: the converted net.
+        run_twin: answers of the twin, from rest.
+        recipe: for the shape of the input.
+    """
+    names = [name for name, parameter in net.named_parameters() if parameter.requires_grad]
+    shared = {id(parameter) for parameter in made.parameters()}
+    for name, parameter in net.named_parameters():
+        assert id(parameter) in shared, f"{name} is no parameter of the converted net"
+    for training, samples, call in itertools.product((True, False), (3, 2), (1, 2)):
+        batch = torch.randint(-16, 64, (STEPS, samples, *recipe.shape)) / 64
+        twin.train(training)
+        expected = _answers(run_twin, _learned(twin), batch)
+        found = _answers(made.train(training), _learned(net), batch)
+        if training and recipe.random:
+            continue
+        assert len(found) == len(expected), f"{len(found)} outputs and gradients for {len(expected)}"
+        labels = [f"output {n}" for n in range(len(expected) - len(names) - 1)] + ["x", *names]
+        # Rounding of float32 sums, of which gradients have the longest.
+        close = 1e-4 * max(1e-3, *(float(a.detach().abs().nan_to_num().max()) for a in expected))
+        for label, a, b in zip(labels, expected, found, strict=True):
+            assert a.shape == b.shape, f"{label}: {tuple(b.shape)} for {tuple(a.shape)}"
+            where = f"{label} ({training=}, {samples=}, {call=})"
+            torch.testing.assert_close(
+                b, a, rtol=0, atol=close, equal_nan=True, msg=lambda m, w=where: f"{w}: {m}"
+            )
+    mine = dict(net.named_buffers())
+    for name, buffer in twin.named_buffers():
+        if name.rpartition(".")[2] in ("running_mean", "running_var", "num_batches_tracked"):
+            torch.testing.assert_close(mine[name], buffer, msg=f"statistics {name}")
 
 
 def judge(library: str, kind: type, mode: str, form: str) -> tuple[str, str]:
@@ -444,41 +490,17 @@ def judge(library: str, kind: type, mode: str, form: str) -> tuple[str, str]:
         run(copy.deepcopy(net), library, x, form, whole)
     except Exception as reason:  # The library's own refusal.
         return "-", f"does not run: {type(reason).__name__}: {reason}"
-    before = _held(net)
+    before = contents(net)
     try:
         made = snnlib.convert(net, x, quiet=True)
     except ValueError as reason:
         text = str(reason)
         assert "node" in text or kind.__name__ in text or any(f" {n}" in text for n in ("1", "2")), text
-        _unchanged(before, net)
+        assert_unchanged(before, net)
         return "refused", text
-    _unchanged(before, net)
-    names = [name for name, parameter in net.named_parameters() if parameter.requires_grad]
-    shared = {id(parameter) for parameter in made.parameters()}
-    for name, parameter in net.named_parameters():
-        assert id(parameter) in shared, f"{name} is no parameter of the converted net"
-    for training, samples, call in itertools.product((True, False), (3, 2), (1, 2)):
-        batch = torch.randint(-16, 64, (STEPS, samples, *recipe.shape)) / 64
-        twin.train(training)
-        expected = _answers(partial(run, twin, library, form=form, whole=whole), _learned(twin), batch)
-        found = _answers(made.train(training), _learned(net), batch)
-        if training and recipe.random:
-            continue
-        assert len(found) == len(expected), f"{len(found)} outputs and gradients for {len(expected)}"
-        labels = [f"output {n}" for n in range(len(expected) - len(names) - 1)] + ["x", *names]
-        # Rounding of float32 sums, of which gradients have the longest.
-        close = 1e-4 * max(1e-3, *(float(a.detach().abs().nan_to_num().max()) for a in expected))
-        for label, a, b in zip(labels, expected, found, strict=True):
-            assert a.shape == b.shape, f"{label}: {tuple(b.shape)} for {tuple(a.shape)}"
-            where = f"{label} ({training=}, {samples=}, {call=})"
-            torch.testing.assert_close(
-                b, a, rtol=0, atol=close, equal_nan=True, msg=lambda m, w=where: f"{w}: {m}"
-            )
-    mine = dict(net.named_buffers())
-    for name, buffer in twin.named_buffers():
-        if name.rpartition(".")[2] in ("running_mean", "running_var", "num_batches_tracked"):
-            torch.testing.assert_close(mine[name], buffer, msg=f"statistics {name}")
-    _unchanged(before, net.train())
+    assert_unchanged(before, net)
+    assert_same_answers(net, twin, made, partial(run, twin, library, form=form, whole=whole), recipe)
+    assert_unchanged(before, net.train())
     try:
         snnlib.convert(net, x, quiet=True, unsupported="raise")
     except ValueError as reason:
@@ -486,8 +508,9 @@ def judge(library: str, kind: type, mode: str, form: str) -> tuple[str, str]:
     return "exact", ""
 
 
-def _unchanged(before: dict[str, Any], net: nn.Module) -> None:
-    after = _held(net)
+def assert_unchanged(before: dict[str, Any], net: nn.Module) -> None:
+    """Assert that the contents of a net are what they were, modes apart."""
+    after = contents(net)
     changed = [
         name for name in before.keys() | after.keys()
         if not name.endswith(".training") and not _equal(before.get(name), after.get(name))

@@ -129,6 +129,89 @@ class Conv2d(nn.Conv2d):
         return super().forward(x.flatten(0, 1)).unflatten(0, x.shape[:2])
 
 
-for node in (BaseNode, LIFNode):
+class MemoryModule(nn.Module):
+    """SpikingJelly's base class of modules with states, by name, and their values after a reset."""
+
+    def __init__(self, step_mode: str = "s", **memories: Any) -> None:
+        super().__init__()
+        self._memories, self._memories_rv, self.step_mode = dict(memories), dict(memories), step_mode
+
+    def reset(self) -> None:
+        self._memories.update(self._memories_rv)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([self.step(now) for now in x]) if self.step_mode == "m" else self.step(x)
+
+
+class SynapseFilter(MemoryModule):
+    """i = i - (1 - x) i / tau + x."""
+
+    def __init__(self, tau: float, step_mode: str = "s") -> None:
+        super().__init__(step_mode, out_i=0.0)
+        self.w = nn.Parameter(-torch.tensor(tau - 1.0).log())
+
+    def step(self, x: Tensor) -> Tensor:
+        i = self._memories["out_i"]
+        self._memories["out_i"] = i = i - (1 - x) * i * self.w.sigmoid() + x
+        return i
+
+
+class QIFNode(MemoryModule, BaseNode):
+    """h = v + (x + a0 (v - v_rest) (v - v_c)) / tau, a spike where h reaches 1, a reset to -0.1."""
+
+    def __init__(self, step_mode: str = "s") -> None:
+        super().__init__(step_mode, v=-0.1)
+        self.surrogate_function = spike_at
+
+    def step(self, x: Tensor) -> Tensor:
+        v = self._memories["v"]
+        h = v + (x + v * (v - 0.8)) / 2.0
+        spikes = self.surrogate_function(h - 1.0)
+        self._memories["v"] = (1 - spikes) * h - 0.1 * spikes
+        return spikes
+
+
+class GatedLIFNode(MemoryModule):
+    """A neuron that is no `BaseNode`; here with one state and one parameter."""
+
+    def __init__(self) -> None:
+        super().__init__("m", v=0.0)
+        self.tau = nn.Parameter(torch.tensor(0.5))
+
+    def step(self, x: Tensor) -> Tensor:
+        self._memories["v"] = v = self.tau * self._memories["v"] + x
+        return spike_at(v - 1.0)
+
+
+class NonSpikingLIFNode(nn.Module):
+    """v = v + (x - v) / tau from 0 on, as a list of all steps; it knows whole sequences alone."""
+
+    def supported_step_mode(self) -> tuple[str, ...]:
+        return ("m",)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        v, out = torch.zeros_like(x[0]), []
+        for now in x:
+            v = v + (now - v) / 2.0
+            out.append(v)
+        return out
+
+
+class Linear(nn.Linear):
+    """A linear layer, which is the same in both step modes."""
+
+    step_mode = "m"
+
+
+class LeakyParallel(nn.Module):
+    """snnTorch's neuron over whole sequences, here with a running sum for its membrane."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return spike(x.cumsum(0) - 1.0)
+
+
+LeakyParallel.__module__ = "snntorch._neurons.leakyparallel"
+for node in (BaseNode, LIFNode, QIFNode, GatedLIFNode, NonSpikingLIFNode):
     node.__module__ = "spikingjelly.activation_based.neuron.lif"
-Conv2d.__module__ = "spikingjelly.activation_based.layer.stateless_wrapper"
+for layer in (Conv2d, Linear, SynapseFilter):
+    layer.__module__ = "spikingjelly.activation_based.layer.stateless_wrapper"
