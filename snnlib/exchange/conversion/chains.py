@@ -90,20 +90,18 @@ def replace_chain(
 
 def leaf(path: str, module: nn.Module, notes: Notes, stepwise: bool) -> nn.Module:
     """A module that is no neuron and no chain, over sequences."""
-    if _is_lift(module):
+    if _is_lift(module) and not any(map(neuron_library, module.modules())):
         lifted: Any = module.lifted_module
-        if neuron_library(lifted):
-            return neuron_leaf(path, lifted, notes)
         return leaf(path, lifted, notes, stepwise=True)
     if is_recurrent(module):
         return container(path, module, notes, whole=not stepwise)
     if is_torch(module) or is_dropout(module):
         return dropout_leaf(path, module, notes) or torch_leaf(path, module, notes, stepwise)
-    if any(getattr(part, "_memories", None) for part in module.modules()):
+    if any(getattr(part, "_memories", None) or neuron_library(part) for part in module.modules()):
         notes.left[path] = f"{type(module).__name__} has no counterpart"
     else:
         notes.done[path] = f"{type(module).__name__}, step by step"
-    return Kept(module, hidden_states=True, gives_states=True, whole=not stepwise)
+    return Kept(module, hidden_states=True, gives_states=True, whole=takes_sequences(module) or not stepwise)
 
 
 def _is_lift(module: nn.Module) -> bool:

@@ -31,6 +31,10 @@ def neuron(module: Any) -> Neuron | nn.Sequential:
         raise Unsupported(f"Norse's {type(module).__name__} has no counterpart")
     if getattr(module, "record_states", False):
         raise Unsupported("record_states=True has no counterpart")
+    for constant, value in module.p._asdict().items():
+        one = not isinstance(value, Tensor) or value.numel() == 1 or constant.startswith("tau")
+        if not one or getattr(value, "requires_grad", False):
+            raise Unsupported(f"a {constant} that is learned or differs between neurons has no counterpart")
     made: Any = builders[name](module, module.p, float(module.dt))
     if not recurrent:
         return made  # type: ignore[no-any-return]
@@ -70,16 +74,11 @@ def _tanh(u: Tensor, k: float) -> Tensor:
 
 
 def _tau(name: str, rate: Any, dt: float) -> Tensor:
-    if isinstance(rate, nn.Parameter):
-        raise Unsupported(f"a learned {name} has no counterpart")
     return 1 / (number(name, rate).double() * dt)
 
 
 def _rest(p: Any) -> float:
-    v_leak = torch.as_tensor(p.v_leak)
-    if v_leak.requires_grad or v_leak.numel() != 1:
-        raise Unsupported("a v_leak that is learned or differs between neurons has no counterpart")
-    return float(v_leak)
+    return float(p.v_leak)
 
 
 def _lif(_: Any, p: Any, dt: float) -> CubaLIF:

@@ -89,6 +89,9 @@ def _firing(module: Any) -> dict[str, Any]:
     threshold = float(module.v_threshold)
     surrogate = _surrogate(module, threshold)
     zero = module.v_reset is not None
+    for name, start in getattr(module, "_memories_rv", {}).items():
+        if start != (module.v_reset if zero and name == "v" else 0):
+            raise Unsupported(f"its {name} starts at {start}, which has no counterpart")
     options: dict[str, Any] = {"reset_value": float(module.v_reset)} if zero else {"reset": "subtract"}
     return {
         "threshold": threshold,
