@@ -106,6 +106,7 @@ inline void fill(Arguments& a, LinearFlags& f) {
   a("kind", f.surrogate)("strict", f.strict)("detach_reset", f.detach_reset)("detach_jump", f.detach_jump);
   a("reset_next", f.reset_next)("membrane", f.membrane)("through_time", f.through_time);
   a("rectified", f.rectified)("quadratic", f.quadratic)("fixed_point", f.fixed_point);
+  a("refractory", f.refractory);
 }
 
 inline void fill(Arguments& a, ExactFlags& f) {

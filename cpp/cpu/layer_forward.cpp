@@ -128,7 +128,8 @@ class Band {
     float* du = w_.delta_u.data() + count;
     if (a_.neuron == LayerNeuron::kLinear) {
       const auto step = add ? linear_row<kKeep, true, Count> : linear_row<kKeep, false, Count>;
-      return step(current, w_.coefficients, a_.linear.flags, state(0, y), row_, out, bits, du, &w_.fired);
+      return step(current, w_.coefficients, a_.linear.flags, state(0, y), states() > 1 ? state(1, y) : nullptr, row_,
+                  out, bits, du, &w_.fired);
     }
     if (a_.neuron == LayerNeuron::kExact) {
       const auto step = add ? exact_row<kKeep, true, Count> : exact_row<kKeep, false, Count>;
@@ -173,7 +174,8 @@ class Band {
   // Variables of a neuron's state.
   int64_t states() const {
     if (a_.neuron == LayerNeuron::kExact) return a_.exact.flags.refractory ? 3 : 2;
-    return a_.neuron == LayerNeuron::kSrm ? 3 : a_.neuron == LayerNeuron::kLinear ? 1 : 0;
+    if (a_.neuron == LayerNeuron::kLinear) return 1 + added_rows(a_.linear.flags);
+    return a_.neuron == LayerNeuron::kSrm ? 3 : 0;
   }
 
   const float* current_row(int64_t frame, int64_t y) {

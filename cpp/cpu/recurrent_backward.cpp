@@ -15,7 +15,8 @@ namespace {
 // What the repeated forward of a sample may occupy in the L2 cache; longer sequences go segment by segment.
 constexpr int64_t kScratchBytes = 512 << 10;
 
-// Vectors that the repeated forward leaves of a vector of neurons at one step, as in scan.cpp.
+// Vectors that the repeated forward leaves of a vector of neurons at one step, as in scan.cpp; what is left of a
+// refractory time comes behind them.
 template <int K, bool Next, bool WithStates>
 constexpr int64_t kSaved = K + (Next ? 1 : 0) + (WithStates ? K : 0);
 
@@ -25,14 +26,15 @@ class Backward {
   using V = StateVector<S>;
   // Gradients of constants and of products ask for the states before a step.
   static constexpr bool kStates = Learn || Quadratic;
-  static constexpr int64_t L = Simd<S>::kLanes, kKept = kSaved<K, Next, kStates>;
+  static constexpr int64_t L = Simd<S>::kLanes, kFirst = kSaved<K, Next, kStates>;
 
  public:
   SNNLIB_NOINLINE void run(const RecurrentBackwardArgs& args, const DelayedConnections<S>& connections,
                            int64_t sample) {
     a_ = &args, n_ = sample;
     count_ = args.view.inner, vectors_ = (count_ + L - 1) / L;
-    const int64_t steps = steps_of(args, sample), fit = kScratchBytes / (kKept * vectors_ * int64_t(sizeof(V)));
+    values_ = kFirst + (flags_of<Usual>(args).refractory != 0);
+    const int64_t steps = steps_of(args, sample), fit = kScratchBytes / (values_ * vectors_ * int64_t(sizeof(V)));
     // Where few steps fit, so many that what is left of a segment takes as much as what the segments start from.
     const int64_t even = int64_t(std::ceil(std::sqrt(double(steps))));
     const int64_t segment = fit < even ? even : fit, segments = (steps + segment - 1) / segment;
@@ -41,7 +43,7 @@ class Backward {
     block_.load(args, own_of(args), sample, 0, count_);
     LinearState<K, V>* starts = starts_.reserve(segments * vectors_);
     const int64_t most = steps < segment ? steps : segment;
-    saved_.reserve(most * vectors_ * kKept), active_.reserve(most * vectors_);
+    saved_.reserve(most * vectors_ * values_), active_.reserve(most * vectors_);
     for (int64_t s = 0; s < segments; ++s) {
       std::memcpy(static_cast<void*>(starts + s * vectors_), block_.states.data(), size_t(vectors_) * sizeof *starts);
       if (s + 1 < segments) walk_parts<false>(s * segment, (s + 1) * segment);
@@ -75,7 +77,7 @@ class Backward {
       }
       if (!Next) carry_.data()[i].qs = V{};
     }
-    const S* spikes = a_->delays.delay ? nullptr : state_row<S>(*a_, a_->grad_state_out, K + Next, n_);
+    const S* spikes = a_->delays.delay ? nullptr : state_row<S>(*a_, a_->grad_state_out, K + added_rows(a_->flags), n_);
     if (spikes) std::memcpy(rows_.back.data(), spikes, size_t(count_) * sizeof(S));
   }
 
@@ -93,19 +95,20 @@ class Backward {
       const S* total = static_cast<const S*>(a_->current) + a_->view.offset(n_, t, 0);
       if (t + kAhead < end && count_ <= kFewNeurons)
         prefetch(total + kAhead * a_->view.step_stride + from * L, (to - from) * L);
-      V* keep = saved_.data() + ((t - first) * vectors_ + from) * kKept;
+      V* keep = saved_.data() + ((t - first) * vectors_ + from) * values_;
       for (int64_t i = from; i < to; ++i) {
-        LinearState<K, V> state = load_state<Next>(block_.states.data()[i]);
+        LinearState<K, V> state = load_state<Next>(block_.states.data()[i], flags);
         if (Keep && Next) keep[K] = state.fired;
         for (int s = 0; Keep && kStates && s < K; ++s) keep[K + Next + s] = state.y[s];
+        if (Keep && flags.refractory) keep[kFirst] = state.left;
         const auto out = linear_step<K, Next, Quadratic>(state, current(total, i), block_.of(i), flags, S(1));
         for (int s = 0; Keep && s < K; ++s) keep[s] = out.raw[s];
         if (Keep) {
           const V slope = linear_slope<K>(linear_distance<K>(out.h, block_.of(i)), block_.of(i), flags, S(1));
           active_.data()[(t - first) * vectors_ + i] = nonzero_bits<S>(slope);
-          keep += kKept;
+          keep += values_;
         }
-        store_state<Next>(state, block_.states.data()[i]);
+        store_state<Next>(state, block_.states.data()[i], flags);
       }
     }
   }
@@ -115,7 +118,7 @@ class Backward {
   }
 
   LinearSeen<K, V> seen(int64_t kept, int64_t i, const S* total) const {
-    const V* keep = saved_.data() + (kept * vectors_ + i) * kKept;
+    const V* keep = saved_.data() + (kept * vectors_ + i) * values_;
     LinearSeen<K, V> out;
     for (int s = 0; s < K; ++s) out.raw[s] = keep[s];
     if (Next) out.fired_before = keep[K];
@@ -123,6 +126,7 @@ class Backward {
       for (int s = 0; s < K; ++s) out.y[s] = keep[K + Next + s];
       out.x = current(total, i);
     }
+    if (flags_of<Usual>(*a_).refractory) out.left = keep[kFirst];
     return out;
   }
 
@@ -190,6 +194,7 @@ class Backward {
       for (int s = 0; s < K; ++s)
         store_lanes<S>(state_row<S>(*a_, a_->grad_state_in, s, n_) + i * L, carry.g[s], lanes);
       if (Next) store_lanes<S>(state_row<S>(*a_, a_->grad_state_in, K, n_) + i * L, carry.qs, lanes);
+      if (a_->flags.refractory) store_lanes<S>(state_row<S>(*a_, a_->grad_state_in, K + Next, n_) + i * L, V{}, lanes);
       if (Learn) {
         S* grads = static_cast<S*>(a_->grad_coefficients) + n_ * count_ + i * L;
         for (int64_t row = 0; row < LinearRows<K>::count; ++row)
@@ -205,14 +210,15 @@ class Backward {
     } else if (steps && a_->flags.through_time) {
       multiply(every, count_);
     }
-    std::memcpy(state_row<S>(*a_, a_->grad_state_in, K + Next, n_), rows_.back.data(), size_t(count_) * sizeof(S));
+    std::memcpy(state_row<S>(*a_, a_->grad_state_in, K + added_rows(a_->flags), n_), rows_.back.data(),
+                size_t(count_) * sizeof(S));
   }
 
   // The gradients of the spikes before the first step.
   void finish_delayed(const int32_t* every) {
     const S* silent = rows_.signal.zeroed(a_->row);
     for (int64_t ago = 1; a_->state_in && ago <= a_->delays.longest + 2; ++ago) {
-      S* out = state_row<S>(*a_, a_->grad_state_in, K + Next + ago - 1, n_);
+      S* out = state_row<S>(*a_, a_->grad_state_in, K + added_rows(a_->flags) + ago - 1, n_);
       if (a_->flags.through_time) {
         if (ago > 1) delayed_.keep(1 - ago, silent);
         delayed_.see(-ago, every, count_, out);
@@ -223,7 +229,7 @@ class Backward {
   }
 
   const RecurrentBackwardArgs* a_ = nullptr;
-  int64_t n_ = 0, count_ = 0, vectors_ = 0;
+  int64_t n_ = 0, count_ = 0, vectors_ = 0, values_ = kFirst;
   LinearBlock<S, K> block_;
   Scratch<LinearState<K, V>> starts_;
   Scratch<V> saved_;
@@ -280,7 +286,7 @@ void walk_back(const RecurrentBackwardArgs& a) {
 template <class S, int K, bool Next, bool Learn, bool Quadratic = false>
 void backward_with(const RecurrentBackwardArgs& a) {
   walk_back<S, K, Next, Learn, Quadratic>(a);
-  if (a.grad_weight) weight_gradient<S>(a, K + Next);
+  if (a.grad_weight) weight_gradient<S>(a, K + added_rows(a.flags));
 }
 
 template <class S, int K>

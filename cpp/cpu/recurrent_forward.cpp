@@ -25,7 +25,7 @@ class Forward {
     const bool in_place = a.total && (a.starts || a.row == count);
     S* room = rows_.sum.reserve(a.starts ? count : a.row);
     Fired<S> fired = rows_.fired(count);
-    const S* before = state_row<S>(a, a.state_in, K + Next, n);
+    const S* before = state_row<S>(a, a.state_in, K + added_rows(a.flags), n);
     if (delayed) arriving_.start(a, connections, before, a.view.outer * count, fired);
     if (before && !delayed) fired.count = append_row(before, count, fired.neuron, fired.amount);
     if (a.starts) start_parts(a, fired);
@@ -63,9 +63,9 @@ class Forward {
   void step(const LinearFlags& flags, const S* sum, int64_t first, int64_t count, S* value, Fired<S>& fired) {
     LinearState<K, V>* states = block_.states.data();
     for (int64_t i = first; i < count; i += L) {
-      LinearState<K, V> state = load_state<Next>(states[i / L]);
+      LinearState<K, V> state = load_state<Next>(states[i / L], flags);
       const auto out = linear_step<K, Next, Quadratic>(state, load_lanes<S>(sum + i, L), block_.of(i / L), flags, S(1));
-      store_state<Next>(state, states[i / L]);
+      store_state<Next>(state, states[i / L], flags);
       const int64_t lanes = count - i < L ? count - i : L;
       store_lanes<S>(value + i, out.spike, lanes);
       // Lanes behind the last neuron count for nothing.
@@ -114,9 +114,10 @@ class Forward {
       const auto& state = block_.states.data()[i / L];
       for (int s = 0; s < K; ++s) store_lanes<S>(state_row<S>(a, a.state_out, s, n) + i, state.y[s], lanes);
       if (Next) store_lanes<S>(state_row<S>(a, a.state_out, K, n) + i, state.fired, lanes);
+      if (a.flags.refractory) store_lanes<S>(state_row<S>(a, a.state_out, K + Next, n) + i, state.left, lanes);
     }
     if (a.delays.delay) return;
-    S* to = state_row<S>(a, a.state_out, K + Next, n);
+    S* to = state_row<S>(a, a.state_out, K + added_rows(a.flags), n);
     last ? std::memcpy(to, last, size_t(count) * sizeof(S)) : std::memset(to, 0, size_t(count) * sizeof(S));
   }
 

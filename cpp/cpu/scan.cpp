@@ -68,12 +68,12 @@ void forward_block(const ScanForwardArgs& a, Own own, bool streamed, int64_t o, 
       for (int64_t j = 0; j < V; ++j) {
         const auto& k = block.of(i / L + j);
         LinearState<K, StateVector<T>>& kept = block.states.data()[i / L + j];
-        LinearState<K, StateVector<T>> state = load_state<Next>(kept);
+        LinearState<K, StateVector<T>> state = load_state<Next>(kept, flags);
         for (int row = 0; row < kRows; ++row) {
           const auto out = linear_step<K, Next, Quadratic>(state, rows[row].vector[j], k, flags, S(1));
           rows[row].vector[j] = flags.membrane ? out.h[0] : out.spike;
         }
-        store_state<Next>(state, kept);
+        store_state<Next>(state, kept, flags);
       }
       for (int row = 0; row < kRows; ++row) {
         T* to = value + (t + row) * stride + i;
@@ -86,12 +86,14 @@ void forward_block(const ScanForwardArgs& a, Own own, bool streamed, int64_t o, 
   for_each_vector<T>(count, [&](int64_t i, int64_t lanes) {
     for (int s = 0; s < K; ++s) store_lanes<S>(out + s * all + at + i * L, block.states.data()[i].y[s], lanes);
     if (Next) store_lanes<S>(out + K * all + at + i * L, block.states.data()[i].fired, lanes);
+    if (flags.refractory) store_lanes<S>(out + (K + Next) * all + at + i * L, block.states.data()[i].left, lanes);
   });
   if (streamed) finish_streams();
 }
 
 // Vectors that the repeated forward leaves for the backward pass of a vector of neurons at one step: h before the
-// reset, with "next" the last step's spike, and with Learn or Quadratic the state before the step.
+// reset, with "next" the last step's spike, and with Learn or Quadratic the state before the step. What is left of a
+// refractory time comes behind them.
 template <int K, bool Next, bool Learn, bool Quadratic>
 constexpr int64_t kSaved = K + (Next ? 1 : 0) + (Learn || Quadratic ? K : 0);
 
@@ -101,17 +103,18 @@ void backward_block(const ScanBackwardArgs& a, Own own, bool streamed, StateVect
   using S = typename StateOf<T>::type;
   using Vec = StateVector<T>;
   constexpr int64_t L = Line<T>::kLanes, V = Line<T>::kVectors;
-  constexpr int64_t kKept = kSaved<K, Next, Learn, Quadratic>;
+  constexpr int64_t kFirst = kSaved<K, Next, Learn, Quadratic>;
   LinearBlock<T, K>& block = block_of_thread<T, K>();
   block.load(a, own, o, first, count);
   const LinearFlags flags = Usual ? usual_flags(a.flags.surrogate) : a.flags;
+  const int64_t values = kFirst + (flags.refractory != 0);
   const int64_t stride = a.view.step_stride, start = a.view.offset(o, 0, first);
   const int64_t all = a.view.outer * a.view.inner, at = o * a.view.inner + first;
   const T* current = static_cast<const T*>(a.current) + start;
   const T* grad = static_cast<const T*>(a.grad_value) + start;
   T* grad_current = static_cast<T*>(a.grad_current) + start;
   const auto place = [&](int64_t t, int64_t i, int kRows, int row, int64_t j) {
-    return saved + (t * vectors + i / L * kRows + row * V + j) * kKept;
+    return saved + (t * vectors + i / L * kRows + row * V + j) * values;
   };
   for_each_group<K>(a.view.steps, [&](auto group, int64_t t) {
     constexpr int kRows = decltype(group)::value;
@@ -123,17 +126,18 @@ void backward_block(const ScanBackwardArgs& a, Own own, bool streamed, StateVect
       for (int64_t j = 0; j < V; ++j) {
         const auto& k = block.of(i / L + j);
         LinearState<K, Vec>& kept = block.states.data()[i / L + j];
-        LinearState<K, Vec> state = load_state<Next>(kept);
+        LinearState<K, Vec> state = load_state<Next>(kept, flags);
         for (int row = 0; row < kRows; ++row) {
           Vec* keep = place(t, i, kRows, row, j);
           if (Next) keep[K] = state.fired;
           if (Learn || Quadratic) {
             for (int s = 0; s < K; ++s) keep[K + Next + s] = state.y[s];
           }
+          if (flags.refractory) keep[kFirst] = state.left;
           const auto out = linear_step<K, Next, Quadratic>(state, rows[row].vector[j], k, flags, S(1));
           for (int s = 0; s < K; ++s) keep[s] = out.raw[s];
         }
-        store_state<Next>(state, kept);
+        store_state<Next>(state, kept, flags);
       }
     });
   });
@@ -169,6 +173,7 @@ void backward_block(const ScanBackwardArgs& a, Own own, bool streamed, StateVect
             for (int s = 0; s < K; ++s) seen.y[s] = keep[K + Next + s];
           }
           if constexpr (Learn) seen.x = inputs[row].vector[j];
+          if (flags.refractory) seen.left = keep[kFirst];
           rows[row].vector[j] = linear_back<K, Next, Learn, Quadratic>(back, rows[row].vector[j], seen, k, flags, S(1),
                                                                        sum[Learn ? i / L + j : 0]);
         }
@@ -184,6 +189,7 @@ void backward_block(const ScanBackwardArgs& a, Own own, bool streamed, StateVect
   for_each_vector<T>(count, [&](int64_t i, int64_t lanes) {
     for (int s = 0; s < K; ++s) store_lanes<S>(to + s * all + at + i * L, carry[i].g[s], lanes);
     if (Next) store_lanes<S>(to + K * all + at + i * L, carry[i].qs, lanes);
+    if (flags.refractory) store_lanes<S>(to + (K + Next) * all + at + i * L, Vec{}, lanes);
     if (Learn) {
       S* grads = static_cast<S*>(a.grad_coefficients) + at + i * L;
       for (int64_t row = 0; row < LinearRows<K>::count; ++row)
@@ -211,15 +217,15 @@ void forward_with(const ScanForwardArgs& a) {
 template <class T, int K, bool Next, bool Learn, bool Quadratic>
 void backward_with(const ScanBackwardArgs& a) {
   using Vec = StateVector<T>;
-  constexpr int64_t kKept = kSaved<K, Next, Learn, Quadratic>;
+  const int64_t values = kSaved<K, Next, Learn, Quadratic> + (a.flags.refractory != 0);
   const bool streamed = streamable_sequence<T>(a.view, a.grad_current);
   const Own own = own_coefficients<typename StateOf<T>::type, K>(a);
-  const int64_t vectors = backward_vectors<T>(kKept, a.view.steps, block_neurons(own) / Line<T>::kLanes);
+  const int64_t vectors = backward_vectors<T>(values, a.view.steps, block_neurons(own) / Line<T>::kLanes);
   const int64_t block = vectors * Line<T>::kLanes;
   const auto run = [&](auto as_usual) {
     for_each_block(a.view, block, a.executor.threads(), [&](int64_t o, int64_t first, int64_t count) {
       thread_local Scratch<Vec> scratch;
-      Vec* saved = scratch.reserve(kKept * a.view.steps * vectors);
+      Vec* saved = scratch.reserve(values * a.view.steps * vectors);
       backward_block<T, K, Next, Learn, Quadratic, decltype(as_usual)::value>(a, own, streamed, saved, vectors, o,
                                                                               first, count);
     });

@@ -55,6 +55,11 @@ SNNLIB_NOINLINE State* load_states(const ScanArgs& a, const WindowGrid& w, const
     for_each_cell_state(w, block,
                         [&](int64_t v, int64_t at) { states[v].y[0] = load_lanes<float>(in + at, kVecLanes); });
   }
+  if (in && a.flags.refractory) {
+    in += a.view.outer * a.view.inner;
+    for_each_cell_state(w, block,
+                        [&](int64_t v, int64_t at) { states[v].left = load_lanes<float>(in + at, kVecLanes); });
+  }
   return states;
 }
 
@@ -112,6 +117,11 @@ void forward_block(const ScanPoolForwardArgs& args, const WindowGrid& w, const W
   float* out = static_cast<float*>(a.state_out);
   for_each_cell_state(w, block,
                       [&](int64_t v, int64_t at) { store_lanes<float>(out + at, states[v].y[0], kVecLanes); });
+  if (flags.refractory) {
+    out += a.view.outer * a.view.inner;
+    for_each_cell_state(w, block,
+                        [&](int64_t v, int64_t at) { store_lanes<float>(out + at, states[v].left, kVecLanes); });
+  }
   if (streamed) finish_streams();
 }
 
@@ -129,11 +139,12 @@ void backward_block(const ScanPoolBackwardArgs& args, const WindowGrid& w, const
   const float* grad = static_cast<const float*>(a.grad_value) + start / w.area + block.window(w);
   float* grad_current = static_cast<float*>(a.grad_current) + start + block.cell(w);
   const int64_t beyond = block.columns * w.wide * w.channels;
-  // h before the reset, of every vector and step.
+  // h before the reset, of every vector and step, and what is left of a refractory time before it.
+  const int64_t values = 1 + (flags.refractory != 0);
   thread_local Scratch<Vec> raws;
-  Vec* saved = raws.reserve(a.view.steps * vectors);
+  Vec* saved = raws.reserve(a.view.steps * vectors * values);
   const auto place = [&](int64_t t, int64_t number, int64_t cell, int kRows, int row, int64_t j) {
-    return saved + t * vectors + ((number * size.high * size.wide + cell) * kRows + row) * kVectors + j;
+    return saved + (t * vectors + ((number * size.high * size.wide + cell) * kRows + row) * kVectors + j) * values;
   };
   for_each_step_group(a.view.steps, [&](auto group, int64_t t) {
     constexpr int kRows = decltype(group)::value;
@@ -149,8 +160,9 @@ void backward_block(const ScanPoolBackwardArgs& args, const WindowGrid& w, const
           State& kept = states[(number * size.high * size.wide + cell) * kVectors + j];
           State state = kept;
           for (int row = 0; row < kRows; ++row) {
-            *place(t, number, cell, kRows, row, j) =
-                linear_step<1, false>(state, rows[row].vector[j], k, flags, 1.0f).raw[0];
+            Vec* keep = place(t, number, cell, kRows, row, j);
+            if (flags.refractory) keep[1] = state.left;
+            keep[0] = linear_step<1, false>(state, rows[row].vector[j], k, flags, 1.0f).raw[0];
           }
           kept = state;
         }
@@ -184,7 +196,9 @@ void backward_block(const ScanPoolBackwardArgs& args, const WindowGrid& w, const
           Carry back = kept;
           for (int row = kRows - 1; row >= 0; --row) {
             LinearSeen<1, Vec> seen;
-            seen.raw[0] = *place(t, number, cell, kRows, row, j);
+            const Vec* keep = place(t, number, cell, kRows, row, j);
+            seen.raw[0] = keep[0];
+            if (flags.refractory) seen.left = keep[1];
             rows[row].vector[j] =
                 linear_back<1, false, false>(back, shares[row].vector[j], seen, k, flags, 1.0f, unused);
           }
@@ -203,6 +217,10 @@ void backward_block(const ScanPoolBackwardArgs& args, const WindowGrid& w, const
   });
   float* to = static_cast<float*>(a.grad_state_in);
   for_each_cell_state(w, block, [&](int64_t v, int64_t at) { store_lanes<float>(to + at, carry[v].g[0], kVecLanes); });
+  if (flags.refractory) {
+    to += a.view.outer * a.view.inner;
+    for_each_cell_state(w, block, [&](int64_t, int64_t at) { store_lanes<float>(to + at, Vec{}, kVecLanes); });
+  }
   if (streamed) finish_streams();
 }
 
@@ -230,7 +248,8 @@ void forward(const ScanPoolForwardArgs& a) {
 
 void backward(const ScanPoolBackwardArgs& a) {
   const SequenceView& view = a.scan.view;
-  const int64_t steps = view.steps > 0 ? view.steps : 1, room = kScratchBytes / (steps * kCacheLine);
+  const int64_t steps = view.steps > 0 ? view.steps : 1, values = 1 + (a.scan.flags.refractory != 0);
+  const int64_t room = kScratchBytes / (steps * values * kCacheLine);
   const WindowGrid w(a.scan, a.planes, room < kBlockLines ? room : kBlockLines);
   const bool streamed = streamable_sequence<float>(view, a.scan.grad_current);
   for_each_window_block(w, a.scan.executor.threads(), [&](const WindowBlock& block) {

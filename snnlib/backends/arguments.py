@@ -21,6 +21,10 @@ SRM_STATES = ("u", "s", "g")
 Row = TypeVar("Row")
 
 
+# Steps that a state in float32 counts one by one.
+LONGEST_REFRACTORY = 1 << 24
+
+
 class Flags(NamedTuple):
     """Options of a call; `Dynamics.flags`."""
 
@@ -35,17 +39,29 @@ class Flags(NamedTuple):
     quadratic: bool
     # Exported programs of version 0.2 have no number for it.
     fixed_point: bool = False
+    # Steps, -1 for all of them; in the state the steps that are left.
+    refractory: int = 0
+
+    @property
+    def added_rows(self) -> int:
+        """Rows of the state behind the K of the dynamics."""
+        return self.reset_next + (self.refractory != 0)
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> Flags:
-        """Returns the options, from the number of the surrogate and zeros and ones."""
+        """Returns the options, from the number of the surrogate, zeros and ones, and steps."""
         count = len(cls._fields)
         fits = count - len(cls._field_defaults) <= len(numbers) <= count
-        if not fits or not 0 <= numbers[0] < len(KINDS) or not set(numbers[1:]) <= {0, 1}:
+        flags, refractory = numbers[1 : count - 1], numbers[count - 1 :]
+        fits = (
+            fits and set(flags) <= {0, 1} and all(-1 <= steps <= LONGEST_REFRACTORY for steps in refractory)
+        )
+        if not fits or not 0 <= numbers[0] < len(KINDS):
             raise ValueError(
-                f"flags: expected a number from 0 to {len(KINDS) - 1} and {count - 1} of 0 or 1, got {list(numbers)}"
+                f"flags: expected a number from 0 to {len(KINDS) - 1}, {count - 2} of 0 or 1, and refractory steps "
+                f"from -1 to {LONGEST_REFRACTORY}, got {list(numbers)}"
             )
-        return cls(numbers[0], *(bool(number) for number in numbers[1:]))
+        return cls(numbers[0], *(bool(number) for number in flags), *refractory)
 
 
 class ExactFlags(NamedTuple):
@@ -142,7 +158,7 @@ class NeuronArgs:
             return len(SRM_STATES)
         if self.is_exact:
             return 2 + bool(self.exact_flags.refractory)
-        return count_states(len(self.constants)) + bool(self.flags[Flags._fields.index("reset_next")])
+        return count_states(len(self.constants)) + self.options.added_rows
 
     @property
     def state_names(self) -> Sequence[str]:

@@ -53,8 +53,8 @@ class AdLIF(SimplyReset):
         integration: `"symplectic"`, `"euler"` or `"adaptation_first"`. Default `"symplectic"`, which trains best.
         compare: Default `">"`.
         surrogate: Default `Exponential(width=0.2, height=1)`, the paper's.
-        threshold, reset, reset_value, detach_reset, gradient_through_time, learnable, channels, batch_first: as in
-            `SpikingNeuron`; `learnable` may name "tau_m", "tau_a", "a", "b" and "threshold".
+        threshold, reset, reset_value, detach_reset, refractory, gradient_through_time, learnable, channels,
+            batch_first: as in `SpikingNeuron`; `learnable` may name "tau_m", "tau_a", "a", "b" and "threshold".
         dialect: `"sparch"`, the neuron of Bittar and Garner.
 
     Raises:
@@ -92,11 +92,11 @@ class AdLIF(SimplyReset):
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
         """The scale of both couplings and the states, by the integration."""
-        super().derive(values, given, dialect)
         if values["rho"] is None:
             values["rho"] = _SCALES[values["integration"]]
         if values["integration"] == "euler":
             values["state_names"] = ("u", "w", "s")
+        super().derive(values, given, dialect)
 
     def _coefficients(self, params: Params) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """alpha, 1 - alpha, beta, g a and g b."""

@@ -60,9 +60,9 @@ class ALIF(SimplyReset):
         discretisation: `"euler"`, decay = 1 - 1/tau, or `"exponential"`, decay = exp(-1/tau). Default
             `"exponential"`.
         reset: `"subtract"` (default) takes the adapted threshold off.
-        threshold, reset_value, detach_reset, compare, surrogate, floor, gradient_through_time, learnable, channels,
-            batch_first: as in `SpikingNeuron`; `learnable` may name "tau_m", "tau_a", "beta", "tau_s" and "threshold".
-            The jump keeps its gradient unless the reset is detached.
+        threshold, reset_value, detach_reset, compare, surrogate, floor, refractory, gradient_through_time, learnable,
+            channels, batch_first: as in `SpikingNeuron`; `learnable` may name "tau_m", "tau_a", "beta", "tau_s" and
+            "threshold". The jump keeps its gradient unless the reset is detached.
         dialect: `"norse"` or `"lsnn"` (LSNNCell of Norse) or `"sinabs"` (ALIF without tau_syn).
 
     Raises:
@@ -94,9 +94,9 @@ class ALIF(SimplyReset):
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
         """With a synapse its current is a state."""
-        super().derive(values, given, dialect)
         if values["tau_s"] is not None:
             values["state_names"] = ("v", "a", "i")
+        super().derive(values, given, dialect)
 
     def _coefficients(self, params: Params) -> tuple[Tensor, Tensor | float, Tensor, Tensor]:
         decay, leak = decay_and_leak(params["tau_m"], self.discretisation)

@@ -45,8 +45,8 @@ class Alpha(SpikingNeuron):
         tau_rise: time constant of the fast trace in time steps, > 1. Default 3.
         discretisation: `"euler"`, decay = 1 - 1/tau, or `"exponential"`, decay = exp(-1/tau). Default `"euler"`.
         reset: `"zero"`, `"none"`, or `"subtract"`, whose `reset_time` is `"next"`. Default `"zero"`.
-        threshold, reset_time, detach_reset, compare, surrogate, gradient_through_time, learnable, channels,
-            batch_first: as in `SpikingNeuron`; `learnable` may name "tau_decay", "tau_rise" and "threshold".
+        threshold, reset_time, detach_reset, compare, surrogate, refractory, gradient_through_time, learnable,
+            channels, batch_first: as in `SpikingNeuron`; `learnable` may name "tau_decay", "tau_rise" and "threshold".
         dialect: `"snntorch"` (Alpha).
 
     Raises:
@@ -66,7 +66,6 @@ class Alpha(SpikingNeuron):
     reset_states: str = fixed("all")
     floor: float | None = fixed(None)
     max_spikes: float = fixed(1)
-    refractory: float = fixed(0)
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "snntorch": {"compare": ">", "reset_time": "next", "surrogate": ATan(2.0)}

@@ -34,8 +34,8 @@ class BRF(SimplyReset):
         offset: damping beside the balanced one, per unit of time; its size counts. Default 1.
         dt: length of a time step. Default 0.01.
         gamma: decay of `q` per step. Default 0.9.
-        threshold, surrogate, gradient_through_time, channels, batch_first: as in `SpikingNeuron`, with the paper's
-            surrogate `MultiGaussian(shift=0)`.
+        threshold, surrogate, refractory, gradient_through_time, channels, batch_first: as in `SpikingNeuron`, with the
+            paper's surrogate `MultiGaussian(shift=0)`.
         compare: Default `">"`.
         learnable: names among "omega", "offset" and "threshold". Default "omega" and "offset".
 

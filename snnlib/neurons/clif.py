@@ -41,8 +41,8 @@ class CLIF(SimplyReset):
         detach_reset: whether the reset passes no gradient to the spike that caused it. Default False: the paper's
             gradient goes through it.
         surrogate: Default `Rect(1)`, the paper's.
-        compare, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable` may name
-            "tau" and "threshold".
+        compare, refractory, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
+            may name "tau" and "threshold".
 
     Raises:
         ValueError: an option out of its range.

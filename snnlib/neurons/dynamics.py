@@ -10,6 +10,7 @@ A step of K states y, in this order::
     u = c . h - threshold;   s = [u >= 0] or [u > 0]
     same:   h_i <- keep_i h_i + offset_i    where s = 1 (reset_time "same");   h_0 <- h_0 - s r . h
     y_0 = h_0,   y_k = h_k + p_k h_0  (k > 0, unless quadratic),   y <- y + j s,   y_0 <- max(y_0, floor)
+    refractory: s = 0 and y as before the step where left > 0, in fixed point y_0 alone; left <- refractory where s = 1
 
 `keep` 1 and `offset` minus an amount subtract, `keep` 0 and `offset` v_reset set. The coefficients are
 differentiable, and one per channel or shared. Gradients: docs/neurons.md; kernels:
@@ -75,6 +76,8 @@ class Dynamics:
     quadratic: bool = False
     # Whether states are whole multiples of 2^-12 and what they keep is rounded towards zero.
     fixed_point: bool = False
+    # Steps after a spike in which the state is held; -1 for all of them.
+    refractory: int = 0
     # Packed coefficients by dtype and device, of dynamics that are kept (`Constants._kept_tables`).
     tables: dict[Any, Any] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -85,7 +88,7 @@ class Dynamics:
 
     @property
     def states(self) -> int:
-        """K, without the last step's spike that `reset_next` keeps."""
+        """K, without the last step's spike of `reset_next` and the steps that are left of a refractory time."""
         return len(self.b)
 
     @property
@@ -96,8 +99,10 @@ class Dynamics:
 
     @property
     def one_field(self) -> bool:
-        """Returns whether channels decay alike, so that with `runs_in_layer` their adjoint is one field over inputs."""
-        return not any(isinstance(row, Tensor) and row.numel() > 1 for row in (self.a[0][0], self.b[0]))
+        """Returns whether neurons decay alike, so that with `runs_in_layer` their adjoint is one field over inputs."""
+        return not self.refractory and not any(
+            isinstance(row, Tensor) and row.numel() > 1 for row in (self.a[0][0], self.b[0])
+        )
 
     @property
     def flags(self) -> list[int]:

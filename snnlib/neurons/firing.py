@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast, get_args
@@ -10,6 +9,7 @@ from typing import Any, cast, get_args
 import torch
 from torch import Tensor
 
+from snnlib.backends.arguments import LONGEST_REFRACTORY
 from snnlib.backends.surrogate import KINDS
 from snnlib.checks import check_flag, check_number
 from snnlib.neurons.at_least import at_least
@@ -37,11 +37,12 @@ def _floor(name: str, value: Any) -> Any:
     return value
 
 
-def _whole(least: int) -> Check:
+def _whole(least: int, most: float = torch.inf) -> Check:
     def check(name: str, value: Any) -> Any:
         check_number(name, value)
-        if not value >= least or value % 1 > 0:
-            raise ValueError(f"{name}: expected a whole number >= {least}, or infinity, got {value}")
+        if not value >= least or value % 1 > 0 or most < value < torch.inf:
+            bounds = f">= {least}" if most == torch.inf else f"from {least} to {most}"
+            raise ValueError(f"{name}: expected a whole number {bounds}, or infinity, got {value}")
         return value
 
     return check
@@ -70,7 +71,7 @@ class SpikingNeuron(Model):
             the threshold off for each, and the neuron runs by `step`. Default 1.
         refractory: steps after a spike in which the neuron stays as the spike left it, whatever its input; `math.inf`
             leaves it one spike, for codes by its time. The state then has one more part, the steps that are left (1
-            for ever after a last spike), and the neuron runs by `step`. Not beside `max_spikes` above 1. Default 0.
+            for ever after a last spike). Up to 2^24 steps; not beside `max_spikes` above 1. Default 0.
         gradient_through_time: whether gradients flow to earlier steps; without, each step learns from its own input
             alone. Default True.
         learnable, channels, batch_first: as in `Neuron`.
@@ -88,7 +89,7 @@ class SpikingNeuron(Model):
     surrogate: SurrogateLike = option(default=ATan(2.0), check=surrogate_option, repr=False)
     floor: float | None = option(default=None, check=_floor)
     max_spikes: float = option(default=1, check=_whole(1))
-    refractory: float = option(default=0, check=_whole(0))
+    refractory: float = option(default=0, check=_whole(0, LONGEST_REFRACTORY))
     gradient_through_time: bool = option(default=True)
 
     @classmethod
@@ -108,29 +109,21 @@ class SpikingNeuron(Model):
         # `_advance` takes its part off the end before `step` sees the others.
         added = (*["spike"] * (values["reset_time"] == "next"), *["refractory"] * bool(refractory))
         if added:
-            values["state_names"] = (*cls.state_names, *added)
+            values["state_names"] = (*values.get("state_names", cls.state_names), *added)
 
     def _advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """`step`; for its refractory time a neuron that has fired stays as its spike left it, on Loihi its membrane."""
         if not self.refractory:
             return self.step(state, current, params)
-        *own, left = state
+        *own, left = *state[:-1], state[-1].detach()
         spikes, after = self.step(tuple(own), current, params)
         rests = left != 0
         spikes = spikes.masked_fill(rests, 0.0)
         held = [torch.where(rests, *pair) for pair in zip(own, after, strict=True)]
         held[1:] = after[1:] if self.fixed_point else held[1:]
-        if self.refractory == torch.inf:
-            return spikes, (*held, torch.maximum(left, spikes).detach())
-        return spikes, (*held, torch.where(rests, left - 1, spikes.detach() * self.refractory))
-
-    def free_potential(self, x: Tensor) -> Tensor:
-        """See `Neuron.free_potential`."""
-        if not self.refractory:
-            return super().free_potential(x)
-        many = copy.copy(self)
-        many.refractory = 0
-        return many.free_potential(x)
+        for_ever = self.refractory == torch.inf
+        begun = (spikes > 0).to(left.dtype) * (1.0 if for_ever else self.refractory)
+        return spikes, (*held, torch.where(rests, left if for_ever else left - 1, begun))
 
     def fire(self, membrane: Tensor, params: Params) -> Tensor:
         """Spikes where the membrane reaches the threshold."""
@@ -201,7 +194,7 @@ class SpikingNeuron(Model):
         # `dynamics`. Layers, recurrence, fusion and exporters ask for the dynamics and know no option by name.
         if not isinstance(self.surrogate, Surrogate) or not self.surrogate.has_shape:
             return None
-        if self.max_spikes != 1 or self.refractory:
+        if self.max_spikes != 1:
             return None
         threshold = params["threshold"]
         height, scale = self.surrogate.coefficients(threshold.detach())
@@ -226,6 +219,7 @@ class SpikingNeuron(Model):
             "detach_reset": self.detach_reset,
             "reset_next": self.reset_time == "next",
             "fixed_point": self.fixed_point,
+            "refractory": -1 if self.refractory == torch.inf else int(self.refractory),
         }
 
     @classmethod
@@ -271,4 +265,3 @@ class SimplyReset(SpikingNeuron):
     reset_states: str = fixed("membrane")
     reset_time: str = fixed("same")
     max_spikes: float = fixed(1)
-    refractory: float = fixed(0)

@@ -53,9 +53,9 @@ class Izhikevich(SimplyReset):
         v_start: what the membrane starts at; None for `reset_value` (0 without `reset="zero"`). Default None.
         integration: `"symplectic"`, the adaptation follows the new membrane, or `"euler"`, the old one. Default
             `"symplectic"`.
-        threshold, reset, reset_value, detach_reset, compare, surrogate, gradient_through_time, learnable, channels,
-            batch_first: as in `SpikingNeuron`; `learnable` may name "tau_m", "tau_a", "a", "b", "curvature" and
-            "threshold".
+        threshold, reset, reset_value, detach_reset, compare, surrogate, refractory, gradient_through_time, learnable,
+            channels, batch_first: as in `SpikingNeuron`; `learnable` may name "tau_m", "tau_a", "a", "b", "curvature"
+            and "threshold".
         dialect: `"spikingjelly"` (IzhikevichNode) or `"norse"` (tonic spiking in steps of 1 ms, in millivolts).
 
     Raises:
@@ -112,10 +112,9 @@ class Izhikevich(SimplyReset):
 
     def initial_state(self, current: Tensor, params: Params) -> State:
         """The membrane at `v_start`, the adaptation at `w_start`."""
-        v, w = super().initial_state(current, params)
-        return (v if self.v_start is None else torch.full_like(v, self.v_start)), torch.full_like(
-            w, self.w_start
-        )
+        v, w, *rests = super().initial_state(current, params)
+        v = v if self.v_start is None else torch.full_like(v, self.v_start)
+        return (v, torch.full_like(w, self.w_start), *rests)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """One time step."""

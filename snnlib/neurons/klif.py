@@ -33,8 +33,8 @@ class KLIF(SimplyReset):
         scale_reset: whether the reset acts on `h / k` with the threshold over `k`. Default False.
         decay_input: whether the input is scaled by `1/tau`. Default True.
         rest: potential that it leaks to. Default 0; `reset_value` in SpikingJelly's dialect.
-        threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, gradient_through_time, channels,
-            batch_first: as in `SpikingNeuron`.
+        threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, refractory, gradient_through_time,
+            channels, batch_first: as in `SpikingNeuron`.
         learnable: names among "k", "tau" and "threshold". Default "k".
         dialect: `"spikingjelly"` (KLIFNode).
 

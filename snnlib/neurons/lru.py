@@ -10,7 +10,7 @@ Source: Orvieto et al., "Resurrecting Recurrent Neural Networks for Long Sequenc
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Self
 
 import torch
@@ -40,7 +40,7 @@ class LRU(SimplyReset):
         phase: angle at which the input enters, in radians; with a linear map behind the units it takes the place of a
             complex one. Default 0.
         threshold: of the real part, for spikes; None gives the real part itself. Default None.
-        compare, surrogate, gradient_through_time, channels, batch_first: as in `SpikingNeuron`.
+        compare, surrogate, refractory, gradient_through_time, channels, batch_first: as in `SpikingNeuron`.
         learnable: names among "nu", "theta", "phase" and "threshold". Default "nu" and "theta"; `()` fixes all.
 
     Raises:
@@ -63,6 +63,13 @@ class LRU(SimplyReset):
     detach_reset: bool = fixed(True)
     floor: float | None = fixed(None)
     learnable: Sequence[str] = option(default=("nu", "theta"))
+
+    @classmethod
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """Only spikes begin a refractory time."""
+        if values["refractory"] and values["threshold"] is None:
+            raise ValueError(f"refractory: expected 0 without a threshold, got {values['refractory']:g}")
+        super().derive(values, given, dialect)
 
     @classmethod
     def ring(

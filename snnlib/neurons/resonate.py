@@ -42,7 +42,7 @@ class Resonate(SpikingNeuron):
         discretisation: `"exponential"`, the exact rotation, or `"euler"`. Default `"exponential"`. Higuchi's neuron
             with the step dt is `Resonate(omega * dt, -abs(b) * dt, gain=dt, membrane="real", discretisation="euler",
             reset="none", compare=">")`.
-        threshold, reset, reset_value, reset_states, reset_time, detach_reset, compare, surrogate, floor,
+        threshold, reset, reset_value, reset_states, reset_time, detach_reset, compare, surrogate, floor, refractory,
             gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable` may name
             "omega", "damping" and "threshold".
         dialect: `"spikingjelly"` (RAFNode).
@@ -63,7 +63,6 @@ class Resonate(SpikingNeuron):
     membrane: str = option(default="imaginary", check=one_of("imaginary", "real"))
     discretisation: str = option(default="exponential", check=one_of("euler", "exponential"))
     max_spikes: float = fixed(1)
-    refractory: float = fixed(0)
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {"spikingjelly": SPIKINGJELLY}
 

@@ -20,7 +20,7 @@ from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_layout, currents, torch_conv
 from snnlib.ops.conv_call import GradientCall, layer_arguments
-from snnlib.ops.layer_forward import check, record_rows
+from snnlib.ops.layer_forward import check, check_record, record_rows
 
 # Row of the coefficients that every current is multiplied by.
 _GAIN = row_names(1).index("b0")
@@ -86,6 +86,7 @@ def layer_backward(
     needs = Needs(need_weight, need_input, need_state)
     saved = Record(bits, record, starts)
     check(call, neuron)
+    check_record(neuron)
     if neuron.is_srm:
         checks.check_finite("input_grad_scale", input_grad_scale)
     g = call.geometry

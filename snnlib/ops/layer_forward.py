@@ -20,7 +20,7 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import algorithm, cpu_memory, reference
-from snnlib.backends.arguments import LayerArgs, NeuronArgs, row_names
+from snnlib.backends.arguments import LayerArgs, NeuronArgs, count_states, row_names
 from snnlib.backends.geometry import ConvOptions
 from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_call, conv_layout
@@ -33,7 +33,7 @@ def check(call: LayerArgs, neuron: NeuronArgs) -> None:
     if linear:
         _check_flags(neuron)
     neuron.check(call.weight.shape[0], call.x)
-    if linear and neuron.states != 1:
+    if linear and count_states(len(neuron.constants)) != 1:
         rows = len(row_names(1))
         raise ValueError(
             f"coefficients: expected {rows} rows for one state, got shape {tuple(neuron.constants.shape)}"
@@ -46,6 +46,14 @@ def _check_flags(neuron: NeuronArgs) -> None:
         raise ValueError(
             "flags: expected a reset in the same step, spikes as values, no rectified membrane and no products of "
             f"states, got {options}"
+        )
+
+
+def check_record(neuron: NeuronArgs) -> None:
+    """Checks that a record tells all that the gradient depends on: steps at which neurons rest are not on it."""
+    if not neuron.moves_spikes and neuron.options.refractory:
+        raise ValueError(
+            f"flags: expected no refractory time beside a record, got {neuron.options.refractory} steps"
         )
 
 
@@ -96,6 +104,8 @@ def layer_forward(
     call = LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), pool, time_dim)
     neuron = NeuronArgs(constants, state, flags, taus)
     check(call, neuron)
+    if keep:
+        check_record(neuron)
     g = call.geometry
     neuron.check_state(state, (g.batch, g.channels, *g.space), x)
     out, final, bits, starts = _empty_outputs(call, neuron, return_state, keep)

@@ -216,7 +216,7 @@ def _room(args: RecurrentArgs, grad: Tensor, learn: bool) -> Tensor | None:
     if native.most_recurrent_neurons(grad) is None:
         return None
     states, options = count_states(len(args.neuron.constants)), args.neuron.options
-    values = states + options.reset_next + (learn or options.quadratic) * states
+    values = states + options.added_rows + (learn or options.quadratic) * states
     return grad.new_empty((values - 1) * grad.numel())
 
 

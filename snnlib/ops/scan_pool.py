@@ -162,7 +162,7 @@ def forward(current: Tensor, neuron: NeuronArgs, time_dim: int, window: Window) 
         nothing = dict.fromkeys(("state_out", "potential", "delta_u", "delta_ut"))
         kernel(**arguments, spikes=value, **nothing)
         return value, current.new_empty(0, dtype=state_dtype(current))
-    final = empty_state(current, 1, time_dim)
+    final = empty_state(current, neuron.states, time_dim)
     kernel(**arguments, value=value, state_out=final)
     return value, final
 
@@ -182,7 +182,7 @@ def linear_backward(
     if kernel is None:
         shares = avg_pool.shares(grad_value, current.shape, window)
         return scan_linear.backward(shares, grad_state, current, neuron, time_dim, learn)
-    grad, start = torch.empty_like(current), empty_state(current, 1, time_dim)
+    grad, start = torch.empty_like(current), empty_state(current, neuron.states, time_dim)
     kernel(
         **_arguments(current, neuron, time_dim, window),
         grad_value=as_windows(grad_value, current, window),

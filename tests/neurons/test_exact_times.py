@@ -73,12 +73,16 @@ def test_the_option_of_0_2_is_an_infinite_refractory_time() -> None:
     vars(once)["single_spike"] = True
     del vars(once)["refractory"]
     assert pickle.loads(pickle.dumps(once)).refractory == math.inf
-    with pytest.raises(TypeError, match=r"^single_spike: expected an option of ALIF"):
-        neurons.ALIF(single_spike=True)
+    with pytest.raises(TypeError, match=r"^single_spike: expected an option of SRM"):
+        neurons.SRM(single_spike=True)
     with pytest.raises(
-        ValueError, match=r"^refractory: expected a whole number >= 0, or infinity, got 0\.5$"
+        ValueError, match=r"^refractory: expected a whole number from 0 to 16777216, or infinity, got 0\.5$"
     ):
         neurons.LIF(refractory=0.5)
+    with pytest.raises(ValueError, match="^refractory: .* to 16777216"):
+        neurons.LIF(refractory=2.0**24 + 1)
+    with pytest.raises(ValueError, match=r"^refractory: expected 0 without a threshold, got 3$"):
+        neurons.LRU(1.0, 0.5, refractory=3)
 
 
 @pytest.mark.parametrize("kind", ["linear", "conv", "rnn", "delays"])

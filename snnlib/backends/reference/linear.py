@@ -73,6 +73,8 @@ class _Step(NamedTuple):
     raw: list[Tensor]
     h: list[Tensor]
     spike: Tensor
+    # Of the refractory time before the step.
+    left: Tensor | None
 
 
 def _run(
@@ -81,6 +83,7 @@ def _run(
     k = rows.states
     y = list(state[:k].unbind(0))
     before = state[k] if flags.reset_next else None
+    left = state[-1] if flags.refractory else None
     steps = []
     for x in currents:
         raw = []
@@ -101,7 +104,7 @@ def _run(
         u = rows.distance(now)
         fired = u > 0 if flags.strict else u >= 0
         spike = torch.where(fired, torch.ones_like(u), now[0] - now[0])
-        steps.append(_Step(y, before, raw, now, spike))
+        old, fired_before = y, before
         if before is not None:
             y, before = list(now), spike
         else:
@@ -111,7 +114,27 @@ def _run(
         if k > 1:
             y = [torch.where(fired, y[i] + rows.j[i], y[i]) for i in range(k)]
         y[0] = torch.where(y[0] < rows.floor, rows.floor, y[0])
-    return steps, y if before is None else [*y, before]
+        rests = left
+        if left is not None:
+            acts = left == 0
+            y = [torch.where(acts, y[i], old[i]) if _holds(i, flags) else y[i] for i in range(k)]
+            before = None if fired_before is None else torch.where(acts, spike, fired_before)
+            spike = torch.where(acts, spike, torch.zeros_like(spike))
+            left = _counted(left, spike, flags)
+        steps.append(_Step(old, fired_before, raw, now, spike, rests))
+    return steps, [*y, *(part for part in (before, left) if part is not None)]
+
+
+def _holds(i: int, flags: Flags) -> bool:
+    """Returns whether state i is held in the refractory time: on a Loihi chip the current runs on."""
+    return i == 0 or not flags.fixed_point
+
+
+def _counted(left: Tensor, spike: Tensor, flags: Flags) -> Tensor:
+    """The steps of the refractory time that are left after a step."""
+    last = torch.full_like(left, 1.0 if flags.refractory < 0 else flags.refractory)
+    begun = torch.where(spike > 0, last, torch.zeros_like(left))
+    return torch.where(left == 0, begun, left if flags.refractory < 0 else left - 1)
 
 
 def _fixed_point(rows: _Rows, y: Sequence[Tensor], x: Tensor, i: int) -> Tensor:
@@ -129,7 +152,7 @@ def _prepared(
     rows = _Rows(coefficients.to(dtype), current.dim() - 1)
     if state is None:
         shape = step_shape(current.shape, time_dim)
-        state = current.new_zeros([rows.states + flags.reset_next, *shape], dtype=dtype)
+        state = current.new_zeros([rows.states + flags.added_rows, *shape], dtype=dtype)
     return current.to(dtype).unbind(time_dim), rows, state.to(dtype)
 
 
@@ -205,7 +228,8 @@ class _Adjoint:
         return torch.stack(list(self.sums.values()))
 
     def state(self) -> Tensor:
-        return torch.stack([*self.g, self.qs] if self.flags.reset_next else self.g)
+        added = [self.qs] * self.flags.reset_next + [self.zero] * (self.flags.refractory != 0)
+        return torch.stack([*self.g, *added])
 
     def slope(self, step: _Step) -> Tensor:
         """The surrogate at the step's distance from the threshold."""
@@ -214,6 +238,22 @@ class _Adjoint:
 
     def step(self, q: Tensor, x: Tensor, step: _Step) -> Tensor:
         """One step back; returns dL/dx."""
+        if step.left is None:
+            return self._step(q, x, step)
+        acts, held, qs = step.left == 0, self.g, self.qs
+        passing = [_holds(i, self.flags) for i in range(self.n)]
+        self.g = [torch.where(acts, g, self.zero) if p else g for g, p in zip(held, passing, strict=True)]
+        self.qs = torch.where(acts, qs, self.zero)
+        # The membrane of a step is computed, and can be its value, in the refractory time, too.
+        grad_x = self._step(q if self.flags.membrane else torch.where(acts, q, self.zero), x, step)
+        if self.flags.through_time:
+            both = zip(self.g, held, passing, strict=True)
+            self.g = [torch.where(acts, g, g + old) if p else g for g, old, p in both]
+            self.qs = torch.where(acts, self.qs, self.qs + qs)
+        return grad_x
+
+    def _step(self, q: Tensor, x: Tensor, step: _Step) -> Tensor:
+        """One step back by the equations without a refractory time."""
         k, n, h = self.k, self.n, step.h
         u = k.distance(h)
         fired = u > 0 if self.flags.strict else u >= 0

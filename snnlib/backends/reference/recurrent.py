@@ -59,7 +59,7 @@ def _start(current: Tensor, rows: linear._Rows, neuron: NeuronArgs) -> tuple[Ten
     """The neurons' own state and their last spikes, for currents `[T, N, H]`."""
     state = neuron.state
     if state is None:
-        shape = (rows.states + neuron.options.reset_next + 1, *current.shape[1:])
+        shape = (neuron.states + 1, *current.shape[1:])
         state = current.new_zeros(shape, dtype=state_dtype(current))
     return state[:-1].to(state_dtype(current)), state[-1].to(state_dtype(current))
 

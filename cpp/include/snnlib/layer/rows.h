@@ -239,15 +239,16 @@ SNNLIB_NOINLINE int64_t exact_row(const float* current, const ExactRowCoefficien
 // See `step_vectors`; an entry keeps its u.
 template <Keep kKeep, bool Add, bool Count>
 SNNLIB_NOINLINE int64_t linear_row(const float* current, const LinearRowCoefficients& coefficients,
-                                   const LinearFlags& flags, float* v, int64_t n, float* spikes, uint16_t* bits,
-                                   float* distance, Floats* fired) {
+                                   const LinearFlags& flags, float* v, float* left, int64_t n, float* spikes,
+                                   uint16_t* bits, float* distance, Floats* fired) {
   using R = LinearRows<1>;
   const Floats zero = Floats{}, one = zero + 1.0f;
-  const bool compact = is_compact(flags.surrogate), plain = !flags.rectified && !flags.fixed_point;
+  const bool compact = is_compact(flags.surrogate), rests = flags.refractory != 0;
+  const bool plain = !flags.rectified && !flags.fixed_point && !rests;
   const bool skims = kKeep == Keep::kFew && compact && plain;
   return step_vectors<kKeep, Add, Count, false>(n, spikes, bits, distance, nullptr, fired, [&](int64_t j) -> RowStep {
     const LinearCoefficients<1, Floats>& k = coefficients.at(j);
-    LinearState<1, Floats> state{{load(v + j)}, zero};
+    LinearState<1, Floats> state{{load(v + j)}, zero, rests ? load(left + j) : zero};
     if (skims) {
       Floats h[1];
       linear_charge<1>(state.y, load(current + j), k, h);
@@ -260,6 +261,7 @@ SNNLIB_NOINLINE int64_t linear_row(const float* current, const LinearRowCoeffici
     }
     const auto out = linear_step<1, false>(state, load(current + j), k, flags, 1.0f);
     store(v + j, state.y[0]);
+    if (rests) store(left + j, state.left);
     if (kKeep == Keep::kNothing) return {out.spike, zero, zero, 0, false};
     const Floats u = linear_distance<1>(out.h, k), z = u * k.row[R::scale];
     const uint32_t near = lanes_at_least(out.spike, one) | lanes_at_least(one, z < zero ? -z : z);

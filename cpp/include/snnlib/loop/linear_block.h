@@ -29,17 +29,20 @@ Own own_coefficients(const ScanArgs& a) {
 
 // A state's copy, number by number: it stays in registers, where a copy of the whole goes by the stack.
 template <bool Next, int K, class V>
-inline LinearState<K, V> load_state(const LinearState<K, V>& kept) {
+inline LinearState<K, V> load_state(const LinearState<K, V>& kept, const LinearFlags& flags) {
   LinearState<K, V> state;
   for (int s = 0; s < K; ++s) state.y[s] = kept.y[s];
   state.fired = Next ? kept.fired : V{};
+  state.left = V{};
+  if (flags.refractory) state.left = kept.left;
   return state;
 }
 
 template <bool Next, int K, class V>
-inline void store_state(const LinearState<K, V>& state, LinearState<K, V>& kept) {
+inline void store_state(const LinearState<K, V>& state, LinearState<K, V>& kept, const LinearFlags& flags) {
   for (int s = 0; s < K; ++s) kept.y[s] = state.y[s];
   if (Next) kept.fired = state.fired;
+  if (flags.refractory) kept.left = state.left;
 }
 
 // Rows [from, from + count) of the coefficients of the vectors of a block: f(vector, row) is where they go.
@@ -95,8 +98,11 @@ struct LinearBlock {
     const S* in = static_cast<const S*>(a.state_in);
     for_each_vector<T>(count, [&](int64_t i, int64_t lanes) {
       for (int s = 0; s < K; ++s) state[i].y[s] = in ? load_lanes<S>(in + s * neurons + at + i * kLanes, lanes) : V{};
-      const bool given = in && a.flags.reset_next;
-      state[i].fired = given ? load_lanes<S>(in + K * neurons + at + i * kLanes, lanes) : V{};
+      const auto added = [&](bool given, int64_t row) {
+        return in && given ? load_lanes<S>(in + row * neurons + at + i * kLanes, lanes) : V{};
+      };
+      state[i].fired = added(a.flags.reset_next, K);
+      state[i].left = added(a.flags.refractory, K + a.flags.reset_next);
     });
   }
 

@@ -59,7 +59,8 @@ struct RecurrentBackwardArgs : RecurrentArgs {
   void* grad_weight;        // in the layout of `weight`; null where not wanted, and with delays
   // For kernels that take a sample by a block of threads; null for others. Room for all but one of the values that the
   // repeated forward pass leaves of a neuron's step, [values - 1][batch * steps * neurons]: K of them, one more with
-  // reset_next, K more where coefficients have gradients or the neuron has products of states.
+  // reset_next, one with a refractory time, K more where coefficients have gradients or the neuron has products of
+  // states.
   void* kept;
 };
 

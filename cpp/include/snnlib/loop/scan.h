@@ -22,7 +22,7 @@ struct ScanArgsOf {
   const void* coefficients;
   int64_t period;
   const void* current;
-  // Before the first step, [K (+ 1 with reset_next)][outer * inner]. Null: zero.
+  // Before the first step, [K + added_rows(flags)][outer * inner]. Null: zero.
   const void* state_in;
   Executor executor;
 };

@@ -8,6 +8,8 @@
 //   u = c . h - threshold;   s = [u >= 0] or [u > 0]
 //   same   h_i <- keep_i h_i + offset_i     where s = 1 (reset_time "same");   h_0 <- h_0 - s r . h
 //   y_0 = h_0,   y_k = h_k + p_k h_0 (k > 0),   y <- y + j s,   y_0 <- max(y_0, floor)
+//   refractory   s = 0 and y as it was before the step where left > 0, in fixed point y_0 alone;
+//                left <- refractory where s = 1, else max(left - 1, 0); with a time without end it stays at 1
 //
 // Backward, with G = dL/dy from later steps, q = dL/ds, sg = surrogate(u) and qs = dL/ds from the next step's reset:
 //
@@ -16,6 +18,7 @@
 //   lam = g + gs sg c
 //   next   qs' = sum of lam_i (keep_i h_i + offset_i - h_i) (not detached);   lam_i <- keep_i lam_i where it was reset
 //   rectified   lam_0 <- c_0 lam_0 where c_0 h_0 > 0, else 0;   dL/dc_0 = lam_0 h_0 there
+//   refractory   where left > 0: q = 0, and the g_i of held states are added to G'_i, with 0 in their place above
 //   dL/dx = B . lam,   dL/dA = lam y^T,   dL/dB = lam x,   dL/dd = lam,   dL/dthreshold = -gs sg;   G' = A^T lam
 //   quadratic   dL/dp_i = lam_i y_0 y_0 or lam_i y_2 y_i;   G'_0 += 2 y_0 p . lam of two states,
 //               G'_i += p_i lam_i y_2 and G'_2 += sum of p_i lam_i y_i of three
@@ -35,26 +38,31 @@ namespace snnlib {
 // What a call sets beside the coefficients; `Dynamics.flags` of snnlib/neurons/dynamics.py.
 struct LinearFlags {
   SurrogateKind surrogate;
-  bool strict;        // fires above the threshold, not at it
-  bool detach_reset;  // no gradient from the reset to the spike
-  bool detach_jump;   // none from the jump j
-  bool reset_next;    // the reset comes with the next step
-  bool membrane;      // the value of a step is h_0 instead of s
-  bool through_time;  // whether G' is passed on
-  bool rectified;     // the membrane is scaled and not below zero before it is compared
-  bool quadratic;     // p is of products of states instead of the new membrane
-  bool fixed_point;   // states are whole multiples of 2^-12
+  bool strict;         // fires above the threshold, not at it
+  bool detach_reset;   // no gradient from the reset to the spike
+  bool detach_jump;    // none from the jump j
+  bool reset_next;     // the reset comes with the next step
+  bool membrane;       // the value of a step is h_0 instead of s
+  bool through_time;   // whether G' is passed on
+  bool rectified;      // the membrane is scaled and not below zero before it is compared
+  bool quadratic;      // p is of products of states instead of the new membrane
+  bool fixed_point;    // states are whole multiples of 2^-12
+  int64_t refractory;  // steps after a spike in which the state is held; -1: all of them
 };
 
 // The options that most nets have: kernels take them as constants.
 SNNLIB_HD inline LinearFlags usual_flags(SurrogateKind surrogate) {
-  return {surrogate, false, true, true, false, false, true, false, false, false};
+  return {surrogate, false, true, true, false, false, true, false, false, false, 0};
 }
 
 SNNLIB_HD inline bool is_usual(const LinearFlags& f) {
   const bool plain = !f.strict && f.detach_reset && f.detach_jump && !f.reset_next && !f.membrane && f.through_time;
-  return plain && !f.rectified && !f.fixed_point;
+  return plain && !f.rectified && !f.fixed_point && !f.refractory;
 }
+
+// Rows of the state behind the K of the dynamics: the last step's spike, and the steps that are left of a refractory
+// time.
+SNNLIB_HD inline int added_rows(const LinearFlags& f) { return f.reset_next + (f.refractory != 0); }
 
 // Rows of the coefficients: `row_names` of snnlib/backends/arguments.py.
 template <int K>
@@ -72,11 +80,12 @@ struct LinearCoefficients {
   F row[LinearRows<K>::count];
 };
 
-// State between steps; `fired` (0 or 1) counts where the reset comes with the next step.
+// State between steps; `fired` (0 or 1) counts where the reset comes with the next step, `left`, the steps that are
+// left of the refractory time, where there is one.
 template <int K, class F>
 struct LinearState {
   F y[K];
-  F fired;
+  F fired, left;
 };
 
 // What a step computes: h before the reset of "next", h that is compared, and the spike.
@@ -221,12 +230,31 @@ SNNLIB_HD inline F linear_floor(F y, const LinearCoefficients<K, F>& k) {
   return y < k.row[LinearRows<K>::floor] ? k.row[LinearRows<K>::floor] : y;
 }
 
+// Whether state i is held in the refractory time: on a Loihi chip the current runs on.
+SNNLIB_HD inline bool linear_holds(int i, const LinearFlags& flags) { return i == 0 || !flags.fixed_point; }
+
+// Undoes a step where a neuron is in its refractory time, and counts that down.
+template <int K, bool Next, class F>
+SNNLIB_HD inline void linear_hold(const LinearState<K, F>& before, const LinearFlags& flags, LinearState<K, F>& state,
+                                  F& spike) {
+  const F zero = F{}, fewer = before.left - 1.0f;
+  const F last = zero + (flags.refractory < 0 ? 1.0f : float(flags.refractory));
+  const auto acts = before.left == zero;
+  state.left = acts ? (spike > zero ? last : zero) : (flags.refractory < 0 ? before.left : fewer);
+  spike = acts ? spike : zero;
+  for (int i = 0; i < K; ++i) {
+    if (linear_holds(i, flags)) state.y[i] = acts ? state.y[i] : before.y[i];
+  }
+  if (Next) state.fired = acts ? state.fired : before.fired;
+}
+
 // One time step. A NaN membrane gives a NaN spike: `h - h` is zero for every finite number.
 template <int K, bool Next, bool Quadratic = false, class F, class S>
 SNNLIB_HD inline LinearStep<K, F> linear_step(LinearState<K, F>& state, F x, const LinearCoefficients<K, F>& k,
                                               const LinearFlags& flags, S one) {
   using R = LinearRows<K>;
   const F zero = F{};
+  const LinearState<K, F> before = state;
   LinearStep<K, F> out;
 #if !defined(__CUDACC__)
   if (!Quadratic && !Next && flags.fixed_point) {
@@ -244,6 +272,7 @@ SNNLIB_HD inline LinearStep<K, F> linear_step(LinearState<K, F>& state, F x, con
     for (int i = 0; i < K; ++i) state.y[i] = fired ? state.y[i] + k.row[R::j + i] : state.y[i];
   }
   state.y[0] = linear_floor<K>(state.y[0], k);
+  if (flags.refractory) linear_hold<K, Next>(before, flags, state, out.spike);
   return out;
 }
 
@@ -269,6 +298,7 @@ template <int K, class F>
 struct LinearSeen {
   F raw[K];
   F fired_before;  // "next" only
+  F left;          // of the refractory time before the step, where there is one
   F y[K];          // state before the step, for gradients of coefficients and products only
   F x;             // for gradients of coefficients only
 };
@@ -289,6 +319,16 @@ SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K
   using R = LinearRows<K>;
   const F zero = F{};
   F h[K], g[K], lam[K];
+  const LinearCarry<K, F> held = carry;
+  if (flags.refractory) {
+    const auto acts = seen.left == zero;
+    for (int i = 0; i < K; ++i) {
+      if (linear_holds(i, flags)) carry.g[i] = acts ? carry.g[i] : zero;
+    }
+    if (Next) carry.qs = acts ? carry.qs : zero;
+    // The membrane of a step is computed, and can be its value, in the refractory time, too.
+    if (!flags.membrane) q = acts ? q : zero;
+  }
   linear_compared<K, Next>(seen.raw, seen.fired_before, k, flags, h);
   for (int i = 0; i < K; ++i) g[i] = carry.g[i];
   const bool rectifies = linear_rectifies<K, Next>(flags);
@@ -365,6 +405,13 @@ SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K
     carry.g[j] = flags.through_time ? before : zero;
   }
   carry.qs = flags.through_time ? qs : zero;
+  if (flags.refractory && flags.through_time) {
+    const auto acts = seen.left == zero;
+    for (int i = 0; i < K; ++i) {
+      if (linear_holds(i, flags)) carry.g[i] = acts ? carry.g[i] : carry.g[i] + held.g[i];
+    }
+    if (Next) carry.qs = acts ? carry.qs : carry.qs + held.qs;
+  }
   return grad_x;
 }
 
