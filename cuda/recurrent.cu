@@ -29,7 +29,7 @@ __global__ void SNNLIB_MOST_THREADS(kMostThreads<S, K>)
     state = own_state<S, K, Next>(a, a.state_in, sample, block_thread());
     if (steps > 0) ahead = current[block_thread()];
   }
-  const S* before = state_row<S>(a, a.state_in, K + Next, sample);
+  const S* before = state_row<S>(a, a.state_in, K + added_rows(a.flags), sample);
   for_each_turn<S, K, Single>(neurons, [&](int first, int neuron) {
     events.vote(first, before && neuron < neurons && !(before[neuron] == S(0)));
   });
@@ -49,7 +49,7 @@ __global__ void SNNLIB_MOST_THREADS(kMostThreads<S, K>)
         if (total) total[t * stride + neuron] = sum;
         spike = linear_step<K, Next, Quadratic>(state, sum, k, a.flags, S(1)).spike;
         value[t * stride + neuron] = spike;
-        if (!Single) store_state<S, K, Next>(a, a.state_out, sample, neuron, state.y, state.fired);
+        if (!Single) store_state<S, K, Next>(a, a.state_out, sample, neuron, state.y, state.fired, state.left);
       }
       events.vote(first, !(spike == S(0)));
     });
@@ -60,9 +60,9 @@ __global__ void SNNLIB_MOST_THREADS(kMostThreads<S, K>)
   for_each_turn<S, K, Single>(neurons, [&](int, int neuron) {
     if (neuron >= neurons) return;
     if (!Single && steps == 0) state = own_state<S, K, Next>(a, a.state_in, sample, neuron);
-    if (Single || steps == 0) store_state<S, K, Next>(a, a.state_out, sample, neuron, state.y, state.fired);
+    if (Single || steps == 0) store_state<S, K, Next>(a, a.state_out, sample, neuron, state.y, state.fired, state.left);
     const S last = steps > 0 ? value[(steps - 1) * stride + neuron] : (before ? before[neuron] : S(0));
-    state_row<S>(a, a.state_out, K + Next, sample)[neuron] = last;
+    state_row<S>(a, a.state_out, K + added_rows(a.flags), sample)[neuron] = last;
     for (int64_t t = steps; t < a.view.steps; ++t) {
       value[t * stride + neuron] = S(0);
       if (total) total[t * stride + neuron] = S(0);

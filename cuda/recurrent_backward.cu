@@ -48,6 +48,7 @@ __global__ void recurrent_repeat_kernel(RecurrentBackwardArgs a, Divider<uint64_
       for (int s = 0; s < K; ++s) {
         if (with_states) kept.at(K + Next + s, place) = state.y[s];
       }
+      if (a.flags.refractory) kept.at(K + Next + with_states * K, place) = state.left;
       const LinearStep<K, S> out = linear_step<K, Next, Quadratic>(state, total[j], k, a.flags, S(1));
       SNNLIB_UNROLL
       for (int s = 0; s < K; ++s) kept.at(s, place) = out.raw[s];
@@ -122,6 +123,7 @@ __global__ void SNNLIB_MOST_THREADS(kMostThreads<S, K>)
       if (Learn || Quadratic) out.seen.y[s] = kept.at(K + Next + s, place);
     }
     if (Next) out.seen.fired_before = kept.at(K, place);
+    if (a.flags.refractory) out.seen.left = kept.at(K + Next + (Learn || Quadratic) * K, place);
     if (Learn) out.seen.x = static_cast<const S*>(a.current)[place];
     return out;
   };
@@ -142,7 +144,7 @@ __global__ void SNNLIB_MOST_THREADS(kMostThreads<S, K>)
   };
   // With the sums of one step or of all, added to those that are there if they have begun.
   const auto store = [&](bool begun, int neuron) {
-    store_state<S, K, Next>(a, a.grad_state_in, sample, neuron, carry.g, carry.qs);
+    store_state<S, K, Next>(a, a.grad_state_in, sample, neuron, carry.g, carry.qs, S(0));
     SNNLIB_UNROLL
     for (int i = 0; i < LinearRows<K>::count && Learn; ++i) {
       S& to = state_row<S>(a, a.grad_coefficients, i, sample)[neuron];
@@ -150,7 +152,7 @@ __global__ void SNNLIB_MOST_THREADS(kMostThreads<S, K>)
     }
   };
 
-  const S* grad_spikes = state_row<S>(a, a.grad_state_out, K + Next, sample);
+  const S* grad_spikes = state_row<S>(a, a.grad_state_out, K + added_rows(a.flags), sample);
   for_each_turn<S, K, Single>(neurons, [&](int, int i) {
     if (i >= row) return;
     signal[i] = S(0);
@@ -199,7 +201,7 @@ __global__ void SNNLIB_MOST_THREADS(kMostThreads<S, K>)
     if (neuron >= neurons) return;
     if (!Single && steps == 0) load(a.grad_state_out, neuron);
     if (Single || steps == 0) store(false, neuron);
-    state_row<S>(a, a.grad_state_in, K + Next, sample)[neuron] = back[neuron];
+    state_row<S>(a, a.grad_state_in, K + added_rows(a.flags), sample)[neuron] = back[neuron];
   });
 }
 

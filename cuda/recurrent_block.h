@@ -141,15 +141,17 @@ __device__ LinearState<K, S> own_state(const RecurrentArgs& a, const void* state
   SNNLIB_UNROLL
   for (int s = 0; s < K; ++s) state.y[s] = state_row<S>(a, states, s, sample)[neuron];
   if (Next) state.fired = state_row<S>(a, states, K, sample)[neuron];
+  if (a.flags.refractory) state.left = state_row<S>(a, states, K + Next, sample)[neuron];
   return state;
 }
 
 template <class S, int K, bool Next>
-__device__ void store_state(const RecurrentArgs& a, void* states, int64_t sample, int neuron, const S (&y)[K],
-                            S fired) {
+__device__ void store_state(const RecurrentArgs& a, void* states, int64_t sample, int neuron, const S (&y)[K], S fired,
+                            S left) {
   SNNLIB_UNROLL
   for (int s = 0; s < K; ++s) state_row<S>(a, states, s, sample)[neuron] = y[s];
   if (Next) state_row<S>(a, states, K, sample)[neuron] = fired;
+  if (a.flags.refractory) state_row<S>(a, states, K + Next, sample)[neuron] = left;
 }
 
 // Whether every thread has a neuron to itself, and keeps its constants and state in registers.

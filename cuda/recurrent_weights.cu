@@ -41,7 +41,7 @@ __global__ void SNNLIB_MOST_THREADS(kWeightThreads)
 
 template <class S>
 void run(const RecurrentBackwardArgs& a) {
-  const int states = a.states + (a.flags.reset_next ? 1 : 0);
+  const int states = a.states + added_rows(a.flags);
   const Blocks blocks = {a.view.inner, kWeightThreads, BlockList<Event<S, int64_t>>::bytes(kWeightThreads)};
   launch_blocks("recurrent_backward", recurrent_weight_kernel<S>, blocks, a.executor, a, states,
                 Divider<uint64_t>(a.view.outer > 0 ? a.view.outer : 1));

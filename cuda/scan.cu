@@ -34,8 +34,9 @@ constexpr bool kPairs = sizeof(T) == 2 && K == 1 && !Next && !Learn;
 template <class S, int K, bool Next, bool Learn>
 constexpr bool kHasUsual = sizeof(S) == 4 && K == 1 && !Next && !Learn;
 
-// States of neurons lie [K (+ 1 with Next)][neurons]; null is zero.
-template <class S, int K, bool Next>
+// States of neurons lie [K + Next + Rests][neurons], with what is left of a refractory time where there is one; null is
+// zero.
+template <class S, int K, bool Next, bool Rests>
 __device__ LinearState<K, S> state_at(const void* states, int64_t neurons, int64_t neuron) {
   LinearState<K, S> state = {};
   if (!states) return state;
@@ -43,10 +44,11 @@ __device__ LinearState<K, S> state_at(const void* states, int64_t neurons, int64
   SNNLIB_UNROLL
   for (int s = 0; s < K; ++s) state.y[s] = p[s * neurons];
   if (Next) state.fired = p[K * neurons];
+  if (Rests) state.left = p[(K + Next) * neurons];
   return state;
 }
 
-template <class T, int K, bool Next, bool Quadratic, int V>
+template <class T, int K, bool Next, bool Quadratic, int V, bool Rests>
 __global__ void forward_kernel(ScanForwardArgs a, Places places) {
   using S = typename StateOf<T>::type;
   const int64_t neurons = a.view.outer * a.view.inner, neuron = thread_index() * V;
@@ -56,48 +58,50 @@ __global__ void forward_kernel(ScanForwardArgs a, Places places) {
   load_coefficients(a, places.constants(place), coefficients);
   LinearState<K, S> state[V];
   SNNLIB_UNROLL
-  for (int v = 0; v < V; ++v) state[v] = state_at<S, K, Next>(a.state_in, neurons, neuron + v);
+  for (int v = 0; v < V; ++v) state[v] = state_at<S, K, Next, Rests>(a.state_in, neurons, neuron + v);
   const int64_t stride = a.view.step_stride, start = a.view.offset(place.outer, 0, place.inner);
-  by_usual<kHasUsual<S, K, Next, false>>(a.flags, coefficients, [&](const LinearFlags& flags, const auto& k) {
-    const T* current = static_cast<const T*>(a.current) + start;
-    T* value = static_cast<T*>(a.value) + start;
-    for_each_group<kAheadForward<T, K>>(int(a.view.steps), [&](auto size, int) {
-      constexpr int n = decltype(size)::value;
-      Pack<T, V> read[n];
-      SNNLIB_UNROLL
-      for (int j = 0; j < n; ++j, current += stride) read[j] = read_pack<Pack<T, V>>(current);
-      SNNLIB_UNROLL
-      for (int j = 0; j < n; ++j, value += stride) {
-        S x[V];
-        to_states(read[j], x);
-        SNNLIB_UNROLL
-        for (int v = 0; v < V; ++v) {
-          const LinearStep<K, S> out = linear_step<K, Next, Quadratic>(state[v], x[v], k[v], flags, S(1));
-          x[v] = flags.membrane ? out.h[0] : out.spike;
-        }
-        store_pack(value, 0, to_pack<T>(x));
-      }
-    });
-  });
+  by_usual<kHasUsual<S, K, Next, false> && !Rests, Rests>(
+      a.flags, coefficients, [&](const LinearFlags& flags, const auto& k) {
+        const T* current = static_cast<const T*>(a.current) + start;
+        T* value = static_cast<T*>(a.value) + start;
+        for_each_group<kAheadForward<T, K>>(int(a.view.steps), [&](auto size, int) {
+          constexpr int n = decltype(size)::value;
+          Pack<T, V> read[n];
+          SNNLIB_UNROLL
+          for (int j = 0; j < n; ++j, current += stride) read[j] = read_pack<Pack<T, V>>(current);
+          SNNLIB_UNROLL
+          for (int j = 0; j < n; ++j, value += stride) {
+            S x[V];
+            to_states(read[j], x);
+            SNNLIB_UNROLL
+            for (int v = 0; v < V; ++v) {
+              const LinearStep<K, S> out = linear_step<K, Next, Quadratic>(state[v], x[v], k[v], flags, S(1));
+              x[v] = flags.membrane ? out.h[0] : out.spike;
+            }
+            store_pack(value, 0, to_pack<T>(x));
+          }
+        });
+      });
   S* out = static_cast<S*>(a.state_out) + neuron;
   SNNLIB_UNROLL
   for (int v = 0; v < V; ++v) {
     SNNLIB_UNROLL
     for (int s = 0; s < K; ++s) out[s * neurons + v] = state[v].y[s];
     if (Next) out[K * neurons + v] = state[v].fired;
+    if (Rests) out[(K + Next) * neurons + v] = state[v].left;
   }
 }
 
 // Values per step and neuron that wait in shared memory for the backward pass: h before the reset, with Next the last
-// step's spike, and with Learn or Quadratic the state before the step.
-template <int K, bool Next, bool Learn, bool Quadratic>
-constexpr int kKept = K + (Next ? 1 : 0) + (Learn || Quadratic ? K : 0);
+// step's spike, with Learn or Quadratic the state before the step, and with Rests what was left of the refractory time.
+template <int K, bool Next, bool Learn, bool Quadratic, bool Rests>
+constexpr int kKept = K + (Next ? 1 : 0) + (Learn || Quadratic ? K : 0) + (Rests ? 1 : 0);
 
-template <class T, int K, bool Next, bool Learn, bool Quadratic, int V>
+template <class T, int K, bool Next, bool Learn, bool Quadratic, int V, bool Rests>
 __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks) {
   using S = typename StateOf<T>::type;
-  constexpr int kValues = kKept<K, Next, Learn, Quadratic>;
-  constexpr bool kUsual = kHasUsual<S, K, Next, Learn>;
+  constexpr int kValues = kKept<K, Next, Learn, Quadratic, Rests>;
+  constexpr bool kUsual = kHasUsual<S, K, Next, Learn> && !Rests;
   using Parked = StateInColumn<T, LinearState<K, S>>;
   using Kept = Pack<S, V>;
   const int64_t neurons = a.view.outer * a.view.inner, neuron = thread_index() * V;
@@ -114,12 +118,12 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
   LinearState<K, S> state[V];
   const auto begin = [&] {
     SNNLIB_UNROLL
-    for (int v = 0; v < V; ++v) state[v] = state_at<S, K, Next>(a.state_in, neurons, neuron + v);
+    for (int v = 0; v < V; ++v) state[v] = state_at<S, K, Next, Rests>(a.state_in, neurons, neuron + v);
   };
   // Repeats steps [first, first + count), and keeps what the adjoint needs of them where Keep.
   const auto repeat = [&](int64_t first, int count, auto keep) {
     constexpr bool Keep = decltype(keep)::value;
-    by_usual<kUsual>(a.flags, coefficients, [&](const LinearFlags& flags, const auto& k) {
+    by_usual<kUsual, Rests>(a.flags, coefficients, [&](const LinearFlags& flags, const auto& k) {
       const T* at = current + first * stride;
       Kept* to = kept;
       for_each_group<kAheadBackward<T, K>>(count, [&](auto size, int) {
@@ -135,6 +139,7 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
           SNNLIB_UNROLL
           for (int v = 0; v < V; ++v) {
             if (Next) values[K].lane[v] = state[v].fired;
+            if (Rests) values[kValues - 1].lane[v] = state[v].left;
             SNNLIB_UNROLL
             for (int s = 0; s < K && (Learn || Quadratic); ++s) values[K + Next + s].lane[v] = state[v].y[s];
             const LinearStep<K, S> out = linear_step<K, Next, Quadratic>(state[v], x[v], k[v], flags, S(1));
@@ -160,7 +165,7 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
   LinearCoefficients<K, S> sum[V] = {};
   SNNLIB_UNROLL
   for (int v = 0; v < V; ++v) {
-    const LinearState<K, S> given = state_at<S, K, Next>(a.grad_state_out, neurons, neuron + v);
+    const LinearState<K, S> given = state_at<S, K, Next, Rests>(a.grad_state_out, neurons, neuron + v);
     SNNLIB_UNROLL
     for (int s = 0; s < K; ++s) carry[v].g[s] = given.y[s];
     carry[v].qs = given.fired;
@@ -206,6 +211,7 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
             SNNLIB_UNROLL
             for (int s = 0; s < K; ++s) seen.raw[s] = values[s].lane[v];
             if (Next) seen.fired_before = values[K].lane[v];
+            if (Rests) seen.left = values[kValues - 1].lane[v];
             if (Learn || Quadratic) {
               SNNLIB_UNROLL
               for (int s = 0; s < K; ++s) seen.y[s] = values[K + Next + s].lane[v];
@@ -218,7 +224,7 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
         }
       });
     };
-    by_usual<kUsual>(a.flags, coefficients, [&](const LinearFlags& usual, const auto& k) {
+    by_usual<kUsual, Rests>(a.flags, coefficients, [&](const LinearFlags& usual, const auto& k) {
       by_surrogate<kUsual, S>(usual,
                               [&](const LinearFlags& flags, const auto& reciprocal) { back(flags, k, reciprocal); });
     });
@@ -229,6 +235,7 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
     SNNLIB_UNROLL
     for (int s = 0; s < K; ++s) out[s * neurons] = carry[v].g[s];
     if (Next) out[K * neurons] = carry[v].qs;
+    if (Rests) out[(K + Next) * neurons] = S(0);
     if (!Learn || !a.grad_coefficients) continue;
     S* grads = static_cast<S*>(a.grad_coefficients) + neuron + v;
     SNNLIB_UNROLL
@@ -236,9 +243,9 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
   }
 }
 
-template <class T, int K, bool Next, bool Quadratic, int V>
+template <class T, int K, bool Next, bool Quadratic, int V, bool Rests = false>
 void launch_forward_packs(const ScanForwardArgs& a) {
-  launch("scan_forward", forward_kernel<T, K, Next, Quadratic, V>, a.view.outer * a.view.inner / V, a.executor,
+  launch("scan_forward", forward_kernel<T, K, Next, Quadratic, V, Rests>, a.view.outer * a.view.inner / V, a.executor,
          Scratch{}, a, Places(a.view, a.period));
 }
 
@@ -250,15 +257,15 @@ void launch_forward(const ScanForwardArgs& a) {
   launch_forward_packs<T, K, Next, false, 1>(a);
 }
 
-template <class T, int K, bool Next, bool Learn, bool Quadratic, int V>
+template <class T, int K, bool Next, bool Learn, bool Quadratic, int V, bool Rests = false>
 void launch_backward_packs(const ScanBackwardArgs& a) {
   using S = typename StateOf<T>::type;
-  constexpr int kBytes = kKept<K, Next, Learn, Quadratic> * V * int(sizeof(S));
+  constexpr int kBytes = kKept<K, Next, Learn, Quadratic, Rests> * V * int(sizeof(S));
   static_assert((kScratchBytes / kBytes + 2) / 2 * sizeof(T) >= sizeof(LinearState<K, S>),
                 "a chunk has room for a state");
   const Chunks chunks = even_chunks<kBytes>(a.view.steps);
-  launch("scan_backward", backward_kernel<T, K, Next, Learn, Quadratic, V>, a.view.outer * a.view.inner / V, a.executor,
-         Scratch{chunks.steps * kBytes}, a, Places(a.view, a.period), chunks);
+  launch("scan_backward", backward_kernel<T, K, Next, Learn, Quadratic, V, Rests>, a.view.outer * a.view.inner / V,
+         a.executor, Scratch{chunks.steps * kBytes}, a, Places(a.view, a.period), chunks);
 }
 
 template <class T, int K, bool Next, bool Learn>
@@ -271,9 +278,15 @@ void launch_backward(const ScanBackwardArgs& a) {
   launch_backward_packs<T, K, Next, Learn, false, 1>(a);
 }
 
+// Refractory times are for resets in the same step, and half precision is widened for them: ops/scan_linear.py.
 template <class T, int K>
 void forward_states(const ScanForwardArgs& a) {
+  if constexpr (sizeof(T) > 2) {
+    if (a.flags.refractory && !(K > 1 && a.flags.quadratic))
+      return launch_forward_packs<T, K, false, false, 1, true>(a);
+  }
   if constexpr (K > 1) {
+    if (a.flags.refractory) return launch_forward_packs<T, K, false, true, 1, true>(a);
     if (a.flags.quadratic) return launch_forward_packs<T, K, false, true, 1>(a);
   }
   a.flags.reset_next ? launch_forward<T, K, true>(a) : launch_forward<T, K, false>(a);
@@ -281,7 +294,12 @@ void forward_states(const ScanForwardArgs& a) {
 
 template <class T, int K, bool Learn>
 void backward_learn(const ScanBackwardArgs& a) {
+  if constexpr (sizeof(T) > 2) {
+    if (a.flags.refractory && !(K > 1 && a.flags.quadratic))
+      return launch_backward_packs<T, K, false, Learn, false, 1, true>(a);
+  }
   if constexpr (K > 1) {
+    if (a.flags.refractory) return launch_backward_packs<T, K, false, Learn, true, 1, true>(a);
     if (a.flags.quadratic) return launch_backward_packs<T, K, false, Learn, true, 1>(a);
   }
   a.flags.reset_next ? launch_backward<T, K, true, Learn>(a) : launch_backward<T, K, false, Learn>(a);
@@ -321,11 +339,19 @@ void backward_type(const ScanBackwardArgs& a) {
   throw std::runtime_error("scan_backward: half precision is for one state");
 }
 
+template <class Args>
+void check_flags(const char* name, const Args& a) {
+  if (!a.flags.refractory || !a.flags.reset_next) return;
+  throw std::runtime_error(std::string(name) + ": expected no reset with the next step beside a refractory time");
+}
+
 void forward(const ScanForwardArgs& a) {
+  check_flags("scan_forward", a);
   by_dtype(a.dtype, a, forward_type<float>, forward_type<double>, forward_type<__nv_bfloat16>, forward_type<__half>);
 }
 
 void backward(const ScanBackwardArgs& a) {
+  check_flags("scan_backward", a);
   by_dtype(a.dtype, a, backward_type<float>, backward_type<double>, backward_type<__nv_bfloat16>,
            backward_type<__half>);
 }

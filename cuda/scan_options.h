@@ -23,8 +23,9 @@ __device__ void load_coefficients(const ScanArgs& a, int64_t first, LinearCoeffi
 }
 
 // f(flags, coefficients), with the options of most nets as constants where a thread has them: no floor among them,
-// which costs a fifth of a step. The choice is made outside of the loop over steps.
-template <bool Constant, class S, int K, int V, class F>
+// which costs a fifth of a step. The choice is made outside of the loop over steps. Without Rests there is no
+// refractory time.
+template <bool Constant, bool Rests = false, class S, int K, int V, class F>
 __device__ void by_usual(const LinearFlags& flags, const LinearCoefficients<K, S> (&k)[V], const F& f) {
   if constexpr (Constant) {
     constexpr S kNone = S(-INFINITY);
@@ -41,7 +42,9 @@ __device__ void by_usual(const LinearFlags& flags, const LinearCoefficients<K, S
       return f(usual_flags(flags.surrogate), own);
     }
   }
-  f(flags, k);
+  LinearFlags known = flags;
+  if (!Rests) known.refractory = 0;
+  f(known, k);
 }
 
 // f(flags, reciprocal) with the kind of the surrogate gradient a constant, where that is worth a loop of its own. Those

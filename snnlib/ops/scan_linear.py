@@ -45,8 +45,10 @@ def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int, learn: bool =
 def _family(neuron: NeuronArgs, current: Tensor) -> str:
     if neuron.is_exact:
         return "exact"
-    # Of fixed-point states GPUs have no kernels, and none is found by this name.
-    return "fixed_point" if neuron.is_fixed_point and current.is_cuda else "scan"
+    # GPUs have no kernels for fixed-point states and for a later reset with a refractory time: no kernel has this name.
+    options = neuron.options
+    unknown = options.fixed_point or (options.reset_next and options.refractory)
+    return "fixed_point" if unknown and current.is_cuda else "scan"
 
 
 def forward(current: Tensor, neuron: NeuronArgs, time_dim: int) -> tuple[Tensor, Tensor]:

@@ -45,7 +45,8 @@ def can_fuse(current: Tensor, dynamics: Dynamics, window: Window) -> bool:
     """Returns whether a kernel takes these neurons and currents `[T, N, C, H, W]`."""
     unknown = dynamics.reset_next or dynamics.membrane or dynamics.fixed_point
     one_state = dynamics.states == 1 and not unknown
-    return one_state and current.dim() == 5 and _has_kernels(current, False, window)
+    rests = dynamics.refractory != 0
+    return one_state and current.dim() == 5 and _has_kernels(current, False, window, rests)
 
 
 def has_srm_kernels(x: Tensor) -> bool:
@@ -53,13 +54,14 @@ def has_srm_kernels(x: Tensor) -> bool:
     return native.has_kernel("srm_pool_forward", x)
 
 
-def _has_kernels(current: Tensor, is_srm: bool, window: Window) -> bool:
+def _has_kernels(current: Tensor, is_srm: bool, window: Window, rests: bool) -> bool:
     if not is_whole(current, window) or current.numel() >= MOST_NEURONS:
         return False
     if is_srm:
         return window == (2, 2) and has_srm_kernels(current)
     if native.scan_pools_any_layout(current):
-        known = window == (2, 2)
+        # A thread has no room for what is left of four refractory times.
+        known = window == (2, 2) and not rests
     else:
         # Channels-last in whole cache lines: the layout in which convolutions give their currents.
         lines = neuron_order(current) == _CHANNELS_LAST and current.shape[2] % _LINE == 0
@@ -77,7 +79,8 @@ def _kernel(
     name: str, current: Tensor, neuron: NeuronArgs, window: Window, **grads: Tensor
 ) -> Callable[..., Any] | None:
     """The kernel of a pass, `forward` or `backward`; None where neurons and pooling go one after the other."""
-    if not _has_kernels(current, neuron.is_srm, window):
+    rests = not neuron.is_srm and neuron.options.refractory != 0
+    if not _has_kernels(current, neuron.is_srm, window, rests):
         return None
     family = "srm" if neuron.is_srm else "scan"
     return native.kernel(f"{family}_pool_{name}", current, **grads, **neuron.tensors())

@@ -30,6 +30,20 @@ class _Spike(torch.autograd.Function):
         return grads[0] * ctx.saved_tensors[0], None, None
 
 
+def refractory(flags: list[int]) -> int:
+    """Steps, -1 for all of them; flags that do not name them have none."""
+    return flags[10] if len(flags) > 10 else 0
+
+
+def added_rows(flags: list[int]) -> int:
+    """Rows of the state behind those of the dynamics."""
+    return flags[4] + (refractory(flags) != 0)
+
+
+def _without_learning_rests(own: Tensor, flags: list[int]) -> Tensor:
+    return torch.cat((own[:-1], own[-1:].detach())) if refractory(flags) else own
+
+
 class Run(NamedTuple):
     """Values `[T, ...]`, and the state after the last step."""
 
@@ -42,18 +56,19 @@ def run(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: list
     *known, quadratic = flags[:9]
     kind, strict, detach_reset, detach_jump, reset_next, membrane, through_time, rectified = known
     # Fixed point is tested against integers of Python.
-    assert not any(flags[9:])
-    axes = max(current.dim() - 3, 0)
+    assert not any(flags[9:10])
+    rests = refractory(flags)
     states = next(k for k in (1, 2, 3) if len(row_names(k)) == len(coefficients))
-    shape = [-1, *[1] * axes] if coefficients.shape[1] > 1 else []
+    shape = [-1, *[1] * max(current.dim() - 3, 0)] if coefficients.shape[1] > 1 else []
     row = {name: r.reshape(shape) for name, r in zip(row_names(states), coefficients, strict=True)}
     names = range(states)
     steps = current.unbind(time_dim)
     step_shape = [size for dim, size in enumerate(current.shape) if dim != time_dim]
     if state is None:
-        state = torch.zeros(states + reset_next, *step_shape, dtype=torch.float64)
+        state = torch.zeros(states + added_rows(flags), *step_shape, dtype=torch.float64)
     y = list(state[:states])
     before = state[states] if reset_next else None
+    left = state[-1].detach() if rests else torch.zeros(step_shape)
     values = []
 
     def reset(h: list[Tensor], s: Tensor) -> list[Tensor]:
@@ -64,17 +79,19 @@ def run(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: list
             for i in names
         ]
 
-    for x in steps:
-        if not through_time:
-            # A step reads the state before it without a gradient, the given one included.
-            y = [part.detach() for part in y]
-            before = None if before is None else before.detach()
+    def charged(y: list[Tensor], x: Tensor) -> list[Tensor]:
         h = [sum(row[f"a{i}{j}"] * y[j] for j in names) + row[f"b{i}"] * x + row[f"d{i}"] for i in names]
         if quadratic:
             products = [y[0] ** 2, y[0] ** 2] if states == 2 else [y[2] * y[i] for i in names]
             h = [h[i] + row[f"p{i}"] * products[i] for i in names]
-        if rectified:
-            h = [(row["c0"] * h[0]).relu()]
+        return [(row["c0"] * h[0]).relu()] if rectified else h
+
+    for x in steps:
+        if not through_time:
+            # A step reads the state before it without a gradient, the given one included.
+            y, before = [part.detach() for part in y], None if before is None else before.detach()
+        old, last = y, before
+        h = charged(y, x)
         if before is not None:
             h = reset(h, before)
         level = h[0] if states == 1 else sum(row[f"c{i}"] * h[i] for i in names)
@@ -88,9 +105,16 @@ def run(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: list
             y = [y[i] + row[f"j{i}"] * (s.detach() if detach_jump else s) for i in names]
         y[0] = torch.where(y[0] < row["floor"], row["floor"].detach(), y[0])
         before = s if before is not None else None
-    final = torch.stack([*y, before] if before is not None else y)
+        if rests:
+            # Nobody learns how long a neuron rests.
+            acts = left == 0
+            y = [torch.where(acts, *pair) for pair in zip(y, old, strict=True)]
+            before = None if before is None else torch.where(acts, before, last)
+            values[-1] = values[-1] if membrane else torch.where(acts, s, 0.0)
+            left = torch.where(acts, (s.detach() > 0) * abs(rests), left if rests < 0 else left - 1).double()
+    added = [part for part, there in ((before, reset_next), (left, rests)) if there]
     value = torch.stack(values, time_dim) if values else current.clone()
-    return Run(value, final)
+    return Run(value, torch.stack([*y, *added]))
 
 
 def run_recurrent(
@@ -110,8 +134,8 @@ def run_recurrent(
     first = current.movedim(time_dim, 0)
     if state is None:
         states = next(k for k in (1, 2, 3) if len(row_names(k)) == len(coefficients))
-        state = torch.zeros(states + flags[4] + 1, *first.shape[1:], dtype=torch.float64)
-    own, spikes = state[:-1], state[-1]
+        state = torch.zeros(states + added_rows(flags) + 1, *first.shape[1:], dtype=torch.float64)
+    own, spikes = _without_learning_rests(state[:-1], flags), state[-1]
     values, sums = [], []
     for t, x in enumerate(first):
         before = spikes if flags[6] else spikes.detach()
@@ -163,10 +187,10 @@ def run_late(
     first = current.movedim(time_dim, 0)
     if state is None:
         states = next(k for k in (1, 2, 3) if len(row_names(k)) == len(coefficients))
-        state = torch.zeros(states + flags[4], *first.shape[1:], dtype=torch.float64)
+        state = torch.zeros(states + added_rows(flags), *first.shape[1:], dtype=torch.float64)
     if past is None:
         past = torch.zeros(longest + 2, *first.shape[1:], dtype=torch.float64)
-    own, before = state, list(past)
+    own, before = _without_learning_rests(state, flags), list(past)
     taps = _taps(weight, delay, rounded, longest)
     values, sums = [], []
     for t, x in enumerate(first):

@@ -6,7 +6,7 @@ import linear_oracle
 import torch
 from op_samples import Arguments, Sample
 from opdb_delay import delays
-from opdb_neurons import _PLAIN, ATTACHED, SQUARES, WIDE, coefficients, without_fixed
+from opdb_neurons import _PLAIN, ATTACHED, RESTS, SQUARES, WIDE, coefficients, start, without_fixed
 from opdb_recurrent import _CUBA, _NEXT, _NO_PAST, _SQUARES, _THREE
 from torch import Tensor
 
@@ -22,6 +22,7 @@ LATE: dict[str, tuple[Any, ...]] = {
     "three states": ((5, 2, 7), 0, True, None, 2, False, 3, [3, 1, 0, 1, 0, 0, 1, 0, 0], _THREE),
     "squares": ((6, 2, 5), 0, True, None, 2, False, 2, SQUARES, _SQUARES),
     "no gradient through time": ((6, 2, 5), 0, True, None, 2, False, 2, _NO_PAST, _CUBA | {"scale": 0.5}),
+    "rests": ((9, 3, 5), 0, True, (9, 0, 3), 3, False, 1, RESTS, {"keep0": 0.0, "scale": 0.5}),
     "T = 0": ((0, 2, 3), 0, True, None, 2, False, 1, _PLAIN, {}),
     "N = 0": ((3, 0, 3), 0, False, None, 2, False, 1, _PLAIN, {}),
     "H = 0": ((3, 2, 0), 0, False, None, 2, False, 1, _PLAIN, {}),
@@ -37,10 +38,10 @@ def _arguments(generator: torch.Generator, name: str) -> tuple[Any, ...]:
     state = past = None
     if stateful:
         step = (shape[1 - time_dim], shape[2])
-        state = torch.randint(0, 3, (states + flags[4], *step), generator=generator).double() / 4
+        state = start(states, flags, step, generator)
         past = torch.randint(0, 2, (longest + 2, *step), generator=generator).double()
         if flags[4]:
-            state[-1] = past[0]
+            state[states] = past[0]
     kept = None if lengths is None else torch.tensor(lengths)
     return current, weight, delay, table, state, past, kept, flags, longest, rounded, time_dim
 
@@ -77,15 +78,15 @@ def late_backward_answer(
     weight, delay, table, state, past, *options = rest
     flags, longest = options[1:3]
     leaves = [tensor.double().requires_grad_() for tensor in (total, weight, delay, table)]
-    start = torch.zeros(grad_state.shape, dtype=torch.float64) if state is None else state.double()
-    before = start.new_zeros(longest + 2, *start.shape[1:]) if past is None else past.double()
-    leaves += [part.requires_grad_() for part in (start, before)]
+    own = torch.zeros(grad_state.shape, dtype=torch.float64) if state is None else state.double()
+    before = own.new_zeros(longest + 2, *own.shape[1:]) if past is None else past.double()
+    leaves += [part.requires_grad_() for part in (own, before)]
     value, final, _ = linear_oracle.run_late(*leaves, *options, sums_known=True)
     loss = (value * q.double()).sum() + (final * grad_state.double()).sum()
     current, w, d, rows, first, earlier = torch.autograd.grad(
         loss, leaves, allow_unused=True, materialize_grads=True
     )
-    rows = without_fixed(rows, len(grad_state) - flags[4], flags)
+    rows = without_fixed(rows, len(grad_state) - linear_oracle.added_rows(flags), flags)
     none = torch.zeros(0)
     return [
         current,

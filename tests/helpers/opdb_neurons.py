@@ -3,6 +3,7 @@
 All numbers are dyadic, so that no potential rounds and spikes are equal in every dtype.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import linear_oracle
@@ -38,6 +39,8 @@ _PLAIN, ATTACHED, SQUARES = (
 )
 # A compact surrogate with a detached subtracting reset, and one of unbounded support with a reset to a value.
 COMPACT, WIDE = [0, 1, 1, 1, 0, 0, 1, 0, 0], [2, 0, 0, 0, 0, 0, 1, 0, 0]
+# With neurons that rest for two steps after a spike, and for ever.
+RESTS, ONCE = [*_PLAIN, 0, 2], [*ATTACHED, 0, -1]
 # Coefficients of models beside those of `coefficients`.
 _CUBA = {"a01": 1.0, "b1": 1.0, "b0": 0.0, "keep0": 0.0}
 _ALIF = {"c1": -1.0, "r1": 1.0, "j1": 0.5, "a11": 0.75, "offset0": -0.5}
@@ -93,10 +96,30 @@ NEURONS: dict[str, tuple[str, int, list[int], dict[str, float]]] = {
         [1, 0, 1, 1, 0, 0, 0, 0, 1],
         _SOME_PRODUCTS,
     ),
+    "LIF, rests": ("state", 1, RESTS, {"keep0": 0.0, "offset0": 0.25}),
+    "LIF, once": ("batch first", 1, ONCE, {"offset0": -1.0, "floor": -0.25}),
+    "KLIF, rests": ("state", 1, [2, 0, 0, 0, 0, 0, 1, 1, 0, 0, 1], {"keep0": 0.0, "c0": 2.0}),
+    "integrated, rests": ("state", 1, [0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 2], {"keep0": 0.0}),
+    "CubaLIF, rests": ("more than a block", 2, [*ATTACHED, 0, 3], _CUBA),
+    "ALIF, rests, no gradient through time": ("state", 2, [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2], _ALIF),
+    "three states, rests": ("state", 3, [*ATTACHED, 0, 1], _THREE),
+    "squares, once": ("state", 2, [*SQUARES, 0, -1], _SQUARES),
+    "products, rests": ("state", 3, [1, 0, 1, 0, 0, 0, 1, 0, 1, 0, 2], _SOME_PRODUCTS),
+    "T = 0, rests": ("T = 0", 1, RESTS, {}),
     "T = 0": ("T = 0", 1, _PLAIN, {}),
     "T = 0, batch first": ("T = 0, batch first", 2, _PLAIN, {}),
     "N = 0": ("N = 0", 1, _PLAIN, {}),
 }
+
+
+def start(states: int, flags: list[int], step_shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """A state before the first step, of which some neurons rest where there is a refractory time."""
+    state = torch.randint(0, 3, (states + flags[4], *step_shape), generator=generator).double() / 4
+    steps = linear_oracle.refractory(flags)
+    if not steps:
+        return state
+    rests = torch.randint(0, abs(steps) + 1, (1, *step_shape), generator=generator).double()
+    return torch.cat((state, rests))
 
 
 def _scan_arguments(
@@ -109,7 +132,7 @@ def _scan_arguments(
     state = None
     if stateful:
         step_shape = [size for dim, size in enumerate(shape) if dim != time_dim]
-        state = torch.randint(0, 3, (states + flags[4], *step_shape), generator=generator).double() / 4
+        state = start(states, flags, step_shape, generator)
     return current, coefficients(states, channels, generator, **rows), state, flags, time_dim
 
 
@@ -160,12 +183,16 @@ def scan_backward_answer(
     _learn: bool,
 ) -> list[Tensor | None]:
     x, k = current.double().requires_grad_(), rows.double().requires_grad_()
-    start = torch.zeros(grad_state.shape, dtype=torch.float64) if state is None else state.double()
-    start.requires_grad_()
-    out = linear_oracle.run(x, k, start, flags, time_dim)
+    before = torch.zeros(grad_state.shape, dtype=torch.float64) if state is None else state.double()
+    before.requires_grad_()
+    out = linear_oracle.run(x, k, before, flags, time_dim)
     loss = (out.value * q.double()).sum() + (out.state * grad_state.double()).sum()
-    grads = torch.autograd.grad(loss, (x, k, start), allow_unused=True, materialize_grads=True)
-    return [grads[0], without_fixed(grads[1], len(grad_state) - flags[4], flags), grads[2]]
+    grads = torch.autograd.grad(loss, (x, k, before), allow_unused=True, materialize_grads=True)
+    return [
+        grads[0],
+        without_fixed(grads[1], len(grad_state) - linear_oracle.added_rows(flags), flags),
+        grads[2],
+    ]
 
 
 # name: (shape of the currents, time dimension, channels-last, thresholds per channel, initial state, flags, rows).
@@ -188,6 +215,9 @@ POOLED: dict[str, tuple[Any, ...]] = {
     "T = 0": ((0, 2, 3, 2, 2), 0, False, False, True, _PLAIN, {}),
     "N = 0": ((4, 0, 3, 2, 2), 0, False, False, False, _PLAIN, {}),
     "windows of 3 x 3": ((7, 2, 16, 6, 9), 0, True, True, True, _PLAIN, {"keep0": 0.0}),
+    "rests": ((7, 2, 3, 4, 6), 0, False, True, True, RESTS, {"keep0": 0.0, "offset0": 0.25}),
+    "channels-last, once": ((6, 3, 16, 4, 2), 0, True, True, True, ONCE, {"offset0": -1.0}),
+    "channels-last, rests": ((9, 2, 32, 6, 4), 0, True, False, True, RESTS, {"keep0": 0.0}),
     "windows of 4 x 1": ((6, 2, 3, 8, 3), 0, False, False, False, _PLAIN, {"offset0": -1.0}),
 }
 # Rows and columns of windows that are not 2 x 2.
@@ -202,7 +232,7 @@ def _pooled_arguments(generator: torch.Generator, name: str) -> Arguments:
     state = None
     if stateful:
         step = [size for dim, size in enumerate(shape) if dim != time_dim]
-        state = torch.randint(0, 3, (1, *step), generator=generator).double() / 4
+        state = start(1, flags, step, generator)
     table = coefficients(1, shape[2] if per_channel else 1, generator, **rows)
     return current, table, state, flags, time_dim, *_WINDOWS.get(name, (2, 2))
 
@@ -230,8 +260,8 @@ def pooled_answer(
     high: int,
     wide: int,
 ) -> list[Tensor]:
-    start = None if state is None else state.double()
-    out = linear_oracle.run(current.double(), rows.double(), start, flags, time_dim)
+    before = None if state is None else state.double()
+    out = linear_oracle.run(current.double(), rows.double(), before, flags, time_dim)
     frames = out.value.unflatten(3, (-1, high)).unflatten(5, (-1, wide))
     return [frames.mean((4, 6)), out.state]
 
@@ -240,11 +270,11 @@ def pooled_backward_answer(
     q: Tensor, of_state: Tensor, current: Tensor, rows: Tensor, state: Tensor | None, *rest: Any
 ) -> list[Tensor]:
     x = current.double().requires_grad_()
-    start = torch.zeros(of_state.shape, dtype=torch.float64) if state is None else state.double()
-    start.requires_grad_()
-    value, final = pooled_answer(x, rows, start, *rest)
+    before = torch.zeros(of_state.shape, dtype=torch.float64) if state is None else state.double()
+    before.requires_grad_()
+    value, final = pooled_answer(x, rows, before, *rest)
     loss = (value * q.double()).sum() + (final * of_state.double()).sum()
-    return list(torch.autograd.grad(loss, (x, start), allow_unused=True, materialize_grads=True))
+    return list(torch.autograd.grad(loss, (x, before), allow_unused=True, materialize_grads=True))
 
 
 def _layer_arguments(generator: torch.Generator, name: str, flags: list[int], own: bool) -> tuple[Any, ...]:
@@ -260,14 +290,14 @@ def layer_sample(
 ) -> Sample:
     def make(generator: torch.Generator) -> Arguments:
         x, weight, table, options, time_dim, step = _layer_arguments(generator, name, flags, stateful)
-        state = torch.randint(0, 3, (1, *step), generator=generator).double() / 4 if stateful else None
+        state = start(1, flags, step, generator) if stateful else None
         return (x, weight, table, state, *options, list(pool), flags, time_dim, stateful, keep, True)
 
     marks = {
         "stateful": stateful,
         "nothing kept": not keep,
         "pooled": pool != (1, 1),
-        f"flags {flags}": flags[0],
+        f"flags {flags}": flags[0] or linear_oracle.refractory(flags),
     }
     return Sample(", ".join([name, *(mark for mark, on in marks.items() if on)]), make)
 
@@ -329,18 +359,18 @@ def layer_backward_answer(
 ) -> list[Tensor | None]:
     *options, pool, flags, time_dim, need_weight, need_input, of_state, need_state = rest[3:]
     events, w = x.double().requires_grad_(), weight.double().requires_grad_()
-    start = torch.zeros(0) if of_state is None else torch.zeros_like(of_state, dtype=torch.float64)
-    start.requires_grad_()
+    before = torch.zeros(0) if of_state is None else torch.zeros_like(of_state, dtype=torch.float64)
+    before.requires_grad_()
     current = _convolved(events, w, *options)
     if current.numel():
-        given = None if of_state is None else start
+        given = None if of_state is None else before
         out = linear_oracle.run(current, table.double(), given, flags, time_dim)
         loss = (_pooled(out.value, pool) * q.double()).sum()
         if of_state is not None:
             loss = loss + (out.state * of_state.double()).sum()
     else:
         loss = current.sum()
-    gradients = torch.autograd.grad(loss, (w, events, start), allow_unused=True, materialize_grads=True)
+    gradients = torch.autograd.grad(loss, (w, events, before), allow_unused=True, materialize_grads=True)
     needs = (need_weight, need_input, need_state)
     return [grad if need else torch.zeros(0) for grad, need in zip(gradients, needs, strict=True)]
 
@@ -387,6 +417,9 @@ LAYERS = (
     layer_sample("stride", COMPACT, keep=False),
     layer_sample("scatter", COMPACT, pool=(2, 2)),
     layer_sample("gather, many channels", WIDE, stateful=True, pool=(2, 3)),
+    layer_sample("scatter", RESTS, stateful=True, keep=False),
+    layer_sample("gather, many channels", RESTS, keep=False, pool=(2, 3)),
+    layer_sample("fully connected", ONCE, stateful=True, keep=False),
 )
 LAYERS_BACKWARD = (
     *(layer_backward_sample(name, COMPACT) for name in SRM_CONVS),

@@ -5,7 +5,18 @@ from typing import Any
 import linear_oracle
 import torch
 from op_samples import Arguments, Sample
-from opdb_neurons import _CUBA, _PLAIN, ATTACHED, SQUARES, WIDE, coefficients, without_fixed
+from opdb_neurons import (
+    _CUBA,
+    _PLAIN,
+    ATTACHED,
+    ONCE,
+    RESTS,
+    SQUARES,
+    WIDE,
+    coefficients,
+    start,
+    without_fixed,
+)
 from torch import Tensor
 
 _NEXT, _NO_PAST = [1, 0, 0, 0, 1, 0, 1, 0, 0], [0, 0, 1, 1, 0, 0, 0, 0, 0]
@@ -25,6 +36,11 @@ RECURRENT: dict[str, tuple[Any, ...]] = {
     "squares": ((5, 2, 18), 0, False, True, None, 2, SQUARES, _SQUARES | {"d0": 0.25, "p0": 0.5}),
     "products": ((4, 3, 5), 0, False, True, (4, 2, 0), 3, [3, 1, 0, 0, 0, 0, 1, 0, 1], _PRODUCTS),
     "no gradient through time": ((5, 2, 5), 0, False, True, None, 2, _NO_PAST, _CUBA | {"scale": 0.5}),
+    "rests": ((7, 4, 33), 0, True, True, (7, 0, 3, 6), 1, RESTS, {"keep0": 0.0, "scale": 0.5}),
+    "once": ((2, 6, 16), 1, True, False, None, 2, ONCE, _CUBA),
+    "next, rests": ((6, 3, 20), 0, False, True, (6, 1, 4), 1, [*_NEXT, 0, 2], {"keep0": 0.0, "scale": 0.5}),
+    "three states, rest": ((5, 2, 7), 0, True, True, None, 3, [3, 1, 0, 1, 0, 0, 1, 0, 0, 0, 1], _THREE),
+    "squares, rest": ((5, 2, 18), 0, False, True, None, 2, [*SQUARES, 0, 2], _SQUARES | {"d0": 0.25}),
     "T = 0": ((0, 2, 3), 0, False, True, None, 1, _PLAIN, {}),
     "N = 0": ((3, 0, 3), 0, False, False, None, 1, _PLAIN, {}),
     "H = 0": ((3, 2, 0), 0, False, False, None, 1, _PLAIN, {}),
@@ -39,10 +55,10 @@ def _arguments(generator: torch.Generator, name: str) -> tuple[Any, ...]:
     state = None
     if stateful:
         step = (shape[1 - time_dim], shape[2])
-        state = torch.randint(0, 3, (states + flags[4], *step), generator=generator).double() / 4
+        state = start(states, flags, step, generator)
         spikes = torch.randint(0, 2, step, generator=generator).double()
         if flags[4]:
-            state[-1] = torch.randint(0, 2, step, generator=generator)
+            state[states] = torch.randint(0, 2, step, generator=generator)
         state = torch.cat((state, spikes[None]))
     return current, weight, table, state, None if lengths is None else torch.tensor(lengths), flags, time_dim
 
@@ -84,12 +100,12 @@ def recurrent_backward_answer(
     *rest, learn, need_weight = rest
     flags = rest[1]
     leaves = [tensor.double().requires_grad_() for tensor in (total, weight, table)]
-    start = torch.zeros(grad_state.shape, dtype=torch.float64) if state is None else state.double()
-    start.requires_grad_()
-    value, final, _ = linear_oracle.run_recurrent(*leaves, start, *rest, sums_known=True)
+    before = torch.zeros(grad_state.shape, dtype=torch.float64) if state is None else state.double()
+    before.requires_grad_()
+    value, final, _ = linear_oracle.run_recurrent(*leaves, before, *rest, sums_known=True)
     loss = (value * q.double()).sum() + (final * grad_state.double()).sum()
     current, w, rows, first = torch.autograd.grad(
-        loss, (*leaves, start), allow_unused=True, materialize_grads=True
+        loss, (*leaves, before), allow_unused=True, materialize_grads=True
     )
-    rows = without_fixed(rows, len(grad_state) - flags[4] - 1, flags)
+    rows = without_fixed(rows, len(grad_state) - linear_oracle.added_rows(flags) - 1, flags)
     return [current, w if need_weight else torch.zeros(0), rows if learn else torch.zeros(0), first]

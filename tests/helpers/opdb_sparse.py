@@ -22,6 +22,8 @@ _RECURRENT = (
     "batch first",
     "next",
     "squares",
+    "rests",
+    "once",
     "no gradient through time",
     "T = 0",
     "N = 0",
