@@ -79,7 +79,7 @@ def test_the_option_of_0_2_is_an_infinite_refractory_time() -> None:
         ValueError, match=r"^refractory: expected a whole number from 0 to 16777216, or infinity, got 0\.5$"
     ):
         neurons.LIF(refractory=0.5)
-    with pytest.raises(ValueError, match="^refractory: .* to 16777216"):
+    with pytest.raises(ValueError, match=r"^refractory: .* to 16777216"):
         neurons.LIF(refractory=2.0**24 + 1)
     with pytest.raises(ValueError, match=r"^refractory: expected 0 without a threshold, got 3$"):
         neurons.LRU(1.0, 0.5, refractory=3)
