@@ -158,8 +158,8 @@ def _by_kernels(
         wide = torch.promote_types(current.dtype, torch.float32)
         zeros = current.new_zeros((current.shape[1 - time_dim], current.shape[2]), dtype=wide)
         if start is None:
-            rows = dynamics.states + dynamics.reset_next + (dynamics.refractory != 0)
-            start = zeros.expand(rows, *zeros.shape)
+            own = dynamics.states + dynamics.reset_next + (dynamics.refractory != 0)
+            start = zeros.expand(own, *zeros.shape)
         state = torch.cat((start, (zeros if spikes is None else spikes.to(wide))[None]))
     value, final = ops.recurrent.run(current, weight, dynamics, state, lengths, time_dim, rows=rows)
     return Output(value, (final[:-1], final[-1:]))

@@ -316,8 +316,8 @@ class Neuron(KnownOptions, Constants):
                 "neuron: expected a model with linear dynamics, whose potential without spikes is known, got "
                 f"{self}; potential(x) gives that with spikes"
             )
-        plain = {"reset_next": False, "fixed_point": False, "refractory": 0}
-        free = replace(dynamics, threshold=math.inf, membrane=True, **plain)
+        free = replace(dynamics, threshold=math.inf, membrane=True, reset_next=False, fixed_point=False)
+        free.refractory = 0
         return ops.scan.run(x, free, None, int(self.batch_first))[0] / self.mean_threshold()
 
     def potential(self, x: Tensor) -> Tensor:
