@@ -12,9 +12,11 @@ import numpy as np
 import typer
 
 from snnlib.app.data_check import check_data, collected_warnings
+from snnlib.app.errors import ConfigError
 from snnlib.app.read_options import HELP, open_folder, read_options, size_option
 from snnlib.checks import import_extra
-from snnlib.data import EventFileError, EventFolder, Recording, describe_events, read, write
+from snnlib.data import EventFileError, EventFolder, Recording, describe_events, download, read, write
+from snnlib.data.datasets.published import PUBLIC
 from snnlib.data.datasets.splits import Split
 from snnlib.data.formats.registry import FORMATS, format_to_write
 
@@ -148,6 +150,24 @@ def check(
     _print_faults(faults)
     if faults:
         raise typer.Exit(1)
+
+
+@app.command()
+def get(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(PUBLIC)}.")],
+    root: Annotated[
+        Path | None, typer.Option(help="Put the files into this folder; default: the library's cache folder.")
+    ] = None,
+) -> None:
+    """Download a public data set: the files that are missing, each compared with its published checksum.
+
+    Prints the folder, which `--root` of `snnlib train` takes.
+
+    Example: snnlib data get mnist
+    """
+    if name not in PUBLIC:
+        raise ConfigError("name", f"expected one of {', '.join(PUBLIC)}, got {name!r}")
+    print(download(name, root))
 
 
 def _folder_info(path: Path, options: dict[str, Any], picture: Path | None) -> None:

@@ -13,10 +13,11 @@ from typing import Annotated, Any, TypeVar, get_args
 
 import typer
 
-from snnlib import __version__
+from snnlib import __version__, data
 from snnlib.app.cli_tools import need_extras
 from snnlib.app.errors import ConfigError
 from snnlib.app.kinds import KINDS
+from snnlib.app.kinds.base import Kind
 from snnlib.app.recipes import recipe as find_recipe
 from snnlib.app.setting import Setting, settings_of
 from snnlib.app.training.config import MACHINE_FIELDS, RunSettings, TrainConfig
@@ -100,6 +101,13 @@ def train(
         Path | None,
         typer.Option(help="Go on with the run in this folder.", rich_help_panel=RunSettings.group),
     ] = None,
+    download: Annotated[
+        bool,
+        typer.Option(
+            help="First download the data set's files that are missing, into --root or the library's cache folder.",
+            rich_help_panel="Data",
+        ),
+    ] = False,
     **settings: Any,
 ) -> None:
     """Train a spiking net and write a report that shows what it learned.
@@ -110,6 +118,8 @@ def train(
     Try it: snnlib train
 
     Your data: snnlib train --recipe nmnist --root ~/N-MNIST --epochs 20 --out runs/first
+
+    Data that come when asked: snnlib train --recipe mnist --download
 
     Any event files, one folder per class: snnlib train --data folder --root recordings
 
@@ -136,9 +146,9 @@ def train(
     again = resume is None and out is not None and _may_restart() and RunFolder(out).config.is_file()
     going_on = out if again else resume
     if going_on is None:
-        run, config = _start(recipe, given, out)
+        run, config = _start(recipe, given, out, download)
     else:
-        left_out = {"out", "recipe"} if again else {"resume"}
+        left_out = {"out", "recipe", "download"} if again else {"resume"}
         changes = {name: value for name, value in given.items() if name not in left_out}
         run, config = _go_on(going_on, changes, "out" if again else "resume")
     if is_first_process():
@@ -161,7 +171,9 @@ def train(
         raise typer.Exit(1)
 
 
-def _start(recipe: str, given: dict[str, Any], out: Path | None) -> tuple[RunFolder, TrainConfig]:
+def _start(
+    recipe: str, given: dict[str, Any], out: Path | None, download: bool
+) -> tuple[RunFolder, TrainConfig]:
     """A new run: the recipe's settings, what fits the recordings, and over both what was given."""
     from snnlib.app.training.run import is_first_process  # noqa: PLC0415
 
@@ -169,6 +181,9 @@ def _start(recipe: str, given: dict[str, Any], out: Path | None) -> tuple[RunFol
     chosen = find_recipe(recipe if "recipe" in given else kind.recipe)
     own = {} if "recipe" in given else kind.changes
     changes = {name: given[name] for name in given if name in TrainConfig.__dataclass_fields__}
+    if download:
+        asked = changes.get("data", chosen.settings.get("data", TrainConfig.data))
+        changes["root"] = str(_downloaded(KINDS[asked], changes.get("root")))
     fitting = kind.choose(changes)
     config = chosen.config(**{**own, **(fitting.settings if fitting else {}), **changes})
     if "root" in changes and "data" not in changes and config.kind.folder is None:
@@ -204,6 +219,16 @@ def _start(recipe: str, given: dict[str, Any], out: Path | None) -> tuple[RunFol
     return run, config
 
 
+def _downloaded(kind: Kind, root: str | None) -> Path:
+    """Downloads the data of a kind; returns their folder."""
+    if kind.public is None:
+        public = ", ".join(name for name, own in KINDS.items() if own.public)
+        raise ConfigError(
+            "download", f"expected data that their authors offer ({public}), got --data {kind.name}"
+        )
+    return data.download(kind.public, root)
+
+
 def _resume_command(run: RunFolder) -> str:
     return f"snnlib train --resume {shlex.quote(str(run.path))}"
 
@@ -215,7 +240,7 @@ def _may_restart() -> bool:
 
 def _go_on(folder: Path, given: dict[str, Any], option: str) -> tuple[RunFolder, TrainConfig]:
     """The run in a folder, with what may differ from machine to machine as it was given."""
-    for name in ("recipe", "out"):
+    for name in ("recipe", "out", "download"):
         if name in given:
             raise ConfigError(name, f"expected none beside --resume, got {str(given[name])!r}")
     run, config = RunFolder.open(folder, option, writable=True)

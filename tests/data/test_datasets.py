@@ -285,7 +285,8 @@ def test_ssc(tmp_path):
         fake_shd(tmp_path / f"ssc_{part}.h5", [34] * count)
     assert sizes(SSC, tmp_path) == [4, 2, 3]
     with pytest.raises(
-        FileNotFoundError, match=r"ssc_train.h5: expected a file of SSC, found none; fetch it from"
+        FileNotFoundError,
+        match=r"ssc_train.h5: expected a file of SSC, found none; download=True downloads it, or fetch it from",
     ):
         SSC(tmp_path / "none")
 

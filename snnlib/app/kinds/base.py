@@ -73,6 +73,7 @@ class Kind(ABC):
         labels_steps: whether every step has a label.
         own_validation: whether it has a validation set; of others a share of the training samples is held out.
         deadline: share of the steps before which the label's first spike is wanted, of a loss on first spikes.
+        public: its name for `snnlib.data.download`; None where it cannot be downloaded.
         times: of files that hold many samples; None where a file is one.
     """
 
@@ -89,6 +90,7 @@ class Kind(ABC):
     labels_steps: bool = False
     own_validation: bool = True
     deadline: float = 0.5
+    public: str | None = None
     times: Times | None = None
 
     @abstractmethod
@@ -124,7 +126,9 @@ class Kind(ABC):
         """Raises ConfigError where the data need a folder and none is named."""
         if self.folder is not None and root is None:
             raise ConfigError(
-                "root", f"expected the folder of the {self.folder} for data {self.name}, got none"
+                "root",
+                f"expected the folder of the {self.folder} for data {self.name}, got none"
+                + ("; --download downloads it" if self.public else ""),
             )
 
     def check_two(self, classes: Sequence[str]) -> None:

@@ -137,6 +137,7 @@ BEATS = (
         name="beats",
         help="heart beats",
         recipe="beats",
+        public="mitbih",
         times=lambda record: (record[1] / MITBIH.sample_rate).tolist(),
     ),
 )

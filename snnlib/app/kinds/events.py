@@ -137,12 +137,14 @@ EVENTS = (
         name="nmnist",
         help="a copy of N-MNIST",
         folder="N-MNIST copy",
+        public="nmnist",
         recordings=lambda config, split, _: NMNIST(config.root or "", split == "train"),
     ),
     EventKind(
         name="mnist-events",
         help="MNIST's images as a simulated event camera sees them",
         recipe="mnist-events",
+        public="mnist",
         # Simulated once, for this run and others.
         recordings=lambda config, split, progress: EventCache(
             SimulatedEvents(MNIST(config.root or "", split == "train")), progress=progress

@@ -142,8 +142,12 @@ def read_picture(file: Path, shape: tuple[int, int, int], light_on_dark: bool) -
 
 
 IMAGES = (
-    ImageKind(name="mnist", help="MNIST's images", recipe="mnist", dataset=MNIST),
+    ImageKind(name="mnist", help="MNIST's images", recipe="mnist", dataset=MNIST, public="mnist"),
     ImageKind(
-        name="fashion-mnist", help="those of Fashion-MNIST", recipe="fashion-mnist", dataset=FashionMNIST
+        name="fashion-mnist",
+        help="those of Fashion-MNIST",
+        recipe="fashion-mnist",
+        dataset=FashionMNIST,
+        public="fashion-mnist",
     ),
 )

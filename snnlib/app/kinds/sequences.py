@@ -127,6 +127,10 @@ SEQUENCES = (
         dataset=lambda root, split, _: ECG(root, split),
         channels=ECG.channels,
     ),
-    SequenceKind(name="shd", help="Spiking Heidelberg Digits", dataset=SHD, changes={"net": "256R-20"}),
-    SequenceKind(name="ssc", help="Spiking Speech Commands", dataset=SSC, changes={"net": "512R-35"}),
+    SequenceKind(
+        name="shd", help="Spiking Heidelberg Digits", dataset=SHD, public="shd", changes={"net": "256R-20"}
+    ),
+    SequenceKind(
+        name="ssc", help="Spiking Speech Commands", dataset=SSC, public="ssc", changes={"net": "512R-35"}
+    ),
 )

@@ -105,6 +105,7 @@ WORDS = (
         name="keywords",
         help="spoken commands",
         recipe="keywords",
+        public="speech-commands",
         sample_rate=SpeechCommands.sample_rate,
         dataset=partial(SpeechCommands, num_classes=12),
         names=(SILENCE, UNKNOWN, *COMMANDS),

@@ -1,4 +1,4 @@
-"""Data sets from a copy on disk; nothing is downloaded."""
+"""Data sets from a copy on disk; nothing is downloaded unasked."""
 # ruff: noqa: F403 - each module says which of its names are public.
 
 from snnlib import guesses
@@ -13,6 +13,7 @@ from snnlib.data.datasets.mitbih import *
 from snnlib.data.datasets.mnist import *
 from snnlib.data.datasets.nmnist import *
 from snnlib.data.datasets.ntidigits import *
+from snnlib.data.datasets.published import *
 from snnlib.data.datasets.shd import *
 from snnlib.data.datasets.simulated_events import *
 from snnlib.data.datasets.speech_commands import *

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from snnlib.data.checks import check_choice, check_int
+from snnlib.data.datasets.published import found_or_downloaded
 from snnlib.data.datasets.splits import Split, check_folds, set_of
 from snnlib.data.formats.wfdb import read_annotations, read_header, read_signals
 from snnlib.data.ragged import NO_LABEL
@@ -19,7 +20,10 @@ from snnlib.data.samples import Samples, Transform
 
 __all__ = ["MITBIH"]
 
-_FETCH = "fetch mit-bih-arrhythmia-database-1.0.0.zip from physionet.org/content/mitdb and unpack it"
+_FETCH = (
+    "download=True downloads it, or fetch mit-bih-arrhythmia-database-1.0.0.zip from physionet.org/content/mitdb and "
+    "unpack it"
+)
 # Numbers of the annotations of beats, by the classes of the standard EC57 of the Association for the Advancement of
 # Medical Instrumentation.
 _CODES = {"N": (1, 2, 3, 11, 34), "S": (4, 7, 8, 9), "V": (5, 10), "F": (6,), "Q": (12, 13, 38)}
@@ -96,7 +100,7 @@ class MITBIH(Samples):
     number, are in fold i % `folds`; fold `fold` tests, the others train. No patient is in two sets.
 
     Args:
-        root: the folder.
+        root: the folder. Default: that of `snnlib.data.download("mitbih")`, in the library's cache folder.
         split: `"train"`, `"test"`, or None for all records that are there.
         transform: maps the signal.
         target_transform: maps the label or labels.
@@ -106,6 +110,7 @@ class MITBIH(Samples):
         labels: classes that have labels; beats of others are left out, and have -1 in whole records. Default all five.
         folds: number of folds. Default 5.
         fold: the fold that tests. Default None: DS2 tests.
+        download: first download the files that are missing, see `snnlib.data.download`. Default False.
 
     Attributes:
         classes: names of the labels: of N (normal), S (supraventricular), V (ventricular), F (fusion), Q (unknown).
@@ -115,6 +120,7 @@ class MITBIH(Samples):
         sample_rate: 360.
 
     Raises:
+        DownloadError: see `snnlib.data.download`.
         FileNotFoundError: no records, or none of a set, or a file is missing; says what to fetch.
         ValueError: an option out of its range.
         EventFileError: a damaged file, or one of another format than 212 or another rate; names file and byte.
@@ -129,7 +135,7 @@ class MITBIH(Samples):
 
     def __init__(
         self,
-        root: str | os.PathLike[str],
+        root: str | os.PathLike[str] | None = None,
         split: Split | None = "train",
         transform: Transform | None = None,
         target_transform: Transform | None = None,
@@ -140,6 +146,7 @@ class MITBIH(Samples):
         labels: Sequence[str] = CLASSES,
         folds: int = 5,
         fold: int | None = None,
+        download: bool = False,
     ) -> None:
         super().__init__(transform, target_transform)
         check_folds(split, folds, fold)
@@ -149,7 +156,7 @@ class MITBIH(Samples):
         self.classes = tuple(check_choice("labels", name, CLASSES) for name in labels)
         if not self.classes or len(set(self.classes)) < len(self.classes):
             raise ValueError(f"labels: expected classes, each once, got {list(labels)}")
-        self.root = Path(root)
+        self.root = found_or_downloaded("mitbih", root, download)
         found = sorted(path.stem for path in self.root.glob("*.hea"))
         parts: dict[str, Split] = {str(name): set_of(i % folds, fold) for i, name in enumerate(DS1)}
         if fold is None:

@@ -1,4 +1,4 @@
-"""MNIST and the sets in its format: images as they are, from a copy on disk."""
+"""MNIST and the sets in its format: images as they are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from snnlib.data.checks import check_choice
+from snnlib.data.datasets.published import found_or_downloaded
 from snnlib.data.datasets.splits import SPLITS, Split
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.idx import read_idx
@@ -34,17 +35,19 @@ EMNIST_CLASSES: dict[str, tuple[str, ...]] = {
 class MNIST(Samples):
     """Handwritten digits as `(image, label)`, the image uint8 `[1, 28, 28]`; Fashion-MNIST and KMNIST alike.
 
-    Nothing is downloaded. `root` holds the four files `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
-    `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, as they are or with `.gz`, or a folder `raw` or
-    `MNIST/raw` with them; only those of the split need to be there. `ToSequence` makes sequences of the images.
+    Nothing is downloaded unless `download=True`. `root` holds the four files `train-images-idx3-ubyte`,
+    `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, as they are or with `.gz`, or a
+    folder `raw` or `MNIST/raw` with them; only those of the split need to be there. `ToSequence` makes sequences of
+    the images.
 
     Args:
-        root: the folder.
+        root: the folder. Default: that of `download("mnist")`, in the library's cache folder.
         train: `True` for the training images, `False` for the test images.
         transform: maps the image, for example `ToSequence(time_steps=5)`.
         target_transform: maps the label, an int.
         split: `"train"`, `"val"` or `"test"` in place of `train`: the last twelfth of the training images, 5000 of
             60000, is then the validation set, and the training set has the rest.
+        download: first download the files that are missing, see `snnlib.data.download`. Default False.
 
     Attributes:
         classes: names of the classes; the label is the index.
@@ -54,6 +57,7 @@ class MNIST(Samples):
 
     Raises:
         FileNotFoundError: a file is missing; says what was looked for.
+        DownloadError: see `snnlib.data.download`.
         EventFileError: a damaged file, no images, or images and labels that do not belong together.
 
     Source: LeCun, Bottou, Bengio and Haffner, "Gradient-based learning applied to document recognition", Proc. IEEE 86,
@@ -61,27 +65,32 @@ class MNIST(Samples):
 
     Example:
         >>> from snnlib.data import MNIST, ToSequence
-        >>> train = MNIST("mnist", transform=ToSequence(time_steps=5))  # doctest: +SKIP
+        >>> train = MNIST(transform=ToSequence(time_steps=5), download=True)  # doctest: +SKIP
         >>> train[0][0].shape, train[0][1]  # doctest: +SKIP
         (torch.Size([5, 1, 28, 28]), 5)
     """
 
     classes: tuple[str, ...] = _DIGITS
     _first_label, _transposed = 0, False
+    _public: str | None = "mnist"
 
     def __init__(
         self,
-        root: str | os.PathLike[str],
+        root: str | os.PathLike[str] | None = None,
         train: bool = True,
         transform: Transform | None = None,
         target_transform: Transform | None = None,
         *,
         split: Split | None = None,
+        download: bool = False,
     ) -> None:
         super().__init__(transform, target_transform)
         if split is not None:
             train = check_choice("split", split, SPLITS) != "test"
-        self.root, self.split, self.train = Path(root), split, bool(train)
+        self.root = (
+            Path(root or "") if self._public is None else found_or_downloaded(self._public, root, download)
+        )
+        self.split, self.train = split, bool(train)
         images, labels = self._read("train" if train else "test")
         held_out = round(_VAL_SHARE * len(images))
         kept = {"train": slice(0, len(images) - held_out), "val": slice(len(images) - held_out, None)}
@@ -129,7 +138,7 @@ class MNIST(Samples):
                         return path
         raise FileNotFoundError(
             f"root {str(self.root)!r}: expected the file {names[0]} or {names[0]}.gz there or in its folder raw, found "
-            "none"
+            f"none{'; download=True downloads it' if self._public else ''}"
         )
 
     def __repr__(self) -> str:
@@ -138,7 +147,7 @@ class MNIST(Samples):
 
 
 class FashionMNIST(MNIST):
-    """Articles of clothing in MNIST's format, `(image, label)`; see `MNIST`.
+    """Articles of clothing in MNIST's format, `(image, label)`; see `MNIST`, also for `download`.
 
     Source: Xiao, Rasul and Vollgraf, "Fashion-MNIST", arXiv 1708.07747, 2017.
     """
@@ -147,6 +156,7 @@ class FashionMNIST(MNIST):
         *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
         *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
     )
+    _public = "fashion-mnist"
 
 
 class EMNIST(MNIST):
@@ -168,6 +178,7 @@ class EMNIST(MNIST):
     """
 
     _transposed = True
+    _public = None
 
     def __init__(
         self,

@@ -1,16 +1,16 @@
-"""N-MNIST: handwritten digits seen by an event camera during three saccades, from a copy on disk."""
+"""N-MNIST: handwritten digits seen by an event camera during three saccades."""
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from snnlib.data.checks import check_choice
+from snnlib.data.datasets.published import found_or_downloaded
 from snnlib.data.datasets.splits import SPLITS, Split, some_names, split_by_hash, warn_of_foreign, warn_once
 from snnlib.data.event_cache import digest_of
 from snnlib.data.events import Events
@@ -27,7 +27,7 @@ VAL_SHARE = 0.1
 class NMNIST(Samples):
     """The N-MNIST data set (or any copy or part of it) as `(events, label)` pairs.
 
-    Nothing is downloaded. `root` holds, in any letter case, folders `Train/<digit>/<id>.bin` and
+    Nothing is downloaded unless `download=True`. `root` holds, in any letter case, folders `Train/<digit>/<id>.bin` and
     `Test/<digit>/<id>.bin`, or `Train.zip` and `Test.zip` with those folders inside; only the split that is
     asked for needs to be there, and a folder wins over a zip. Any number of samples is fine, and so is an
     empty class folder. Labels are the class folders' names. Samples are ordered by class, then by name.
@@ -35,7 +35,8 @@ class NMNIST(Samples):
     warning.
 
     Args:
-        root: the folder that holds the splits.
+        root: the folder that holds the splits. Default: that of `snnlib.data.download("nmnist")`, in the library's
+            cache folder.
         train: `True` for `Train`, `False` for `Test`.
         transform: maps the event array of a sample, for example `ToFrames()`.
         target_transform: maps the label, an int.
@@ -43,6 +44,7 @@ class NMNIST(Samples):
             file's name, is then the validation set, and the training set has the rest.
         strict: as in `read_nmnist`: `True` raises for a truncated file, `False` keeps its whole events and
             warns.
+        download: first download the zips that are missing, see `snnlib.data.download`. Default False.
 
     Attributes:
         classes: class names, `"0"` .. `"9"`; the label is the index.
@@ -51,6 +53,7 @@ class NMNIST(Samples):
         sensor_size: `(34, 34)`, height and width.
 
     Raises:
+        DownloadError: see `snnlib.data.download`.
         FileNotFoundError: `root` or the split is missing; says what was expected and what was found.
         EventFileError: a class folder with another name than a digit, a recording outside the class folders,
             no sample at all, a damaged zip; on access, a damaged recording.
@@ -75,18 +78,20 @@ class NMNIST(Samples):
 
     def __init__(
         self,
-        root: str | os.PathLike[str],
+        root: str | os.PathLike[str] | None = None,
         train: bool = True,
         transform: Transform | None = None,
         target_transform: Transform | None = None,
         *,
         split: Split | None = None,
         strict: bool = True,
+        download: bool = False,
     ) -> None:
         super().__init__(transform, target_transform)
         if split is not None:
             train = check_choice("split", split, SPLITS) != "test"
-        self.root, self.split, self.train, self.strict = Path(root), split, bool(train), bool(strict)
+        self.root = found_or_downloaded("nmnist", root, download)
+        self.split, self.train, self.strict = split, bool(train), bool(strict)
         part = "Train" if train else "Test"
         self._source = find_split(self.root, part)
         names = self._source.names()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from snnlib.data.checks import check_choice
+from snnlib.data.datasets.published import found_or_downloaded
 from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
 from snnlib.data.events import Events, unsorted_events
 from snnlib.data.formats.event_file import EventFileError
@@ -20,7 +20,7 @@ from snnlib.data.samples import Samples, Transform
 __all__ = ["SHD", "SSC"]
 
 UNITS = 700
-_FETCH = "fetch it from zenkelab.org/datasets and unpack it"
+_FETCH = "download=True downloads it, or fetch it from zenkelab.org/datasets and unpack it"
 
 
 class SHD(Samples):
@@ -36,10 +36,11 @@ class SHD(Samples):
     The number of samples is the copy's own: published copies differ.
 
     Args:
-        root: the folder of the files.
+        root: the folder of the files. Default: that of `snnlib.data.download`, in the library's cache folder.
         split: `"train"`, `"val"` or `"test"`.
         transform: maps the event array of a sample.
         target_transform: maps the label.
+        download: first download the files that are missing, see `snnlib.data.download`. Default False.
 
     Attributes:
         classes: names of the classes: those that the file names (`extra/keys`), else the usual ones.
@@ -48,6 +49,7 @@ class SHD(Samples):
 
     Raises:
         FileNotFoundError: a file is missing; says what to fetch.
+        DownloadError: see `snnlib.data.download`.
         EventFileError: the file does not hold what it should; also of a sample that is damaged, when it is taken.
         ImportError: the package h5py is missing.
 
@@ -65,15 +67,17 @@ class SHD(Samples):
 
     def __init__(
         self,
-        root: str | os.PathLike[str],
+        root: str | os.PathLike[str] | None = None,
         split: Split = "train",
         transform: Transform | None = None,
         target_transform: Transform | None = None,
+        *,
+        download: bool = False,
     ) -> None:
         super().__init__(transform, target_transform)
         self.split = check_choice("split", split, SPLITS)
         part = {"train": "train", "val": self.val_file or "train", "test": "test"}[split]
-        self.path = Path(root) / f"{self.prefix}_{part}.h5"
+        self.path = found_or_downloaded(self.prefix, root, download) / f"{self.prefix}_{part}.h5"
         if not self.path.is_file():
             raise FileNotFoundError(
                 f"{self.path}: expected a file of {type(self).__name__}, found none; {_FETCH}"

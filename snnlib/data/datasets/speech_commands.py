@@ -6,11 +6,11 @@ import hashlib
 import math
 import os
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
+from snnlib.data.datasets.published import found_or_downloaded
 from snnlib.data.datasets.splits import Split, check_folds, set_of
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.samples import Samples, Transform
@@ -20,8 +20,8 @@ from snnlib.data.wav import decode_wav
 __all__ = ["SpeechCommands"]
 
 _FETCH = (
-    "fetch speech_commands_v0.02.tar.gz, or speech_commands_test_set_v0.02.tar.gz, from "
-    "download.tensorflow.org/data and unpack it"
+    "download=True downloads the data set, or fetch speech_commands_v0.02.tar.gz or "
+    "speech_commands_test_set_v0.02.tar.gz from download.tensorflow.org/data and unpack it"
 )
 SILENCE, UNKNOWN, _NOISE = "_silence_", "_unknown_", "_background_noise_"
 COMMANDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
@@ -64,13 +64,14 @@ class SpeechCommands(Samples):
     equal distances, from a part of each recording that no other set uses.
 
     Args:
-        root: the folder or zip file.
+        root: the folder or zip file. Default: that of `snnlib.data.download("speech-commands")`.
         split: `"train"`, `"val"`, `"test"`, or None for all samples.
         transform: maps the waveform, for example to spikes.
         target_transform: maps the label.
         num_classes: 35 or 12. Default: 12 for the archive, 35 for the data set.
         folds: number of folds. Default 5.
         fold: the fold that tests. Default None: the published sets.
+        download: first download the data set (2.4 GB) where it is missing, see `snnlib.data.download`. Default False.
 
     Attributes:
         classes: names of the labels, the words by name; of twelve, silence and unknown, then the commands.
@@ -81,6 +82,7 @@ class SpeechCommands(Samples):
 
     Raises:
         FileNotFoundError: no recordings; says what to fetch.
+        DownloadError: see `snnlib.data.download`.
         ValueError: an option out of its range, or a set without samples.
         EventFileError: several zip files in a folder, a damaged file, one of another sample rate or in stereo, a list
             that is missing.
@@ -95,7 +97,7 @@ class SpeechCommands(Samples):
 
     def __init__(
         self,
-        root: str | os.PathLike[str],
+        root: str | os.PathLike[str] | None = None,
         split: Split | None = "train",
         transform: Transform | None = None,
         target_transform: Transform | None = None,
@@ -103,11 +105,13 @@ class SpeechCommands(Samples):
         num_classes: int | None = None,
         folds: int = 5,
         fold: int | None = None,
+        download: bool = False,
     ) -> None:
         super().__init__(transform, target_transform)
         check_folds(split, folds, fold)
         self.split, self.folds, self.fold = split, folds, fold
-        self._source = open_source(Path(root))
+        root = found_or_downloaded("speech-commands", root, download)
+        self._source = open_source(root)
         names = self._source.names()
         paths = {name: name.split("/")[-2:] for name in names if name.endswith(".wav") and "/" in name}
         if not any(folder != _NOISE for folder, _ in paths.values()):
