@@ -9,6 +9,7 @@ so, and then lines `x,y,p,t`.
 from __future__ import annotations
 
 import warnings
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -35,12 +36,15 @@ def detect(head: bytes) -> bool:
     """Returns whether text follows `%` lines. A DAT file goes on with a control character, an EVT file has its name."""
     lines = [line for line in head.splitlines() if not line.startswith(b"%")]
     first = lines[0] if head.startswith(b"%") and not detect_version(head) and lines else b"\0"
-    return not any(byte < 0x20 and byte != 0x09 for byte in first)
+    geometry = head.replace(b" ", b"").lower().startswith(METAVISION.encode())
+    return geometry or not any(byte < 0x20 and byte != 0x09 for byte in first)
 
 
 def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[Header, Iterator[Events]]:
     """Read the first lines; events come by chunks."""
     header = Header("csv")
+    if file.peek(len(BOM_UTF8)) == BOM_UTF8:
+        file.read(len(BOM_UTF8))
     marks = file.text_header(b"%", lambda line: False)
     for line in marks:
         if line.replace(" ", "").lower().startswith(METAVISION):
@@ -127,7 +131,7 @@ def _lines(file: EventFile, number: int) -> Iterator[tuple[int, str]]:
         if len(raw) == LONGEST_LINE and not raw.endswith(b"\n"):
             raise file.error(f"line {number}: expected at most {LONGEST_LINE} bytes")
         try:
-            text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            text = raw.decode("utf-8").strip()
         except UnicodeDecodeError:
             raise file.error(f"line {number}: expected text, found other bytes") from None
         if text and not text.startswith(("#", "%")):

@@ -133,6 +133,14 @@ def test_text_of_metavision(tmp_path, head, size):
         assert events.tolist() == READ and (header.format, header.sensor_size) == ("csv", size)
 
 
+def test_text_of_metavision_without_events_or_behind_a_mark(tmp_path):
+    assert read(b"%geometry:64,48\n").header.sensor_size == (48, 64)
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbf%geometry:1280,720\n" + ROWS)
+    assert read(tmp_path / "a.csv").events.tolist() == READ
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfx,y,p,t\n" + ROWS)
+    assert read(tmp_path / "a.csv").events.tolist() == READ
+
+
 def test_comments_of_text(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"% x y p t, in us\n%\n" + ROWS.replace(b",", b" "))
