@@ -49,9 +49,9 @@ def export_c(
     """Write an integer net as a program without dependencies or allocation, and a test of it.
 
     The files are C99 and C++11, and compile without a warning as later versions of both; functions have the names of C
-    in either. `net.c` and `net.h` are the program: `net_event` takes an event, `net_frame` all counts of a step, `net_step` ends
-    the step and gives the output of the net, `net_reset` begins anew. It keeps one state, in static arrays. `make
-    check` in the folder compiles it and compares its output with that of `net.integers` on `x`, stored in
+    in either. `net.c` and `net.h` are the program: `net_event` takes an event, `net_frame` all counts of a step,
+    `net_step` ends the step and gives the output of the net, `net_reset` begins anew. It keeps one state, in static
+    arrays. `make check` in the folder compiles it and compares its output with that of `net.integers` on `x`, stored in
     `vectors.bin`, event by event and frame by frame. With a front end `net_sound` takes sound, sample for sample as the
     front end does, and the check goes that way, too.
 

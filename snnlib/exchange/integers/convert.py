@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from snnlib.checks import check_choice
 from snnlib.exchange.integers.c_layout import LARGEST_NUMBER
 from snnlib.exchange.integers.fixed_point import BITS, fraction_of
-from snnlib.exchange.integers.integer_layer import BOUNDS, LEAK_BITS, IntegerLayer
+from snnlib.exchange.integers.integer_layer import BOUNDS, LARGEST_COUNT, LEAK_BITS, IntegerLayer
 from snnlib.exchange.integers.integer_net import IntegerNet
 from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
 from snnlib.structure.cells import Array
@@ -87,13 +87,14 @@ def to_integers(
     shape = tuple(x.shape[2:])
     frame = (shape[0], *[1] * (3 - len(shape)), *shape[1:])
     layers: list[IntegerLayer] = []
-    divisor = 1.0
+    divisor, most = 1.0, LARGEST_COUNT
     stages = stages_of(net, frame)  # type: ignore[arg-type]
     for stage in stages:
         _check(stage, stage is stages[-1])
         assert stage.cell is not None
         weights = [stage.weight * divisor] + ([] if stage.recurrent is None else [stage.recurrent])
-        divisor = 1.0 / (stage.pool[0] * stage.pool[1])
+        counts, most = most, stage.pool[0] * stage.pool[1]
+        divisor = 1.0 / most
         if stage.refractory is not None:
             if (weight_bits, decay) != (8, "multiplier"):
                 raise ValueError(
@@ -101,12 +102,14 @@ def to_integers(
                     f"{weight_bits} and {decay!r}"
                 )
             layers.append(_in_fixed_point(stage, weights))
+            _check_sums(layers[-1], counts)
             continue
         # Potentials are compared with each other, so all have one unit.
         rule = scale if stage.cell.spikes else "layer"
         unit = weight_scale(torch.cat([part.flatten(1) for part in weights], 1), weight_bits, rule)
         integers = [rounded(part, unit, weight_bits) for part in weights]
         layer = _layer(stage, integers, unit, weight_bits, decay)
+        _check_sums(layer, counts)
         try:
             layers.append(_calibrated(layer, stage.cell.strict, layers, x, state_bits))
         except RuntimeError as error:
@@ -137,6 +140,19 @@ def _check(stage: Stage, last: bool) -> None:
         )
 
 
+def _check_sums(layer: IntegerLayer, most: int) -> None:
+    """Raise ValueError unless sums over inputs that all count `most` fit in 32 bits."""
+    parts = [most * layer.weight.double().abs().flatten(1).sum(1)]
+    parts += [] if layer.recurrent is None else [layer.recurrent.double().abs().sum(1)]
+    parts += [] if layer.bias is None else [layer.bias.double().abs()]
+    largest = float(torch.stack(parts).sum(0).max())
+    if largest > BOUNDS[32][1]:
+        raise ValueError(
+            f"{layer.name}: expected sums within 32 bits, got up to {largest:.3g} from inputs that count {most}, "
+            "recurrence and bias in units of the weights; fewer inputs, larger weights or a smaller bias fit"
+        )
+
+
 def _in_fixed_point(stage: Stage, weights: Sequence[Tensor]) -> IntegerLayer:
     """A stage of neurons in fixed point with the same states, in units of 2^-12."""
     assert stage.cell is not None and stage.refractory is not None
@@ -144,7 +160,7 @@ def _in_fixed_point(stage: Stage, weights: Sequence[Tensor]) -> IntegerLayer:
     size = 2.0 ** (fraction - BITS)
     unit = torch.full((len(stage.weight),), size, dtype=torch.float64)
     layer = _layer(stage, [part / size for part in weights], unit, 8, "multiplier")
-    drive = (_channels(stage.cell.offset, len(unit)) * 2**BITS).to(torch.int32)
+    drive = _whole(_channels(stage.cell.offset, len(unit)) * 2**BITS)
     return replace(
         _at(layer, fraction, stage.cell.strict),
         drive=drive if bool(drive.any()) else None,
@@ -164,7 +180,7 @@ def _layer(
     return IntegerLayer(
         weight=weight,
         scale=unit * stage.unit,
-        bias=None if stage.bias is None else (stage.bias / unit).round().to(torch.int32),
+        bias=None if stage.bias is None else _whole(stage.bias / unit),
         recurrent=recurrent[0] if recurrent else None,
         threshold=None if stage.cell.threshold is None else _channels(stage.cell.threshold, outputs) / unit,
         reset=_reset(stage, unit),
@@ -192,6 +208,12 @@ def _channels(value: Array, channels: int) -> Tensor:
     return torch.from_numpy(np.broadcast_to(value, (channels,)).astype(np.float64))
 
 
+def _whole(values: Tensor, bits: int = 32) -> Tensor:
+    """The nearest integers of so many bits."""
+    low, high = BOUNDS[bits]
+    return values.double().round().clamp(low, high).to(torch.int32)
+
+
 def _leak(leak: float, decay: Decay) -> int:
     if decay == "shift" and leak > 0:
         return 1 << int(min(max(round(LEAK_BITS + math.log2(leak)), 0), LEAK_BITS))
@@ -205,15 +227,17 @@ def _calibrated(
     measured = _at(layer, layer.fraction, strict)
     net = IntegerNet([*before, measured])
     frames = net.reference(x, until=len(before) - 1) if before else net.frames(x)
-    largest = _largest_state(measured, frames)
+    # Where a spike sets a membrane, there it begins.
+    start = torch.zeros(1) if layer.reset is None or layer.subtracts else layer.reset
+    largest = _largest_state(measured, frames, start.view(-1, 1, 1))
     bits = state_bits if layer.threshold is not None else 32
     room = BOUNDS[bits][1] * _ROOM / max(largest, 1.0)
     # Sums are at most some 10^6 times a weight; more bits below the point would overflow the widest of states.
     fraction = min(max(math.floor(math.log2(room)), 0), 8)
-    return replace(_at(layer, fraction, strict), state_bits=bits)
+    return _at(layer, fraction, strict, bits)
 
 
-def _at(layer: IntegerLayer, fraction: int, strict: bool) -> IntegerLayer:
+def _at(layer: IntegerLayer, fraction: int, strict: bool, state_bits: int = 32) -> IntegerLayer:
     """The layer with so many bits below the point: thresholds in whole units, those at which the float neuron fires."""
 
     def whole(value: Tensor) -> Tensor:
@@ -225,20 +249,22 @@ def _at(layer: IntegerLayer, fraction: int, strict: bool) -> IntegerLayer:
     threshold, reset = layer.threshold, layer.reset
     if threshold is not None:
         least = whole(threshold)
-        threshold = (least.floor() + 1 if strict else least.ceil()).to(torch.int32)
+        # One beyond the widest state is never reached.
+        threshold = (least.floor() + 1 if strict else least.ceil()).clamp(BOUNDS[32][0], 2**31).long()
     return replace(
         layer,
         fraction=fraction,
         threshold=threshold,
-        reset=None if reset is None else whole(reset).round().to(torch.int32),
+        reset=None if reset is None else _whole(whole(reset), state_bits),
+        state_bits=state_bits,
     )
 
 
-def _largest_state(layer: IntegerLayer, frames: Tensor) -> float:
+def _largest_state(layer: IntegerLayer, frames: Tensor, start: Tensor) -> float:
     """Largest size of a membrane or current on the data, in units of the sums."""
     sums = layer.sums(frames)
-    v = torch.zeros_like(sums[0])
-    i, largest = v, torch.zeros(())
+    i = torch.zeros_like(sums[0])
+    v, largest = i + start, start.abs().max().float()
     keep_m, keep_s = (1 - (leak or 0) / 2**LEAK_BITS for leak in (layer.leak_m, layer.leak_s))
     threshold = torch.full((1,), torch.inf) if layer.threshold is None else layer.threshold.view(1, -1, 1, 1)
     fires_at = threshold.double() / 2**layer.fraction
@@ -253,7 +279,7 @@ def _largest_state(layer: IntegerLayer, frames: Tensor) -> float:
         kept = v if layer.subtracts else v.clamp(max=fires_at)
         largest = torch.maximum(largest, torch.maximum(i.abs().max(), kept.abs().max()).float())
         s = v >= fires_at
-        v = torch.where(s, v - fires_at if layer.subtracts else torch.zeros_like(v), v)
+        v = torch.where(s, v - fires_at if layer.subtracts else start.to(v), v)
         spikes.insert(0, s)
         if layer.resets_all:
             i = torch.where(s, torch.zeros_like(i), i)

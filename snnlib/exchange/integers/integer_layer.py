@@ -14,6 +14,8 @@ __all__ = ["IntegerLayer"]
 LEAK_BITS = 15
 # Widths of states, and the numbers that they hold.
 BOUNDS = {16: (-(2**15), 2**15 - 1), 32: (-(2**31), 2**31 - 1)}
+# The largest count of a cell of a frame, which is a byte.
+LARGEST_COUNT = 255
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class IntegerLayer:
         scale: what a unit of the sums is in the float net `[O]`; of a layer that gives potentials one number for all.
         bias: int32 `[O]` or None.
         recurrent: int8 `[O, O]` or None.
-        threshold: int32 `[O]`; None for potentials.
+        threshold: int64 `[O]`, up to 2^31, which no state reaches; None for potentials.
         reset: int32 `[O]`, what a spike sets the membrane to, or adds to it where it `subtracts`; None for potentials.
         leak_m, leak_s: leaks in units of 2^-15; leak_s is None without a synapse.
         fraction: bits of a state below a unit of the sums.
