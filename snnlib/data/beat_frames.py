@@ -15,8 +15,9 @@ __all__ = ["BeatFrames"]
 
 Array = np.ndarray[Any, Any]
 
-# Units of a millivolt, in which both leads are rounded.
-_UNITS = 200
+# Units of a millivolt, in which both leads are rounded, and the largest signal in them, whose products, 2^14 times as
+# large, fit in 64 bits.
+_UNITS, _LARGEST = 200, 2**40
 # Samples of the running mean that is taken off, and of a frame, whose sum a number is.
 _BASELINE, _FRAME = 720, 4
 # Bits below the point of amplitude and usual beat; each beat moves them by a 16th and an 8th of the way.
@@ -72,8 +73,8 @@ class BeatFrames:
         channels: C, 29 for two leads.
 
     Raises:
-        ValueError: a number out of its range; (called) a signal of another shape or with NaN, or peaks of another
-            shape, out of order or behind its end.
+        ValueError: a number out of its range; (called) a signal of another shape, with NaN or above
+            5.5e9 mV, or peaks of another shape, out of order or behind its end.
 
     Source: intervals of de Chazal, O'Dwyer and Reilly, "Automatic classification of heartbeats using ECG morphology
     and heartbeat interval features", 2004.
@@ -139,8 +140,10 @@ class BeatFrames:
 def _check_signal(signal: Tensor) -> None:
     if signal.dim() != 2 or signal.shape[1] != 2:
         raise ValueError(f"signal: expected a tensor [samples, 2], got shape {tuple(signal.shape)}")
-    if not bool(signal.isfinite().all()):
-        raise ValueError("signal: expected finite millivolts, got NaN or infinity")
+    if not bool((signal.double().abs() <= _LARGEST / _UNITS).all()):
+        raise ValueError(
+            f"signal: expected finite millivolts up to {_LARGEST / _UNITS:.3g}, got {float(signal.abs().max()):g}"
+        )
 
 
 def _level(units: Array, first: int) -> Array:

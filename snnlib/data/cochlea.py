@@ -24,6 +24,8 @@ _SILENCE = 1e-10
 # PCEN: units of its levels, at which speech seldom passes 1; share of the running mean's decibels that is divided out;
 # and the mean's time constant in microseconds.
 _GAIN, _STRENGTH, _MEAN_US = 0.25, 0.98, 400_000
+# The largest sample, whose power float32 holds by far.
+_LARGEST = 1e15
 # Blocks are so many impulse responses long, so that most of each is new sound.
 _BLOCK = 4
 
@@ -68,7 +70,8 @@ class Cochlea:
             largest amplitude. `fit_` sets one per channel.
 
     Raises:
-        ValueError: an option out of its range; (called) no waveform `[samples]`, an empty one, or one with NaN.
+        ValueError: an option out of its range; (called) no waveform `[samples]`, an empty one, or one with NaN or
+            above 1e15.
 
     Source: filters of Patterson et al., "An efficient auditory filterbank based on the gammatone function", 1987;
     compare Cramer et al., IEEE TNNLS 33(7), 2022, whose model is larger; Wang et al., "Trainable Frontend For Robust
@@ -148,10 +151,9 @@ class Cochlea:
         if not isinstance(waveform, Tensor) or waveform.dim() != 1 or not waveform.is_floating_point():
             got = tuple(waveform.shape) if isinstance(waveform, Tensor) else type(waveform).__name__
             raise ValueError(f"waveform: expected a floating tensor [samples], got {got}")
-        if len(waveform) == 0 or not bool(waveform.isfinite().all()):
-            raise ValueError(
-                f"waveform: expected finite samples, got {'none' if len(waveform) == 0 else 'NaN or infinity'}"
-            )
+        if len(waveform) == 0 or not bool((waveform.double().abs() <= _LARGEST).all()):
+            got = "none" if len(waveform) == 0 else f"{float(waveform.abs().max()):g}"
+            raise ValueError(f"waveform: expected finite samples up to {_LARGEST:g}, got {got}")
         steps = -(-len(waveform) // self.hop)
         # Blocks overlap by what the filters hear of the sound before; the first hears silence.
         new, before, length = self._steps - self._before, self._before * self.hop, self._steps * self.hop

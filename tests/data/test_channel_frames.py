@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from snnlib.data import AugmentChannels, BeatFrames, StackFrames
+from snnlib.data import AugmentChannels, BeatFrames, StackFrames, beat_frames
 
 
 def test_nothing_asked_for_changes_nothing() -> None:
@@ -107,6 +107,24 @@ def test_beats_of_any_amplitude_are_alike() -> None:
     assert float((small - large).abs().float().mean()) < 1
 
 
+@pytest.mark.parametrize("largest", [5e9, 1e6])
+def test_beats_of_the_largest_signal_are_those_of_numbers_of_any_size(largest: float) -> None:
+    signal, peaks = _record()
+    square = torch.where(signal.double() > 0.1, largest, -largest)
+    found = BeatFrames()(square, peaks)
+    units = (square.numpy() * 200).round().astype(np.int64).tolist()
+    front_end, frames, state = BeatFrames(), [], None
+    level = beat_frames._level(np.array(units, object), 0)
+    windows = front_end._windows(level, peaks)
+    state = beat_frames._State(0, windows[:0], peaks)
+    for window, peak in zip(windows * 16, peaks.tolist(), strict=True):
+        leads, _, state = beat_frames._beat(window, peak, state)
+        frames.append((leads[-1] + 128).clip(0, 255).tolist())
+    assert len(frames) == len(found) > 5
+    # The last frame of the last step, before the five intervals.
+    assert found[:, -1, 20:24].tolist() == frames
+
+
 def test_an_early_beat_has_low_ratios_and_an_unusual_one_large_differences() -> None:
     peaks = 300 + 300 * np.arange(12)
     signal = torch.zeros(4500, 2)
@@ -126,6 +144,7 @@ def test_an_early_beat_has_low_ratios_and_an_unusual_one_large_differences() -> 
         (torch.zeros(900, 3), [300], r"signal: expected a tensor \[samples, 2\]"),
         (torch.zeros(900), [300], r"signal: expected a tensor \[samples, 2\]"),
         (torch.full((900, 2), torch.nan), [300], "signal: expected finite millivolts"),
+        (torch.full((900, 2), 1e15), [300], r"signal: expected finite millivolts up to 5.5e\+09, got 1e\+15"),
         (torch.zeros(900, 2), [300, 9000], "peaks: expected rising numbers"),
         (torch.zeros(900, 2), [300, 300], "peaks: expected rising numbers"),
         (torch.zeros(900, 2), [-1, 300], "peaks: expected rising numbers"),
