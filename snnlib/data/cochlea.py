@@ -152,8 +152,8 @@ class Cochlea:
             got = tuple(waveform.shape) if isinstance(waveform, Tensor) else type(waveform).__name__
             raise ValueError(f"waveform: expected a floating tensor [samples], got {got}")
         if len(waveform) == 0 or not bool((waveform.double().abs() <= _LARGEST).all()):
-            got = "none" if len(waveform) == 0 else f"{float(waveform.abs().max()):g}"
-            raise ValueError(f"waveform: expected finite samples up to {_LARGEST:g}, got {got}")
+            largest = "none" if len(waveform) == 0 else f"{float(waveform.abs().max()):g}"
+            raise ValueError(f"waveform: expected finite samples up to {_LARGEST:g}, got {largest}")
         steps = -(-len(waveform) // self.hop)
         # Blocks overlap by what the filters hear of the sound before; the first hears silence.
         new, before, length = self._steps - self._before, self._before * self.hop, self._steps * self.hop
