@@ -300,7 +300,7 @@ class Windows(NamedTuple):
         counts = []
         for size, extent, step, zeros in zip(space, self.kernel, self.stride, self.padding, strict=True):
             count = (size + 2 * zeros - extent + (step - 1 if self.ceil_mode else 0)) // step + 1
-            counts.append(count - (self.ceil_mode and (count - 1) * step >= size + zeros))
+            counts.append(count - int(self.ceil_mode and (count - 1) * step >= size + zeros))
         return counts
 
     def dilated(self, gaps: Sequence[int]) -> Windows:

@@ -44,6 +44,15 @@ def check_reverse_mode(what: str) -> None:
         _refuse(what, "torch.func and torch.autograd.forward_ad")
 
 
+def check_traced(what: str, weight: Tensor) -> None:
+    """Raise RuntimeError inside `torch.jit.trace` where gradients are recorded, whose rules no trace can hold."""
+    if torch._C._get_tracing_state() is not None and weight.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError(
+            f"{what}: expected torch.jit.trace within torch.no_grad(), got a trace with gradients, whose rules it cannot "
+            "hold; torch.compile keeps them, and torch.export.export stores nets"
+        )
+
+
 def _refuse(what: str, where: str) -> NoReturn:
     raise RuntimeError(
         f"{what}: expected a call outside {where}, got one inside; spiking layers "

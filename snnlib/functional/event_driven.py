@@ -86,7 +86,7 @@ def run_layer(
     pool: tuple[int, int],
     time_dim: int,
     return_state: bool,
-    input_grad_scale: float = 1.0,
+    input_grad_scale: float | None = None,
     note: Callable[[Tensor], None] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Returns spikes of a convolution with neurons, and their state, both with 0 to 3 space axes.
@@ -95,12 +95,14 @@ def run_layer(
         conv: the convolution as the op takes it.
         neuron: with the state in the op's shape.
         pool, time_dim, return_state: as the op `layer` has them.
-        input_grad_scale: factor of dL/dx of SRM neurons.
+        input_grad_scale: factor of dL/dx of SRM neurons. Default None, for 1.
         note: gets the numbers of the record.
     """
     added = tuple(range(3, 5 - conv.axes))
     keep = needs_record(conv, neuron.state)
     tensors = conv.x, conv.weight, neuron.constants, neuron.state
+    # Not a default: torch.compile takes those that are floats for inputs of the graph, and fails at the second layer.
+    input_grad_scale = 1.0 if input_grad_scale is None else input_grad_scale
     options = conv.options, pool, neuron.flags, neuron.taus, input_grad_scale, time_dim, return_state
     out, final = _Layer.apply(*tensors, *options, keep, note)  # type: ignore[no-untyped-call]
     return out.squeeze(added), final.squeeze(added) if return_state else final

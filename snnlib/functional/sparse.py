@@ -242,7 +242,7 @@ class SparselyConnected(nn.Module):
 
     def _apply(self, *args: Any, **options: Any) -> SparselyConnected:
         self._check_copied()
-        super()._apply(*args, **options)
+        super()._apply(*args, **options)  # type: ignore[no-untyped-call]
         if self._copied is not None:
             self._copied = *self._copied[:2], self._written()
         return self

@@ -176,7 +176,7 @@ def _run_layer(
     state: tuple[Tensor, ...] | None,
     return_state: bool,
     pool: tuple[int, int],
-    input_grad_scale: float = 1.0,
+    input_grad_scale: float | None = None,
     note: Callable[[Tensor], None] | None = None,
 ) -> Output:
     """The layer in one kernel, from a state with as many space axes as its spikes have."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypedDict
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import LAYER_HINTS, KnownOptions, check_flag, check_untransformed, warn_caller
+from snnlib.checks import LAYER_HINTS, KnownOptions, check_flag, check_traced, check_untransformed, warn_caller
 from snnlib.functional.delayed import delayed_currents, delayed_layer
 from snnlib.functional.operators import LinearOperator
 from snnlib.functional.quantize import fixed_point_weight
@@ -130,6 +130,7 @@ class SpikingLayer(KnownOptions, WeightWithGain):
     def forward(self, x: Tensor) -> Tensor:
         """Spikes of a sequence from the initial state."""
         check_untransformed(type(self).__name__, batches=True)
+        check_traced(type(self).__name__, self.weight)
         return self.pooled(x, (1, 1))
 
     def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:
