@@ -48,8 +48,8 @@ def check_traced(what: str, weight: Tensor) -> None:
     """Raise RuntimeError inside `torch.jit.trace` where gradients are recorded, whose rules no trace can hold."""
     if torch._C._get_tracing_state() is not None and weight.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(
-            f"{what}: expected torch.jit.trace within torch.no_grad(), got a trace with gradients, whose rules it cannot "
-            "hold; torch.compile keeps them, and torch.export.export stores nets"
+            f"{what}: expected torch.jit.trace within torch.no_grad(), got a trace with gradients, whose rules it "
+            "cannot hold; torch.compile keeps them, and torch.export.export stores nets"
         )
 
 

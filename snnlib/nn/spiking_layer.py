@@ -10,7 +10,14 @@ from typing import Any, ClassVar, TypedDict
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import LAYER_HINTS, KnownOptions, check_flag, check_traced, check_untransformed, warn_caller
+from snnlib.checks import (
+    LAYER_HINTS,
+    KnownOptions,
+    check_flag,
+    check_traced,
+    check_untransformed,
+    warn_caller,
+)
 from snnlib.functional.delayed import delayed_currents, delayed_layer
 from snnlib.functional.operators import LinearOperator
 from snnlib.functional.quantize import fixed_point_weight
