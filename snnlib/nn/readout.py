@@ -47,7 +47,7 @@ class SRMReadout(KnownOptions, WeightWithGain):
         device: device of the weight.
         dtype: dtype of the weight.
 
-    Potentials have the dtype of x, float32 for half. `readout.run(x, state)` goes on from a state, and
+    Potentials have the dtype of x. `readout.run(x, state)` goes on from a state, and
     `snnlib.Stream(readout)` from chunk to chunk.
 
     Raises:

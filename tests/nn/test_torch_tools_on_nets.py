@@ -7,6 +7,7 @@ import io
 import pickle
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -346,3 +347,26 @@ def test_copies_files_and_functional_calls(name: str) -> None:
     assert all(torch.equal(other(x), module(x)) for other in others)
     given = dict(module.named_parameters()) | dict(module.named_buffers())
     assert torch.equal(torch.func.functional_call(make(), given, (x,)), module(x))
+
+
+@pytest.mark.parametrize("exponent", [None, 0])
+def test_files_of_recurrent_nets_name_the_option_that_gives_weights_one_grid(
+    exponent: int | None, tmp_path: Path
+) -> None:
+    pytest.importorskip("h5py")
+    neuron = neurons.CubaLIF(
+        50.0,
+        20.0,
+        dialect="loihi",
+        weight_exponent=exponent,
+        surrogate=snnlib.surrogate.Triangle(0.5, 0.4),
+    )
+    net = nn.Sequential(snnlib.SpikingRNN(8, 4, neuron=neuron))
+    nn.init.constant_(net[0].layers[0].weight, 90.0)
+    nn.init.constant_(net[0].layers[0].recurrent_weight, 0.3)
+    if exponent is None:
+        with pytest.raises(ValueError, match=r"no exponent in common.* weight_exponent="):
+            exchange.to_lava(net, tmp_path / "net.net")
+    else:
+        exchange.to_lava(net, tmp_path / "net.net")
+        assert (tmp_path / "net.net").exists()
