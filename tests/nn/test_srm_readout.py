@@ -83,9 +83,9 @@ def test_dtypes_and_empty() -> None:
         potential = layer(x)
         assert potential.dtype == dtype
         expected = _by_loop(nn.functional.linear(x, layer.weight).double(), 5.0, 3.0)
-        # One rounding to half types, whose last bit it is, beside the sums in float32.
-            near = max(1e-5, torch.finfo(dtype).eps)
-            torch.testing.assert_close(potential.double(), expected, rtol=near, atol=1e-5)
+        # Rounded once to half types, beside the sums in float32.
+        near = max(1e-5, torch.finfo(dtype).eps)
+        torch.testing.assert_close(potential.double(), expected, rtol=near, atol=1e-5)
         potential.sum().backward()
         assert layer.weight.grad.dtype == dtype
         assert layer(x[:0]).shape == (0, 3, 2)
