@@ -52,13 +52,11 @@ SNNLIB_NOINLINE State* load_states(const ScanArgs& a, const WindowGrid& w, const
   State* states = memory.zeroed(w.lines_in_block() * kVectors);
   const float* in = static_cast<const float*>(a.state_in);
   if (in) {
-    for_each_cell_state(w, block,
-                        [&](int64_t v, int64_t at) { states[v].y[0] = load_lanes<float>(in + at, kVecLanes); });
-  }
-  if (in && a.flags.refractory) {
-    in += a.view.outer * a.view.inner;
-    for_each_cell_state(w, block,
-                        [&](int64_t v, int64_t at) { states[v].left = load_lanes<float>(in + at, kVecLanes); });
+    const int64_t all = a.view.outer * a.view.inner;
+    for_each_cell_state(w, block, [&](int64_t v, int64_t at) {
+      states[v].y[0] = load_lanes<float>(in + at, kVecLanes);
+      if (a.flags.refractory) states[v].left = load_lanes<float>(in + all + at, kVecLanes);
+    });
   }
   return states;
 }
@@ -115,13 +113,11 @@ void forward_block(const ScanPoolForwardArgs& args, const WindowGrid& w, const W
     });
   });
   float* out = static_cast<float*>(a.state_out);
-  for_each_cell_state(w, block,
-                      [&](int64_t v, int64_t at) { store_lanes<float>(out + at, states[v].y[0], kVecLanes); });
-  if (flags.refractory) {
-    out += a.view.outer * a.view.inner;
-    for_each_cell_state(w, block,
-                        [&](int64_t v, int64_t at) { store_lanes<float>(out + at, states[v].left, kVecLanes); });
-  }
+  const int64_t all = a.view.outer * a.view.inner;
+  for_each_cell_state(w, block, [&](int64_t v, int64_t at) {
+    store_lanes<float>(out + at, states[v].y[0], kVecLanes);
+    if (flags.refractory) store_lanes<float>(out + all + at, states[v].left, kVecLanes);
+  });
   if (streamed) finish_streams();
 }
 
@@ -216,11 +212,11 @@ void backward_block(const ScanPoolBackwardArgs& args, const WindowGrid& w, const
     });
   });
   float* to = static_cast<float*>(a.grad_state_in);
-  for_each_cell_state(w, block, [&](int64_t v, int64_t at) { store_lanes<float>(to + at, carry[v].g[0], kVecLanes); });
-  if (flags.refractory) {
-    to += a.view.outer * a.view.inner;
-    for_each_cell_state(w, block, [&](int64_t, int64_t at) { store_lanes<float>(to + at, Vec{}, kVecLanes); });
-  }
+  const int64_t all = a.view.outer * a.view.inner;
+  for_each_cell_state(w, block, [&](int64_t v, int64_t at) {
+    store_lanes<float>(to + at, carry[v].g[0], kVecLanes);
+    if (flags.refractory) store_lanes<float>(to + all + at, Vec{}, kVecLanes);
+  });
   if (streamed) finish_streams();
 }
 

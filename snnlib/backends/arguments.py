@@ -52,16 +52,15 @@ class Flags(NamedTuple):
         """Returns the options, from the number of the surrogate, zeros and ones, and steps."""
         count = len(cls._fields)
         fits = count - len(cls._field_defaults) <= len(numbers) <= count
-        flags, refractory = numbers[1 : count - 1], numbers[count - 1 :]
-        fits = (
-            fits and set(flags) <= {0, 1} and all(-1 <= steps <= LONGEST_REFRACTORY for steps in refractory)
-        )
+        given = dict(zip(cls._fields[1:], numbers[1:], strict=False))
+        steps = given.pop("refractory", 0)
+        fits = fits and set(given.values()) <= {0, 1} and -1 <= steps <= LONGEST_REFRACTORY
         if not fits or not 0 <= numbers[0] < len(KINDS):
             raise ValueError(
                 f"flags: expected a number from 0 to {len(KINDS) - 1}, {count - 2} of 0 or 1, and refractory steps "
                 f"from -1 to {LONGEST_REFRACTORY}, got {list(numbers)}"
             )
-        return cls(numbers[0], *(bool(number) for number in flags), *refractory)
+        return cls(numbers[0], **{name: bool(flag) for name, flag in given.items()}, refractory=steps)
 
 
 class ExactFlags(NamedTuple):

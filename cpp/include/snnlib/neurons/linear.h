@@ -319,18 +319,18 @@ SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K
   using R = LinearRows<K>;
   const F zero = F{};
   F h[K], g[K], lam[K];
-  const LinearCarry<K, F> held = carry;
+  auto acts = zero >= zero;
   if (flags.refractory) {
-    const auto acts = seen.left == zero;
-    for (int i = 0; i < K; ++i) {
-      if (linear_holds(i, flags)) carry.g[i] = acts ? carry.g[i] : zero;
-    }
-    if (Next) carry.qs = acts ? carry.qs : zero;
+    acts = seen.left == zero;
     // The membrane of a step is computed, and can be its value, in the refractory time, too.
     if (!flags.membrane) q = acts ? q : zero;
   }
+  const auto held_back = [&](F before, F later, bool held) {
+    return flags.refractory && held ? (acts ? before : before + later) : before;
+  };
+  const auto passed = [&](F now, bool held) { return flags.refractory && held ? (acts ? now : zero) : now; };
   linear_compared<K, Next>(seen.raw, seen.fired_before, k, flags, h);
-  for (int i = 0; i < K; ++i) g[i] = carry.g[i];
+  for (int i = 0; i < K; ++i) g[i] = passed(carry.g[i], linear_holds(i, flags));
   const bool rectifies = linear_rectifies<K, Next>(flags);
   const F scaled = rectifies ? k.row[R::c] * seen.raw[0] : zero;
   const F u = linear_distance<K>(h, k);
@@ -340,7 +340,7 @@ SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K
   const F unfloored = K > 1 ? (fired ? after + k.row[R::j] : after) : after;
   g[0] = unfloored < k.row[R::floor] ? zero : g[0];
   F gs = flags.membrane ? zero : q;
-  if (Next) gs = gs + carry.qs;
+  if (Next) gs = gs + passed(carry.qs, true);
   if (K > 1) {
     for (int i = 0; i < K; ++i) {
       if (!flags.detach_jump) gs = gs + k.row[R::j + i] * g[i];
@@ -402,16 +402,11 @@ SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K
     F before = k.row[R::a(0, j)] * lam[0];
     for (int i = 1; i < K; ++i) before = before + k.row[R::a(i, j)] * lam[i];
     if (Quadratic) before = before + linear_product_back<K>(seen.y, lam, j, k);
-    carry.g[j] = flags.through_time ? before : zero;
+    const F after = held_back(before, carry.g[j], linear_holds(j, flags));
+    carry.g[j] = flags.through_time ? after : zero;
   }
+  qs = held_back(qs, carry.qs, Next);
   carry.qs = flags.through_time ? qs : zero;
-  if (flags.refractory && flags.through_time) {
-    const auto acts = seen.left == zero;
-    for (int i = 0; i < K; ++i) {
-      if (linear_holds(i, flags)) carry.g[i] = acts ? carry.g[i] : carry.g[i] + held.g[i];
-    }
-    if (Next) carry.qs = acts ? carry.qs : carry.qs + held.qs;
-  }
   return grad_x;
 }
 
