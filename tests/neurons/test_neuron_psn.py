@@ -190,6 +190,7 @@ def test_in_a_net(name: str) -> None:
     x = (torch.rand(STEPS, 8, 20) < 0.2).float()
     snnlib.prepare_(net, x)
     assert 0.01 < float(net[0](x).detach().mean()) < 0.6
+    torch._dynamo.reset()
     compiled = torch.compile(net, backend="aot_eager", fullgraph=True)
     for each in (net, compiled):
         net.zero_grad()
