@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib.exchange import RoundedWeight, compare_integers, export_c, quantise_weights_
+from snnlib.exchange.compare import SpikeCounts
+from snnlib.exchange.integers.report import IntegerReport, LayerLoss
 from snnlib.neurons import IF, LIF, Integrator
 
 OPTIONS = {
@@ -164,6 +166,17 @@ def test_what_is_lost_is_told_by_layer() -> None:
     first = report.layers[0].spikes
     assert first is not None and first.identical > 0.9 and first.matched > 100
     assert "in integers up to" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("matched", "lost", "told"), [(395, 0.0, True), (395, 0.1, False), (990, 0.0, False), (0, -0.005, True)]
+)
+def test_few_identical_spikes_at_an_accuracy_that_stays_are_explained(
+    matched: int, lost: float, told: bool
+) -> None:
+    spikes = SpikeCounts(matched, 500 - matched // 2, 500 - matched // 2)
+    report = IntegerReport(0.9, [LayerLoss("0", spikes, 0.9 - lost), LayerLoss("1", None, 0.9 - lost)])
+    assert ("a step earlier or later counts as one missing and one extra" in str(report)) == told
 
 
 def test_wrong_input_is_named() -> None:

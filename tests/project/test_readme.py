@@ -22,13 +22,16 @@ def _block() -> str:
     return next(block for block in blocks if "data.MNIST" in block)
 
 
-def _run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> float:
-    """Test accuracy of the block beside MNIST's files in `folder`."""
+def _run(folder: Path, monkeypatch: pytest.MonkeyPatch, size: int = 50, steps: int = 5) -> float:
+    """Test accuracy of the block beside MNIST's files in `folder`, for batches and steps of one's own."""
     monkeypatch.chdir(folder)
     names: dict[str, Any] = {}
+    given = "ToSequence(time_steps=5), 50  #"
+    block = _block()
+    assert given in block
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        exec(_block(), names)
+        exec(block.replace(given, f"ToSequence(time_steps={steps}), {size}  #"), names)
     return float(names["accuracy"])
 
 
@@ -38,7 +41,8 @@ def _write(path: Path, values: torch.Tensor) -> None:
     path.write_bytes(bytes([0, 0, 8, values.dim()]) + sizes + values.byte().numpy().tobytes())
 
 
-def test_the_block_learns_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def digits(tmp_path: Path) -> Path:
     """Pixels from 0 to 1 as they are, half of them 0: no mean and deviation helps them."""
     digits = pytest.importorskip("sklearn.datasets").load_digits()
     images = torch.from_numpy(digits.images).float()[:, None] / 16
@@ -48,7 +52,19 @@ def test_the_block_learns_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for name, chosen, copies in (("train", ~tested, COPIES), ("t10k", tested, 1)):
         _write(tmp_path / "mnist" / f"{name}-images-idx3-ubyte", images[chosen].repeat(copies, 1, 1))
         _write(tmp_path / "mnist" / f"{name}-labels-idx1-ubyte", labels[chosen].repeat(copies))
-    assert _run(tmp_path, monkeypatch) > 0.93
+    return tmp_path
+
+
+def test_the_block_learns_digits(digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _run(digits, monkeypatch) > 0.93
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "steps", "least"), [(4, 5, 0.93), (50, 20, 0.9)])
+def test_the_block_learns_digits_in_other_batches_and_steps(
+    digits: Path, monkeypatch: pytest.MonkeyPatch, size: int, steps: int, least: float
+) -> None:
+    assert _run(digits, monkeypatch, size, steps) > least
 
 
 @pytest.mark.slow
@@ -63,9 +79,12 @@ def test_the_loop_of_the_first_page_learns_digits() -> None:
 
 
 @pytest.mark.slow
-def test_the_block_learns_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("size", "steps", "least"), [(50, 5, 0.975), (4, 5, 0.95), (50, 20, 0.9)])
+def test_the_block_learns_mnist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, steps: int, least: float
+) -> None:
     root = Path(os.environ.get("SNNLIB_DATA", "")) / "mnist"
     if "SNNLIB_DATA" not in os.environ or not root.exists():
         pytest.skip("SNNLIB_DATA names no folder with mnist/")
     (tmp_path / "mnist").symlink_to(root)
-    assert _run(tmp_path, monkeypatch) > 0.975
+    assert _run(tmp_path, monkeypatch, size, steps) > least
