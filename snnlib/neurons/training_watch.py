@@ -66,7 +66,7 @@ def count_rate(samples: int, steps: int, few_steps: float = math.inf) -> float:
         steps: T of a training batch.
         few_steps: T0, up to which 1e-3 learns. Default infinite, as of surrogate gradients.
     """
-    return 1e-3 * min(1.0, (samples / 50) ** 0.5) * min(1.0, (few_steps / steps) ** 1.5)
+    return 1e-3 * math.sqrt(min(1.0, samples / 50)) * math.pow(min(1.0, few_steps / steps), 1.5)
 
 
 def silence(where: str, learns_when_silent: bool, remedy: str) -> str:
