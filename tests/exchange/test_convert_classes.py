@@ -31,7 +31,7 @@ def test_every_class_has_a_recipe(library: str) -> None:
     assert set(peer_classes.found(library)) == set(peer_classes.RECIPES[library])
 
 
-@pytest.mark.parametrize(("library", "name"), NAMES, ids=".".join)
+@pytest.mark.parametrize(("library", "name"), NAMES, ids=[".".join(case) for case in NAMES])
 def test_class_answers_as_the_original_or_is_refused(library: str, name: str) -> None:
     _require(library)
     found = peer_classes.outcomes(library, peer_classes.found(library)[name])

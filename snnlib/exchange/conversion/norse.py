@@ -33,7 +33,9 @@ def neuron(module: Any) -> Neuron | nn.Sequential:
         raise Unsupported("record_states=True has no counterpart")
     for constant, value in module.p._asdict().items():
         one = not isinstance(value, Tensor) or value.numel() == 1 or constant.startswith("tau")
-        if not one or getattr(value, "requires_grad", False):
+        # Norse's IAF asks for a gradient of its own v_reset in every run.
+        asked = getattr(value, "requires_grad", False) and (name, constant) != ("IAF", "v_reset")
+        if not one or asked or isinstance(value, nn.Parameter):
             raise Unsupported(f"a {constant} that is learned or differs between neurons has no counterpart")
     made: Any = builders[name](module, module.p, float(module.dt))
     if not recurrent:
