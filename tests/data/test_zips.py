@@ -117,7 +117,7 @@ def tar(kind: str) -> bytes:
         (tar(":bz2"), "found a bzip2 archive; unpack it"),
         (tar(":xz"), "found a xz archive; unpack it"),
         (tar(""), "found a tar archive; unpack it"),
-        (gzip.compress(b"a"), "found a gzip archive; unpack it"),
+        (gzip.compress(b"a", mtime=0), "found a gzip archive; unpack it"),
         (bz2.compress(b"a"), "found a bzip2 archive; unpack it"),
         (b"7z\xbc\xaf\x27\x1c" + bytes(30), "found a 7z archive; unpack it"),
         (packed()[:-30], "bytes that are none or only a part of one .*; copy it again"),
