@@ -247,7 +247,8 @@ class Neuron(KnownOptions, Constants):
         check_untransformed(f"{type(self).__name__}, which runs by step", batches=not self.gives_spikes)
         params = broadcast(self.constants(), x.dim() - 1, wide)
         if start is None:
-            self._check_rest(x.select(time_dim, 0).to(wide) if x.shape[time_dim] else None, params)
+            if not by_step and x.shape[time_dim]:
+                self._check_rest(x.select(time_dim, 0).to(wide), params)
             start = x.new_zeros((len(self.state_names), *shape), dtype=wide)
         loop: Loop = Neuron._over_steps if by_step else type(self)._over_steps
         if self.compiled_steps is not None and not by_step:
@@ -264,10 +265,10 @@ class Neuron(KnownOptions, Constants):
         """
         return state
 
-    def _check_rest(self, current: Tensor | None, params: Params) -> None:
+    def _check_rest(self, current: Tensor, params: Params) -> None:
         """Warn once where a model of one's own fires at states of 0 without input, as one in millivolts does."""
-        own = type(self).__module__.partition(".")[0] != "snnlib"
-        if self._rest_known or not own or not self.gives_spikes or current is None or cannot_watch(current):
+        own = type(self).step.__module__.partition(".")[0] != "snnlib"
+        if self._rest_known or not own or not self.gives_spikes or cannot_watch(current):
             return
         self._rest_known = True
         with torch.no_grad(), torch.random.fork_rng([current.device] if current.is_cuda else []):

@@ -76,6 +76,13 @@ def test_the_look_takes_no_random_numbers() -> None:
     assert torch.equal(Coin()(X).bool(), expected)
 
 
+def test_potential_is_known_before_the_first_call() -> None:
+    class FromZero(HandsOver):
+        initial_state = Neuron.initial_state
+
+    assert FromZero().potential(X)[0, 0, 0] == (REST + 30) / 10
+
+
 def test_potential_names_the_remedy() -> None:
     with pytest.raises(
         ValueError, match=r"hand the membrane to fire once .* spike = self\.fire\(membrane, par"

@@ -70,7 +70,7 @@ def test_whole_sequences_and_loops_that_keep_the_state_are_not(name: str) -> Non
 
 
 def test_batch_first_counts_the_other_dimension() -> None:
-    layer = snnlib.SpikingLinear(3, 2, neuron=snnlib.neurons.LIF(batch_first=True))
+    layer = snnlib.SpikingLinear(3, 2, batch_first=True)
     # One sample of two steps.
     assert _said(layer, torch.rand(60, 2, 3)) == []
     said = _said(lambda x: layer(x.movedim(0, 1)), torch.rand(60, 2, 3))
