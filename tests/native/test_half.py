@@ -14,6 +14,11 @@ from torch import Tensor
 import snnlib
 
 
+def _flushed(x: Tensor) -> Tensor:
+    """Zeros of the same sign in the place of the denormal numbers of float32, as kernels of half types read them."""
+    return torch.where(x.abs() < torch.finfo(torch.float32).tiny, 0 * x, x)
+
+
 def _native_pool(x: Tensor, *args: object, **kwargs: object) -> Tensor:
     with snnlib.use_path("native"):
         return snnlib.functional.spike_avg_pool2d(x, *args, **kwargs)
@@ -27,9 +32,10 @@ def test_every_value_comes_back(dtype: torch.dtype) -> None:
     number = ~x.isnan()
     # A sum that starts from 0 makes +0 of -0.
     number &= x != 0
+    number &= _flushed(x) != 0
     assert torch.equal(out.view(torch.int16)[number], x.view(torch.int16)[number])
     assert out[x.isnan()].isnan().all()
-    assert (out[x == 0] == 0).all()
+    assert (out[_flushed(x) == 0] == 0).all()
 
 
 @pytest.mark.parametrize("divisor", [2, 3, 7, 1024, 65536, -3])
@@ -38,7 +44,7 @@ def test_rounding_of_quotients(dtype: torch.dtype, divisor: int) -> None:
     """Powers of two drive values through ties of the subnormals to zero, odd numbers give all kinds of bits."""
     x = every_value(dtype)
     # A sum that starts from 0 makes +0 of -0.
-    assert_bits(_native_pool(x, 1, divisor_override=divisor), ((0 + x.float()) / divisor).to(dtype))
+    assert_bits(_native_pool(x, 1, divisor_override=divisor), _flushed((0 + _flushed(x.float())) / divisor).to(dtype))
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
@@ -52,7 +58,7 @@ def test_rounding_of_sums(dtype: torch.dtype, steps: float) -> None:
     last_place = torch.exp2(exponent - digits)
     rest = (steps * last_place).to(dtype)
     pair = torch.stack((x, rest), -1).reshape(1, 1, 1, -1, 2)
-    expected = (x.float() + rest.float()).to(dtype)
+    expected = _flushed(0 + _flushed(x.float()) + _flushed(rest.float())).to(dtype)
     out = _native_pool(pair, (1, 2), divisor_override=1).flatten()
     assert_bits(out, expected)
     if steps > 0:
@@ -66,10 +72,10 @@ def test_neurons_readevery_value(dtype: torch.dtype) -> None:
     with snnlib.use_path("native"):
         trace = snnlib.functional.srm_trace(current, tau_m=4.0, tau_s=2.0, threshold=0.75)
     # What is added to a potential of 0 makes +0 of -0.
-    wide = 0 + current.float()
+    wide = 0 + _flushed(current.float())
     expected = torch.where(wide / 2 >= 0.75, 1.0, wide - wide)
     assert_bits(trace.spikes, expected.to(dtype))
-    assert_bits(trace.potential, (wide / 2).to(dtype))
+    assert_bits(trace.potential, (0 + _flushed(wide / 2)).to(dtype))
 
 
 def _in_float32(arguments: Sequence[object]) -> list[object]:

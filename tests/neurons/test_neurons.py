@@ -320,7 +320,7 @@ def test_constants_survive_moves(model: type[Neuron]) -> None:
     loaded.load_state_dict(torch.load(file, weights_only=True))
     moved = [
         neuron.half(),
-        neuron.double(),
+        neuron.double().float(),
         copy.deepcopy(neuron),
         pickle.loads(pickle.dumps(neuron)),
         loaded,

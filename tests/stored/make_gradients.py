@@ -28,6 +28,7 @@ BESIDE: dict[tuple[str, str], dict[str, Any]] = {
     ("PLIF", "tau"): {"tau": 1.5},
     ("SRM", "tau_s"): {"tau_grad": 2.0},
     ("CubaLIF", "grad_clamp"): {"gradient": "event"},
+    ("LRU", "refractory"): {"threshold": 1.0},
 }
 
 

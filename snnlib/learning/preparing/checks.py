@@ -41,7 +41,7 @@ def check_input(x: object) -> None:
 
 def warn_of_input(net: nn.Module, x: Tensor) -> None:
     """Warn of pixels from 0 to 255, of dimensions that look exchanged, and of neurons that two layers share."""
-    largest = float(x.max())
+    largest = float(x.detach().max())
     if largest > _LARGEST_COUNT:
         warn_caller(
             f"x: expected spikes or amplitudes of about 1, got values up to {largest:g}; divide pixels by 255"
