@@ -82,7 +82,10 @@ def test_the_command_says_source_and_figures_and_keeps_overrides(
     ("arguments", "message"),
     [
         (["--recipe", "cifar"], f"error: --recipe: expected one of {', '.join(RECIPES)}, got 'cifar'\n"),
-        (["--recipe", "nmnist"], "error: --root: expected the folder of the N-MNIST copy .*, got none; --download downloads it\n"),
+        (
+            ["--recipe", "nmnist"],
+            "error: --root: expected the folder of the N-MNIST copy .*, got none; --download downloads it\n",
+        ),
         (
             ["--resume", "x", "--recipe", "digits"],
             "error: --recipe: expected none beside --resume, got 'digits'\n",

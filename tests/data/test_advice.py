@@ -28,8 +28,11 @@ PIECE = re.compile(
     r"^(or )?(give|fetch|copy|unpack|subtract|add|remove|set|choose|if it is whole)\b|\w=(?!\{)|as_events|"
     r"snnlib\.data\.|get it from|pip install"
 )
-# Values that the caller gave, and downloads, which test_download.py follows; the layouts of these are in test_datasets.py and beside it.
-NO_ADVICE = re.compile(r"^expected .* with late='error'|got 0 at event|dtype beside mode=|^fetch |^download=True ")
+# Values that the caller gave, and downloads, which test_download.py follows; the layouts of these are in
+# test_datasets.py and beside it.
+NO_ADVICE = re.compile(
+    r"^expected .* with late='error'|got 0 at event|dtype beside mode=|^fetch |^download=True "
+)
 
 
 def messages(path: Path) -> list[str]:

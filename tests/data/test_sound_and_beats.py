@@ -136,7 +136,10 @@ def test_sound_that_is_not_as_published(commands: Path, tmp_path: Path) -> None:
     (commands / "testing_list.txt").unlink()
     with pytest.raises(EventFileError, match=r"one file testing_list.txt, found 0; without it fold=0"):
         SpeechCommands(commands)
-    with pytest.raises(FileNotFoundError, match=r"found none; download=True downloads the data set, or fetch speech_commands_v0\.02"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"found none; download=True downloads the data set, or fetch speech_commands_v0\.02",
+    ):
         SpeechCommands(tmp_path / "none")
     for options, message in (
         ({"fold": 1, "split": "val"}, "split must be one of 'train', 'test', got 'val'"),
@@ -186,7 +189,10 @@ def test_beats(tmp_path: Path) -> None:
     assert len(pickle.dumps(train)) < 4 * len(signal) and torch.equal(again[1][0], beat)
     assert MITBIH(tmp_path, labels="SVN").targets.tolist() == [2, 0, 1]
     assert MITBIH(tmp_path, None).records[0] == "100"
-    with pytest.raises(FileNotFoundError, match=r"for split 'val', found 100, 101, 102; download=True downloads it, or fetch mit-bih"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"for split 'val', found 100, 101, 102; download=True downloads it, or fetch mit-bih",
+    ):
         MITBIH(tmp_path, "val")
 
 
@@ -342,7 +348,9 @@ def test_units_of_gains(tmp_path: Path, gain: str, per_millivolt: float, zero: s
 def test_what_a_folder_of_records_lacks(tmp_path: Path) -> None:
     write_record(tmp_path, "101", [(100, 1)])
     (tmp_path / "101.atr").unlink()
-    with pytest.raises(FileNotFoundError, match=r"101.atr: expected a file of the record, found none; download=True"):
+    with pytest.raises(
+        FileNotFoundError, match=r"101.atr: expected a file of the record, found none; download=True"
+    ):
         MITBIH(tmp_path)
     for options, message in (
         ({"labels": "NX"}, "labels must be one of 'N', 'S', 'V', 'F', 'Q', got 'X'"),

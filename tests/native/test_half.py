@@ -44,7 +44,9 @@ def test_rounding_of_quotients(dtype: torch.dtype, divisor: int) -> None:
     """Powers of two drive values through ties of the subnormals to zero, odd numbers give all kinds of bits."""
     x = every_value(dtype)
     # A sum that starts from 0 makes +0 of -0.
-    assert_bits(_native_pool(x, 1, divisor_override=divisor), _flushed((0 + _flushed(x.float())) / divisor).to(dtype))
+    assert_bits(
+        _native_pool(x, 1, divisor_override=divisor), _flushed((0 + _flushed(x.float())) / divisor).to(dtype)
+    )
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)

@@ -41,6 +41,9 @@ def joined(name, events):
         return COLUMNS[name](np.concatenate((events, events)))
     make = {"aedat1": aedat1_file, "aedat4": aedat4_file}.get(name, partial(encoded, name))
     data, head = make(events), make(events[:0])
+    # A header that holds the number of events differs: what follows it of another file is not the format's.
+    if not data.startswith(head):
+        pytest.skip("its header counts the events")
     return data + data[len(head) :]
 
 
