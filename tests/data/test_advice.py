@@ -408,7 +408,7 @@ def test_advice_helps(piece: str, tmp_path: Path) -> None:
 
 
 def test_packages_are_in_the_extras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the advice installs, and that its message comes where a package is missing."""
+    """Advised packages: each is in its extra, and the message comes where the package is missing."""
     extras = tomllib.loads((SOURCES.parents[1] / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]

@@ -24,7 +24,7 @@ LONGEST = 8180
 
 
 def _settings() -> dict[str, LogMel]:
-    """Of each rate the usual window, 100 ms, and the longest one; one channel and many, both compressions."""
+    """Settings of each rate: the usual window, 100 ms, the longest; one channel and many, both compressions."""
     found = {}
     for rate, step in STEPS.items():
         for name, window in (

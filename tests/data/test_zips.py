@@ -81,7 +81,7 @@ def test_fields_of_members(tmp_path: Path, offset: int, value: bytes, message: s
 @pytest.mark.filterwarnings("ignore:.*left out")
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_archives_damaged_anywhere_are_one_error(tmp_path: Path, method: int) -> None:
-    """The same for the arrays of an .npz file, which are members of a zip file."""
+    """Damaged recordings in a zip file raise one error; so do arrays of an .npz file, its members."""
     data, npz, refused = packed(method), npz_file(EVENTS), 0
     for seed in range(300):
         rng = random.Random(seed)

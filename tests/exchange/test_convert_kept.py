@@ -101,7 +101,7 @@ class Inside(Net):
 )
 @pytest.mark.parametrize("node", [QIFNode, lambda mode: SynapseFilter(4.0, mode)], ids=["neuron", "filter"])
 def test_kept_states_start_anew_in_every_call(node: Any, mode: str, form: Any) -> None:
-    """In step mode "m" a kept neuron sees the sequence, and its samples are no steps."""
+    """A kept neuron in step mode "m" sees the sequence, and takes no samples for steps."""
     _check(
         lambda: form(_front(mode), node(mode), LIFNode(2.0, mode)), by_step=mode == "s" and form is not Inside
     )
@@ -180,7 +180,7 @@ class Expression(nn.Module):
 
 
 class Loops(Expression):
-    """The same with the loop inside."""
+    """A net with the loop inside."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack([super(Loops, self).forward(step) for step in x])
@@ -260,7 +260,7 @@ class OwnState(nn.Module):
 
 
 class OwnStateOverSequences(OwnState):
-    """The same in step mode "m"."""
+    """A net in step mode "m"."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -86,7 +86,7 @@ def _in_plain_torch(
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", NEURONS)
 def test_dense_is_the_gradient_of_plain_torch(name: str, way: str) -> None:
-    """By time it is another one, also with None, since recurrent spikes are events."""
+    """The gradient by time is another one, also with None, since recurrent spikes are events."""
     weight, given, back = WAYS[way]
     shape = (STEPS, 2, 3, 4, 4) if way == "convolution" else (STEPS, 2, H)
     # On a grid, so that sums in another order have the same spikes.

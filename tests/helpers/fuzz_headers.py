@@ -281,7 +281,7 @@ def made(kind: str, rng: random.Random) -> bytes:
 
 
 def check(kind: str, data: bytes, folder: Path) -> bool:
-    """Whether something was read."""
+    """Returns True if something was read."""
     inner = Path(tempfile.mkdtemp(dir=folder))
     path = inner / f"damaged{SUFFIXES.get(kind, '')}"
     path.write_bytes(data)

@@ -147,7 +147,7 @@ DECAYING: dict[str, Callable[[Tensor], Any]] = {
 )
 @pytest.mark.parametrize("name", DECAYING)
 def test_denormal_numbers(name: str, dtype: torch.dtype, flush: bool, emulated: Callable[..., Any]) -> None:
-    """What decays through them is 0 in float32 and half types, whatever the caller's mode.
+    """States that decay through them are 0 in float32 and half types, whatever the caller's mode.
 
     In float64 a GPU keeps them, and a CPU where the caller does.
     """

@@ -53,7 +53,7 @@ def test_learned_constants_follow_to_float64_and_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if MODELS[name]().gives_spikes])
 def test_they_compute_as_constants_that_do_not_learn(name: str) -> None:
-    """In a net of float64; in float32 they were 1e-8 off."""
+    """Constants of a float64 net are float64; in float32 they were 1e-8 off."""
     learned, fixed = _learning(name).double(), MODELS[name]().double()
     with torch.no_grad():
         for key, parameter in learned.named_parameters():
@@ -65,7 +65,7 @@ def test_they_compute_as_constants_that_do_not_learn(name: str) -> None:
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
-    """Of a potential, whose constant an optimiser would move by less than float32 holds."""
+    """Gradient of a potential whose constant an optimiser would move by less than float32 holds."""
     neuron = snnlib.neurons.Integrator(3.0, learnable=("tau",)).double()
     x = torch.rand(20, 1, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 

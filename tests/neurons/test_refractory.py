@@ -92,7 +92,7 @@ def test_the_table_is_true(name: str, refractory: float) -> None:
 @pytest.mark.parametrize("refractory", TIMES)
 @pytest.mark.parametrize("name", HAVE)
 def test_spikes_and_state_by_hand(name: str, refractory: float) -> None:
-    """The same neuron without the time, whose state is put back, and whose spikes are dropped, while it rests."""
+    """Runs the neuron without the time; puts its state back and drops its spikes while it rests."""
     x = _currents(name, 16, 2, 6)
     plain, neuron = _neuron(name), _neuron(name, refractory=refractory)
     (state,), left, spikes = plain.run(x[:0]).state, torch.zeros(x.shape[1:]), []
@@ -126,7 +126,7 @@ def _gradients(neuron: neurons.Neuron, x: Tensor, state: Tensor, run: Callable[.
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("name", [name for name in HAVE if TABLE[name].startswith("natively")])
 def test_kernels_have_the_gradients_of_step(name: str, options: dict[str, Any]) -> None:
-    """Of inputs, of a state in which some rest, and of all constants."""
+    """Gradients of inputs, of a state in which some neurons rest, and of all constants."""
     for refractory in (1, *TIMES):
         try:
             neuron = _neuron(name, refractory=refractory, **options)
@@ -254,7 +254,7 @@ def test_on_loihi_the_current_runs_on() -> None:
 
 
 def test_potentials_are_those_of_the_steps(by_step: Callable[..., Any]) -> None:
-    """Of a step that rests, too, whose membrane is computed and dropped; `free_potential` never rests."""
+    """Potentials of resting steps are computed, too, and dropped; `free_potential` never rests."""
     x = _currents("LIF", 12, 2, 5)
     for refractory in TIMES:
         neuron = _lif(refractory=refractory)
