@@ -21,8 +21,10 @@ from itertools import chain
 from pathlib import Path
 from types import ModuleType
 
+from english import LONGEST_SUBJECT, commit_subjects, docstring_openings, late_code
 from import_graph import Import, circles, graph_of, imports_of, upward
 from lines_of_code import NATIVE, PYTHON, C, lines_of_code
+from private_names import used_elsewhere
 
 ROOT = Path(__file__).resolve().parents[1]
 # Folders of production code: Python packages, C++ and CUDA.
@@ -101,12 +103,16 @@ BOUNDS = {
     "long files": Bound(0, f"a file of more than {LONGEST_FILE} lines holds more than one idea"),
     "long signatures": Bound(0, f"no reader keeps {MOST_PARAMETERS} arguments apart by their order"),
     "files of no part": Bound(0, "every file has a part, and a person who holds it"),
+    "private names used elsewhere": Bound(23, "who changes a private name reads its package alone"),
+    "commit subjects": Bound(0, f"a stranger reads `area: imperative object`, {LONGEST_SUBJECT} characters"),
 }
 # Sizes are printed beside these. Lines of production code have the budgets of `PARTS`.
 BUDGETS = {
     "C++ files of a call": 18,
     "modules with one importer": 173,
     "public members of Neuron": 14,
+    "docstrings without a subject": 0,
+    "pages with late code": 0,
     "arguments of LIF": 20,
     "public names": 330,
     "public names of snnlib itself": 67,
@@ -137,6 +143,10 @@ class House:
             "long files": self.long_files(),
             "long signatures": self.long_signatures(),
             "files of no part": self.of_no_part(),
+            "private names used elsewhere": used_elsewhere(self.trees),
+            "commit subjects": list(commit_subjects(self.root)),
+            "docstrings without a subject": self.docstrings(),
+            "pages with late code": list(late_code(self.root)),
             "C++ files of a call": self.call_files(),
             "modules with one importer": self.with_one_importer(),
             "public members of Neuron": self.members_of_neuron(),
@@ -258,6 +268,16 @@ class House:
         members = (node for found in classes for node in found.body if isinstance(node, ast.FunctionDef))
         return [member.name for member in members if not member.name.startswith("_")]
 
+    def docstrings(self) -> list[str]:
+        """Docstrings that open with a word which makes no subject, in tests and programs too."""
+        files = chain(*map(self._sources, (*PACKAGES, *NATIVE_FOLDERS, *OTHER_FOLDERS, "docs", "examples")))
+        return [
+            found
+            for file in files
+            if file.suffix in PYTHON
+            for found in docstring_openings(self._shown(file), ast.parse(file.read_text(encoding="utf-8")))
+        ]
+
     def of_no_part(self) -> list[str]:
         """Production files that belong to no part."""
         return [self._shown(file) for file in self.files if not self.part_of(file)]
@@ -318,8 +338,18 @@ def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
 
 
 def installed() -> dict[str, int]:
-    """Counts what only the imported package knows."""
-    import snnlib  # noqa: PLC0415
+    """Returns the counts that only the imported package knows.
+
+    Raises:
+        SystemExit: the package is not installed; says how to set it up.
+    """
+    try:
+        import snnlib  # noqa: PLC0415
+    except ImportError as error:
+        raise SystemExit(
+            f"release/house.py counts the names of the installed package, and {error.name} is missing: "
+            "run `make env`, then `.venv/bin/python release/house.py`"
+        ) from error
 
     shown = {name for name in dir(snnlib) if not name.startswith("_")}
     modules = [value for name in shown if isinstance(value := getattr(snnlib, name), ModuleType)]

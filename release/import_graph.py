@@ -13,8 +13,13 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-# Comes with torch.
-import networkx
+try:
+    import networkx
+except ImportError as error:
+    raise SystemExit(
+        "release/house.py finds circles by the package networkx, which comes with torch and is missing: "
+        "run `make env`, then `.venv/bin/python release/house.py`"
+    ) from error
 
 Graph = Mapping[str, set[str]]
 
@@ -94,7 +99,7 @@ def part_of(module: str) -> str:
 
 
 def graph_of(imports: Sequence[Import], by_part: bool = False) -> dict[str, set[str]]:
-    """What each module, or each part of a package, imports."""
+    """Returns the imports of each module, or of each part of a package."""
     graph: dict[str, set[str]] = {}
     for found in imports:
         ends = (found.importer, found.imported)

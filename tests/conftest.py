@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import bytecode  # noqa: F401 - before torch is imported.
 import durations
 import jitter
 import pytest

@@ -1,0 +1,68 @@
+"""Checks of the English in a checkout: openings of docstrings, openings of pages, subjects of commits."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+# A docstring begins with a verb or with the name of the thing. These words make a sentence without a subject.
+OPENERS = "What|Which|Whether|Of|By|Those|That|One|The same|None|In|Beside"
+_OPENS = re.compile(rf"({OPENERS})\b(?!-)")  # "One-hot ..." and "In-place ..." name things.
+
+# A reader sees within a screen how the thing is used.
+LINES_BEFORE_CODE = 25
+# Pages without code, or of reference, which nobody reads from the top.
+PAGES_OF_REFERENCE = {
+    *("architecture", "cuda-performance", "design-decisions", "glossary", "index", "limits", "performance"),
+    *("reliability", "upgrading"),
+}
+
+# The last commit before subjects were checked.
+FIRST_COMMIT = "4919f43f8c1a4a80a48b35f2a55d93b34f8f1478"
+LONGEST_SUBJECT = 72
+_SUBJECT = re.compile(r'[\w][\w ./,-]*: [a-z0-9`"].*[^.]|Revert ".+"')
+
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def docstring_openings(shown: str, tree: ast.Module) -> Iterator[str]:
+    """Docstrings of a file that open with one of `OPENERS`, each with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED):
+            docstring = ast.get_docstring(node) or ""
+            if _OPENS.match(docstring):
+                yield f"{shown}:{node.body[0].lineno}: {docstring.splitlines()[0]}"
+
+
+def late_code(root: Path) -> Iterator[str]:
+    """Pages of docs/ whose first block of code comes late, or that have none."""
+    for page in sorted((root / "docs").glob("*.md")):
+        if page.stem in PAGES_OF_REFERENCE:
+            continue
+        lines = page.read_text(encoding="utf-8").splitlines()
+        first = next(
+            (number for number, line in enumerate(lines, 1) if line.lstrip().startswith("```")), None
+        )
+        if first is None or first > LINES_BEFORE_CODE:
+            yield f"docs/{page.name}: {'no code' if first is None else f'first code in line {first}'}"
+
+
+def commit_subjects(root: Path, first: str = FIRST_COMMIT) -> Iterator[str]:
+    """Subjects of commits since `first` other than `area: imperative object`, merges left out.
+
+    A checkout without git, or whose history is too short to hold `first`, has nothing to check.
+    """
+    if shutil.which("git") is None or _git(root, "merge-base", "--is-ancestor", first, "HEAD").returncode:
+        return
+    for line in _git(root, "log", "--no-merges", "--format=%h %s", f"{first}..HEAD").stdout.splitlines():
+        subject = line.partition(" ")[2]
+        if len(subject) > LONGEST_SUBJECT or not _SUBJECT.fullmatch(subject):
+            yield line
+
+
+def _git(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
