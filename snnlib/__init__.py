@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from snnlib.inspect.memory import memory_report
     from snnlib.inspect.operations import profile
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 # Modules.
 __all__ = ["data", "distributed", "encoding", "functional", "losses", "models", "neurons", "nn", "readout"]
@@ -63,7 +63,7 @@ def __getattr__(name: str) -> Any:
     elif not name.startswith("_") and name in _loaded("compat").__all__:
         globals()[name] = _published(name)
     else:
-        globals()[name] = guesses.renamed("snnlib", name, _SHOWN)
+        raise guesses.missing("snnlib", name, _SHOWN)
     return globals()[name]
 
 

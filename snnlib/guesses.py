@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
-import warnings
 from collections.abc import Collection, Mapping
 from types import ModuleType
 from typing import Any
@@ -54,6 +53,7 @@ _MEANT: Mapping[str, str] = {
     "calibrate": "prepare_",
     "calibrate_firing_rate_": "prepare_",
     "init": "prepare_",
+    "SRMNeuron": "neurons.SRM",
     "load_model": "take snnlib.models.load, or snnlib.load for a run of `snnlib train`",
     "train": "take the command `snnlib train`, or docs/your-own-loop.md",
     "energy": "profile",
@@ -64,29 +64,6 @@ _MEANT: Mapping[str, str] = {
     "datasets": "data",
     "transforms": "data",
     "surrogates": "surrogate",
-}
-
-
-# Names of earlier versions by the modules that have them now, and by other names; they last until 1.0.
-_MOVED: Mapping[str, tuple[str, ...]] = {
-    "functional": ("grad_scale", "resize_bicubic", "segment_sum", "superpixel_unpool"),
-    "functional.delayed": ("delayed_currents",),
-    "functional.potential": ("srm_potential_stream",),
-    "functional.quantize": ("power_of_two_exponent", "quantize_power_of_two", "quantize_to_int", "round_ste"),
-    "functional.srm": ("NeuronOptions", "SRMTrace", "srm_layer_stream", "srm_neuron_stream"),
-    "nn.bidirectional": ("reversed_in_time",),
-    "nn.fusion": ("Fused", "unfused"),
-    "vision.resize": ("cubic_kernel",),
-    "vision.segment": ("SegmentSums", "segment_sum_dense"),
-    "vision.superpixel": ("superpixel_counts",),
-    "vision.voxel": ("voxel_cells",),
-}
-_RENAMED: Mapping[str, str] = {
-    **{name: f"{home}.{name}" for home, names in _MOVED.items() for name in names},
-    **{name: f"{name}_" for name in ("fuse", "unfuse")},
-    **{name: f"nn.{name}_" for name in ("standardize_weights", "fold_standardization")},
-    "SRMNeuron": "neurons.SRM",
-    "Streamed": "neurons.Output",
 }
 
 
@@ -119,20 +96,10 @@ def _public(home: str) -> Collection[str]:
     return [*getattr(module, "__all__", vars(module))]
 
 
-def renamed(module: str, name: str, own: Collection[str]) -> Any:
-    """What an old name stands for, with a warning.
-
-    Raises:
-        AttributeError: a name that is none, with a hint.
-    """
-    if name not in _RENAMED:
-        end = "" if name.startswith("_") else hint(name, own, module)
-        raise AttributeError(f"module {module!r} has no attribute {name!r}{end}")
-    new = f"snnlib.{_RENAMED[name]}"
-    text = f"{module}.{name} is now {new}; the old name will go in version 1.0"
-    warnings.warn(text, FutureWarning, stacklevel=3)
-    home, _, found = new.rpartition(".")
-    return getattr(importlib.import_module(home), found)
+def missing(module: str, name: str, own: Collection[str]) -> AttributeError:
+    """Returns the error for a name that a module does not have, with a hint."""
+    end = "" if name.startswith("_") else hint(name, own, module)
+    return AttributeError(f"module {module!r} has no attribute {name!r}{end}")
 
 
 def publish(package: str, own: Collection[str] = ()) -> None:
@@ -147,10 +114,9 @@ def publish(package: str, own: Collection[str] = ()) -> None:
         name for name, value in names.items() if name[0] != "_" and not isinstance(value, ModuleType)
     ]
 
-    def found(name: str) -> Any:
-        names[name] = renamed(package, name, public)
-        return names[name]
+    def answer(name: str) -> Any:
+        raise missing(package, name, public)
 
     # Type checkers read neither: the names are known to them by the modules, and a function that stands in the package
     # would tell them that it has any name.
-    names.update(__all__=sorted(public), __getattr__=found, __dir__=lambda: sorted(public))
+    names.update(__all__=sorted(public), __getattr__=answer, __dir__=lambda: sorted(public))

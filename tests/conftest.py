@@ -34,9 +34,6 @@ if "SNNLIB_TEST_THREADS" in os.environ:
     torch.get_num_threads = lambda: int(os.environ["SNNLIB_TEST_THREADS"])
     torch.set_num_threads = lambda _: None
 
-# Written for version 0.1, whose modules it imports.
-collect_ignore = ["stored/make_0_1.py"]
-
 # Runs are repeatable; `--hypothesis-profile=explore` looks for new examples.
 _CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 settings.register_profile(

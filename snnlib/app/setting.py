@@ -37,7 +37,6 @@ class Setting:
         checks: in the order in which they are made.
         default: of the field.
         words: those that it chooses from, for a field of type `str`.
-        also: another word for it in files and on the command line; None where there is none.
         path: whether the option takes a path; the setting keeps its text.
         needs: what data must have for it (`Kind.has`); None where all have it.
         off: its value for data that have it not.
@@ -49,7 +48,6 @@ class Setting:
     checks: tuple[Check, ...]
     default: Any
     words: Iterable[str] = ()
-    also: str | None = None
     path: bool = False
     needs: str | None = None
     off: Any = None

@@ -63,9 +63,7 @@ def given_options(context: typer.Context, settings: type) -> dict[str, Any]:
 
 def _parameter(setting: Setting) -> inspect.Parameter:
     kind: Any = Path if setting.path else setting.type
-    words = (setting.name, setting.also) if setting.also else ()
-    names = [f"--{word.replace('_', '-')}" for word in words]
-    option = typer.Option(*names, help=setting.help, rich_help_panel=setting.group)
+    option = typer.Option(help=setting.help, rich_help_panel=setting.group)
     return inspect.Parameter(
         setting.name,
         inspect.Parameter.KEYWORD_ONLY,

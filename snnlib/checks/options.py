@@ -35,6 +35,7 @@ NEURON_HINTS = {
     "spike_grad": _SURROGATE,
     "surrogate_function": _SURROGATE,
     "init_tau": "it is called tau",
+    "single_spike": "it is refractory=math.inf",
 }
 # Attributes and functions of snnTorch, SpikingJelly and Norse, with the way to the same end here.
 _NO_STATE = (

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.neurons.base import Output
 from snnlib.sequences.lengths import lengths_of_call, without_padding
 from snnlib.sequences.spike_count import count_per_neuron
 from snnlib.structure.layers import spiking_modules
@@ -93,19 +92,14 @@ class SpikeCounter:
         return max(float(self.steps[self._numbers[name]]), 1.0)
 
     def add(self, name: str, spikes: Tensor) -> None:
-        """Count the spikes of one layer in one pass, for callers with hooks of their own: see `spikes_of`."""
+        """Count the spikes of one layer in one pass, for callers with hooks of their own."""
         spikes, steps = own_steps(self._layers[name], spikes.detach())
         batch = count_per_neuron(spikes)
         self.counts[name] = batch if name not in self.counts else self.counts[name] + batch
         self.steps[self._numbers[name]] += steps
 
     def _hook(self, name: str) -> Any:
-        return lambda _layer, _inputs, output: self.add(name, spikes_of(output))
-
-
-def spikes_of(output: Tensor | Output) -> Tensor:
-    """The spikes in a layer's output, which a call of version 0.1 with `return_state` has the state beside."""
-    return output.value if isinstance(output, Output) else output
+        return lambda _layer, _inputs, output: self.add(name, output)
 
 
 def own_steps(layer: nn.Module, spikes: Tensor) -> tuple[Tensor, int]:

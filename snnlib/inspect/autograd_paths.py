@@ -10,9 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from snnlib.inspect.activity import spikes_of
-from snnlib.neurons.base import Output
-
 
 def tensors_in(output: Any) -> list[Tensor]:
     """The tensors of a net's output: itself, or those in tuples, lists and dictionaries."""
@@ -33,12 +30,7 @@ def output_layers(net: nn.Module, x: Any, layers: Mapping[str, nn.Module]) -> se
         inputs.extend(tensors_in(given))
 
     def cut_behind(name: str) -> Any:
-        def hook(_layer: nn.Module, _given: Any, output: Any) -> Any:
-            spikes = spikes_of(output).detach()
-            spikes = spikes + added[name].to(spikes)
-            return output._replace(value=spikes) if isinstance(output, Output) else spikes
-
-        return hook
+        return lambda _layer, _given, output: output.detach() + added[name].to(output)
 
     with ExitStack() as after:
         for name, layer in layers.items():

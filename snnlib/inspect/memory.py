@@ -15,7 +15,6 @@ from torch.nn.utils import parametrize
 
 from snnlib.checks import check_floating
 from snnlib.functional.event_driven import as_event_driven
-from snnlib.inspect.activity import spikes_of
 from snnlib.inspect.shown import ByLayer, ShownAsText, in_columns
 from snnlib.neurons import Neuron
 from snnlib.nn.fused_block import Block
@@ -204,24 +203,23 @@ class _Ledger:
     def _leave(self, name: str) -> Any:
         def leave(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
             self._stack.pop()
-            sequence = spikes_of(output)
             layer = module.neurons if isinstance(module, Block) else module
             more, fires = None, not gives_potentials(layer)
             if isinstance(layer, SpikingLayer) and fires:
                 x = inputs[0] if inputs else options["x"]
-                more = _of_neurons(layer, x, sequence, fused=layer is not module)
+                more = _of_neurons(layer, x, output, fused=layer is not module)
             elif isinstance(layer, Neuron) and fires:
                 cells = math.prod(module.window) if isinstance(module, Block) else 1
                 more = (
-                    sequence.numel() * cells,
-                    float(sequence.detach().sum(dtype=torch.float64)) * cells,
+                    output.numel() * cells,
+                    float(output.detach().sum(dtype=torch.float64)) * cells,
                     math.nan,
                 )
             if more is not None:
                 steps, spikes, predicted = self._neurons[name]
                 self._neurons[name] = (steps + more[0], spikes + more[1], predicted + more[2])
-            if isinstance(sequence, Tensor):
-                self._givers.setdefault(_address(sequence), (name, sequence))
+            if isinstance(output, Tensor):
+                self._givers.setdefault(_address(output), (name, output))
 
         return leave
 

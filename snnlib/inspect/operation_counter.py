@@ -16,7 +16,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from snnlib.backends import native
-from snnlib.inspect.activity import spikes_of
 from snnlib.inspect.products import COUNTED, Call, OperationProducts, Products, nonzero
 from snnlib.neurons import Neuron
 from snnlib.nn.fused_block import Block
@@ -91,7 +90,7 @@ class OperationCounter:
             self.by_module[call.name].update(outputs=output.numel(), nonzero_outputs=nonzero(output))
             return
         if isinstance(module, SpikingLayer | Neuron | SRMReadout):
-            spikes = spikes_of(output)
+            spikes = output
             states = _states(module, math.prod(spikes.shape[2:]) if spikes.numel() else 0, spikes)
         elif neuron_library(module) is not None:
             spikes, parts = neuron_output(module, output)

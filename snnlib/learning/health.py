@@ -9,11 +9,10 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from snnlib.inspect.activity import SpikeCounter, own_steps, spikes_of
+from snnlib.inspect.activity import SpikeCounter, own_steps
 from snnlib.inspect.shown import ShownAsText
 from snnlib.neurons import Integrator
 from snnlib.neurons import training_watch as words
-from snnlib.neurons.base import Output
 from snnlib.neurons.training_watch import Window
 from snnlib.nn.fusion import blocks_by_part
 from snnlib.nn.gradient_kinds import gradient_findings
@@ -253,8 +252,7 @@ class SpikeDoctor(ShownAsText):
     def _on_spikes(self, name: str) -> Callable[..., None]:
         layer = self._layers[name]
 
-        def watch(_layer: nn.Module, _inputs: Any, output: Tensor | Output) -> None:
-            spikes = spikes_of(output)
+        def watch(_layer: nn.Module, _inputs: Any, spikes: Tensor) -> None:
             if name not in self._counter.counts:
                 # Called after all layers seen so far, so none of those is the last.
                 self._last, self._samples, self._silent_samples = name, 0, 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -150,10 +149,7 @@ def load(name: str) -> TrainedNet:
     net = net_of(settings, card.input_shape)
     with (folder / f"{name}.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         weights = unpacked(dict(arrays))
-    with warnings.catch_warnings():
-        # Constants per channel come with the weights.
-        warnings.filterwarnings("ignore", "load_state_dict: the file has other constants")
-        net.load_state_dict(weights)
+    net.load_state_dict(weights)
     transform = transform_of(settings["transform"], card.input_shape)
     return TrainedNet(net.eval(), transform, tuple(settings["classes"]), card)
 

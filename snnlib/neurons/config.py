@@ -21,8 +21,6 @@ MODELS: dict[str, type[Neuron]] = {}
 FIXED_LENGTH_MODELS: dict[str, type[Neuron]] = {}
 # A dialect is expanded when a neuron is made, and constants have their values per channel.
 _EXPANDED = ("self", "dialect", "channels")
-# Of surrogates in files of 0.2: a target share of active steps, which moved a width that is in the `state_dict`.
-_RETIRED = "share"
 
 
 def config(neuron: Neuron) -> dict[str, Any]:
@@ -128,7 +126,6 @@ def _plain_surrogate(value: Any) -> dict[str, Any]:
 def _surrogate(made: Mapping[str, Any]) -> Any:
     numbers = dict(made)
     name = numbers.pop("name", None)
-    numbers.pop(_RETIRED, None)
     shape = getattr(surrogates, str(name), None)
     if not isinstance(shape, type) or shape.__module__ != surrogates.__name__:
         raise ValueError(f"config: expected a surrogate of snnlib.surrogate, got {name!r}")

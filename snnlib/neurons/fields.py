@@ -19,7 +19,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
 from torch import Tensor
 
@@ -130,15 +130,6 @@ class Declared(Neuron):
         if "__init__" not in vars(cls):
             cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
 
-    def __new__(cls, *arguments: Any, **options: Any) -> Self:
-        """Check the names of today's options before `__init__` does."""
-        return super().__new__(cls, *arguments, **cls.current_options(options))
-
-    @classmethod
-    def current_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns options in the words of today, of those that earlier versions had."""
-        return dict(options)
-
     def build(self, given: Mapping[str, Any]) -> None:
         """Does the work of `__init__` with the arguments given, by name; None is as good as not given.
 
@@ -219,7 +210,6 @@ def _constructor(model: type[Declared]) -> Callable[..., None]:
 
     def init(self: Declared, *arguments: Any, **options: Any) -> None:
         # Not by `Signature.bind`, which the compiler does not know.
-        options = model.current_options(options)
         check_options(model.__name__, options, names, self.option_hints)
         by_place = dict(zip(first, arguments, strict=False))
         for name in by_place.keys() & options.keys():

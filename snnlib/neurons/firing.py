@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
 from typing import Any, cast, get_args
 
 import torch
@@ -11,17 +10,14 @@ from torch import Tensor
 
 from snnlib.backends.arguments import LONGEST_REFRACTORY
 from snnlib.backends.surrogate import KINDS
-from snnlib.checks import check_flag, check_number
+from snnlib.checks import check_number
 from snnlib.neurons.at_least import at_least
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.checks import check_threshold
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 from snnlib.neurons.fields import Check, Constant, Model, constant, fixed, one_of, option
 from snnlib.neurons.spike import check_surrogate, spike
-from snnlib.neurons.surrogate import ATan, Rectangle, Surrogate, SurrogateLike, Triangle
-
-# The surrogate's width in files of 0.2, where a neuron moved it.
-_STORED_WIDTH = "surrogate_width"
+from snnlib.neurons.surrogate import ATan, Surrogate, SurrogateLike
 
 
 def surrogate_option(name: str, value: Any) -> SurrogateLike:
@@ -46,10 +42,6 @@ def _whole(least: int, most: float = torch.inf) -> Check:
         return value
 
     return check
-
-
-def _refractory_of(single_spike: bool) -> float:
-    return torch.inf if check_flag("single_spike", single_spike) else 0
 
 
 class SpikingNeuron(Model):
@@ -221,31 +213,6 @@ class SpikingNeuron(Model):
             "fixed_point": self.fixed_point,
             "refractory": -1 if self.refractory == torch.inf else int(self.refractory),
         }
-
-    @classmethod
-    def current_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns options in the words of today: in 0.2 neurons of a single spike had an option of their own."""
-        given = dict(options)
-        if cls.fields["refractory"].init and "single_spike" in given:
-            given["refractory"] = _refractory_of(given.pop("single_spike"))
-        return given
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Take what a pickle holds; one of 0.2 may have `single_spike`, and the surrogate's width as a constant."""
-        super().__setstate__(dict(state))  # type: ignore[no-untyped-call]
-        if "single_spike" in vars(self):
-            self.refractory = _refractory_of(vars(self).pop("single_spike"))
-        width = self._buffers.pop(_STORED_WIDTH, None)
-        if width is not None:
-            self.constant_names = tuple(name for name in self.constant_names if name != _STORED_WIDTH)
-            self.surrogate = replace(cast(Triangle, self.surrogate), width=float(width))
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        """Files of 0.2 may hold the surrogate's width, of neurons that moved it to keep a share of steps active."""
-        if prefix + _STORED_WIDTH in state_dict and isinstance(self.surrogate, Triangle | Rectangle):
-            width = float(state_dict.pop(prefix + _STORED_WIDTH))
-            self.surrogate = replace(self.surrogate, width=width)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def with_reset(
         self, params: Params, a: Sequence[Sequence[Coefficient]], b: Sequence[Coefficient], **others: Any

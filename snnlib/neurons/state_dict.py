@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from snnlib.checks import warn_caller
 
@@ -16,14 +16,10 @@ _RESET = "reset"
 _PREPARED = "prepared"
 
 
-def _has_weight(state_dict: Mapping[str, Tensor], prefix: str) -> bool:
-    return any(key.startswith(prefix) and tensor.dim() > 1 for key, tensor in state_dict.items())
-
-
 class StoredConstants(nn.Module):
     """A module whose `state_dict` holds Python numbers as float64 scalars, beside its parameters and buffers.
 
-    Constants of a file overwrite the module's. Files of version 0.1 have none: the module keeps its own and says so.
+    Constants of a file overwrite the module's.
 
     Attributes:
         prepared: what `snnlib.prepare_` left in the module; None in a new one, and in files without the word.
@@ -79,17 +75,13 @@ class StoredConstants(nn.Module):
         prepared = state_dict.pop(prefix + _PREPARED, None)
         self.prepared = None if prepared is None or prepared.is_meta else int(prepared)
         numbers = {name: state_dict.pop(prefix + name, None) for name in self.stored_numbers()}
+        missing_keys += [prefix + name for name, one in numbers.items() if one is None]
         found = {name: float(one) for name, one in numbers.items() if one is not None and not one.is_meta}
         if found:
             try:
                 self.load_numbers(found)
             except ValueError as error:
                 error_msgs.append(f"{prefix}{error}")
-        elif set(numbers.values()) == {None} and _has_weight(state_dict, prefix):
-            warn_caller(
-                "load_state_dict: expected constants of neurons beside the weights, got a file without them, as "
-                "version 0.1 wrote them; the net keeps its own"
-            )
         for name, channels in self.resizable().items():
             if prefix + name in state_dict:
                 self._take_shape(name, state_dict[prefix + name].shape, channels)

@@ -164,13 +164,6 @@ class TrainingWatch:
         # What a standardised weight and its gain were in the batch before.
         self._parts: tuple[Tensor, Tensor] | None = None
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take up what was stored; a watch that an earlier version stored begins anew."""
-        TrainingWatch.__init__(self, state.get("name"), state.get("warns", True))
-        self.stopped = state["stopped"]
-        if state.keys() == vars(self).keys():
-            vars(self).update(state)
-
     def anew(self) -> TrainingWatch:
         """Returns one that has seen nothing yet."""
         return TrainingWatch(self.name, self.warns)

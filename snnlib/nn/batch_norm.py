@@ -161,17 +161,6 @@ class BatchNorm(nn.Module):
                 state_dict[f"{prefix}norm.{name}"] = state_dict.pop(prefix + name)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Takes up a pickle, also of an earlier version, whose tensors were the module's own."""
-        if "norm" not in state["_modules"]:
-            options = {name: state.pop(name) for name in _OPTIONS}
-            norm = self.kind(options["num_features"])
-            vars(norm).update(options, training=state["training"])
-            for kind in ("_parameters", "_buffers"):
-                vars(norm)[kind], state[kind] = state[kind], {}
-            state["_modules"] = {"norm": norm}
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-
     def extra_repr(self) -> str:
         """Options, those over time where they differ from the defaults."""
         text = f"{self.channels}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"

@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from snnlib.checks import check_device, check_floating, check_rank, check_shape, first_state, step_shape
 from snnlib.neurons import Output
-from snnlib.nn.state_by_keyword import state_by_keyword
-from snnlib.nn.stream import Stream
 
 __all__ = ["SpikeDropout"]
 
@@ -48,7 +46,6 @@ class SpikeDropout(nn.Module):
         self.p = p
         self.batch_first = batch_first
 
-    @state_by_keyword
     def forward(self, x: Tensor) -> Tensor:
         """The sequence with silenced neurons, by a mask that is drawn from torch's generator."""
         return self.run(x).value
@@ -78,10 +75,6 @@ class SpikeDropout(nn.Module):
         check_shape("state", state, step_shape(x.shape, int(self.batch_first)), "a mask of shape")
         check_device("state", state, x)
         return state
-
-    def stream(self) -> Stream:
-        """A stream that keeps one mask over all its chunks."""
-        return Stream(self)
 
     def extra_repr(self) -> str:
         """Options, for `print(net)`."""

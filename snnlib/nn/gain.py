@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -17,7 +15,7 @@ class WeightWithGain(StoredWeight):
     Weights that make neurons fire at low rates are 4 to 64 times larger than torch's usual ones, so that a step of Adam
     at its usual rate of 1e-3 hardly moves them. `snnlib.prepare_` stores them at the usual scale and puts the rest into
     `gain`, a buffer with a power of two: products with it are exact, and a step moves the effective weight `gain` times
-    as far. It is 1 until then, and in checkpoints that have none. `snnlib.nn.fold_standardization_` makes it one per
+    as far. It is 1 until then. `snnlib.nn.fold_standardization_` makes it one per
     output channel, `[C]`.
     """
 
@@ -53,12 +51,3 @@ class WeightWithGain(StoredWeight):
     def resizable(self) -> dict[str, int | None]:
         """The gain, shared or one per channel."""
         return {"gain": self.weight.shape[0]}
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        """Checkpoints of version 0.1 have no gain; theirs is 1."""
-        names = ("weight", "parametrizations.weight.original", "standardization.original")
-        stored = (state_dict.get(prefix + name) for name in names)
-        weight = next((tensor for tensor in stored if tensor is not None), None)
-        if weight is not None and f"{prefix}gain" not in state_dict:
-            state_dict[f"{prefix}gain"] = torch.ones((), dtype=self.gain.dtype, device=weight.device)
-        super()._load_from_state_dict(state_dict, prefix, *rest)

@@ -16,8 +16,6 @@ from snnlib.neurons.srm import check_steps, response_std
 from snnlib.neurons.training_watch import cannot_watch, watch_single_steps
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.spiking_layer import EXPECTED_INPUT_RATE
-from snnlib.nn.state_by_keyword import state_by_keyword
-from snnlib.nn.stream import Stream
 from snnlib.sequences.lengths import run_with_lengths
 
 __all__ = ["SRMReadout"]
@@ -62,8 +60,6 @@ class SRMReadout(KnownOptions, WeightWithGain):
     """
 
     option_hints = SRM_HINTS
-    # Training calls in a row with one step; of the class, as files of earlier versions have none.
-    _single_steps = 0
 
     def __init__(
         self,
@@ -84,6 +80,8 @@ class SRMReadout(KnownOptions, WeightWithGain):
         self.batch_first = batch_first
         self.weight = nn.Parameter(torch.empty(out_features, in_features, device=device, dtype=dtype))
         self.register_gain()
+        # Training calls in a row with one step.
+        self._single_steps = 0
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -93,7 +91,6 @@ class SRMReadout(KnownOptions, WeightWithGain):
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.ones_(self.gain)
 
-    @state_by_keyword
     def forward(self, x: Tensor) -> Tensor:
         """Potentials of a sequence from the initial state."""
         potentials = self.potentials_of(x, self.effective_weight).value
@@ -133,10 +130,6 @@ class SRMReadout(KnownOptions, WeightWithGain):
         """Take over time constants from a file."""
         for name in ("tau_m", "tau_s"):
             setattr(self, name, check_steps(name, numbers.get(f"neuron.{name}", getattr(self, name))))
-
-    def stream(self) -> Stream:
-        """A stream with its own state: feed it a sequence in chunks of any length and get the same potentials."""
-        return Stream(self)
 
     def extra_repr(self) -> str:
         """Shape and constants."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import torch
@@ -21,8 +21,6 @@ from snnlib.nn.spiking import (
     SpikingLinear,
 )
 from snnlib.nn.spiking_layer import SpikingLayer
-from snnlib.nn.state_by_keyword import state_by_keyword
-from snnlib.nn.stream import Stream
 
 __all__ = ["SRMConv1d", "SRMConv2d", "SRMConv3d", "SRMLayer", "SRMLinear"]
 
@@ -42,11 +40,6 @@ class SRMLayer(SpikingLayer):
     option_hints = SRM_HINTS
     hidden_parts = ("neuron",)
     neuron: SRM
-
-    @state_by_keyword
-    def forward(self, x: Tensor) -> Tensor:
-        """Spikes of a sequence from the initial state."""
-        return super().forward(x)
 
     @property
     def threshold(self) -> Tensor:
@@ -74,31 +67,20 @@ class SRMLayer(SpikingLayer):
         """A weight with which a single event makes a neuron fire."""
         return float(self.threshold.max()) * self.neuron.tau_s
 
-    def stored_numbers(self) -> dict[str, float]:
-        """The factor of the input gradient; the neurons' constants are stored with them."""
-        return {"input_grad_scale": float(self.input_grad_scale)}
-
-    def load_numbers(self, numbers: Mapping[str, float]) -> None:
-        """Take over the factor from a file."""
-        self.input_grad_scale = numbers["input_grad_scale"]
-
     def state_dict(
         self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
     ) -> Any:
-        """As of any module; the threshold among the layer's own keys, where version 0.1 had it."""
+        """As of any module; the threshold among the layer's own keys, as `layer.threshold` is."""
         stored = super().state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
         for name in _OF_LAYER:
             stored[prefix + name] = stored.pop(f"{prefix}neuron.{name}")
         return stored
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        if f"{prefix}threshold" in state_dict:
-            state_dict[f"{prefix}neuron.threshold"] = state_dict.pop(f"{prefix}threshold")
+        for name in _OF_LAYER:
+            if prefix + name in state_dict:
+                state_dict[f"{prefix}neuron.{name}"] = state_dict.pop(prefix + name)
         super()._load_from_state_dict(state_dict, prefix, *rest)
-
-    def stream(self) -> Stream:
-        """A stream with its own state: feed it a sequence in chunks of any length and get the same spikes."""
-        return Stream(self)
 
     def extra_repr(self) -> str:
         """Options that differ from one layer to the next, for `print(net)`."""

@@ -6,7 +6,6 @@
     standardization.original     V, and likewise standardization.scale, .gain, .bias and .rate
 
 A plain layer loads the first, a standardised one the others, and where these are missing it sets them by the weight.
-Files of version 0.1 have `parametrizations.weight.original` and `parametrizations.weight.0.*` in their place.
 """
 
 from __future__ import annotations
@@ -122,11 +121,6 @@ class StoredWeight(StoredConstants):
 
 def _take_standardization(state_dict: Any, prefix: str) -> dict[str, Tensor]:
     """Takes a standardisation out of a file: original, scale, gain, bias and rate."""
-    if f"{prefix}{_STEP}scale" in state_dict:
-        state_dict[f"{prefix}{_STORED}original"] = state_dict.pop(prefix + _ORIGINAL)
-        for name in ("scale", "gain", "bias", "rate"):
-            if prefix + _STEP + name in state_dict:
-                state_dict[prefix + _STORED + name] = state_dict.pop(prefix + _STEP + name)
     start = prefix + _STORED
     return {key.removeprefix(start): state_dict.pop(key) for key in list(state_dict) if key.startswith(start)}
 

@@ -14,7 +14,6 @@ from snnlib.backends.autocast import without_autocast
 from snnlib.checks import check_integer_labels
 from snnlib.functional.spiking import spiking_layer
 from snnlib.functional.supervised import supervised_current
-from snnlib.neurons.base import Output
 from snnlib.nn.srm import SRMLinear
 
 __all__ = ["supervised_spikes"]
@@ -72,18 +71,11 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
     layer.training_watch.stop()
     result = Teacher(torch.zeros_like(target, dtype=torch.bool))
 
-    def teach(
-        _layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Any], spikes: Tensor | Output
-    ) -> Tensor:
-        arguments = dict(zip(("x", "state"), inputs, strict=False)) | named
-        x = arguments["x"].flatten(2)
+    def teach(_layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Any], spikes: Tensor) -> Tensor:
+        x = (inputs[0] if inputs else named["x"]).flatten(2)
         # A stream puts a forward method in the place of the layer's own.
-        if (
-            "forward" in layer.__dict__
-            or arguments.get("state") is not None
-            or not isinstance(spikes, Tensor)
-        ):
-            raise ValueError("layer: expected calls with a whole sequence x only, got a chunk or a state")
+        if "forward" in layer.__dict__:
+            raise ValueError("layer: expected calls with a whole sequence, got a chunk")
         # Half precision would round the teacher's current, and with it the push, by more than what it leaves to spare.
         exact = torch.promote_types(spikes.dtype, torch.float32)
         with without_autocast(x):

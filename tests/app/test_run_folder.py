@@ -69,10 +69,10 @@ def test_config_names_the_version(config: TrainConfig, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert RunFolder.open(tmp_path, "resume")[1] == config
-    values["snnlib_version"] = "0.0.1"
+    values["snnlib_version"] = "0.3.0.dev1"
     del values["copies"]
     run.config.write_text(json.dumps(values))
-    message = rf"written by snnlib 0\.0\.1, read by {snnlib.__version__}; .* does not name: copies=1$"
+    message = rf"written by snnlib 0\.3\.0\.dev1, read by {snnlib.__version__}; .* does not name: copies=1$"
     with pytest.warns(UserWarning, match=message):
         assert RunFolder.open(tmp_path, "resume")[1] == dataclasses.replace(config, copies=1)
 

@@ -41,7 +41,7 @@ class Baking(Dough):
 
     heat: Literal["low", "high"] = setting("low", "Heat so much.")
     hot: bool = setting(False, "Heat the oven first.")
-    tin: str | None = setting(None, "Bake in this tin.", matches(r"\d+x\d+", "WxH"), also="form")
+    tin: str | None = setting(None, "Bake in this tin.", matches(r"\d+x\d+", "WxH"))
     oven: str | None = setting(None, "Bake here.", path=True)
     baker: str = setting("me", "")
 
@@ -108,7 +108,7 @@ def app() -> typer.Typer:
 
 
 def test_options_give_settings(app: typer.Typer) -> None:
-    words = ["--loaves", "3", "--hot", "--form", "1x2", "--oven", "there", "--grain", "wheat"]
+    words = ["--loaves", "3", "--hot", "--tin", "1x2", "--oven", "there", "--grain", "wheat"]
     done = CliRunner().invoke(app, words)
     given = {"loaves": 3, "hot": True, "tin": "1x2", "oven": "there", "grain": "wheat"}
     assert done.stdout.strip() == f"{sorted(given.items())} bread 3"

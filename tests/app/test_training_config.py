@@ -1,5 +1,6 @@
 """Settings: every bad one is refused by name; files round trip."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -104,17 +105,18 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 def test_settings_of_an_older_version_get_defaults(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"epochs": 3}')
+    (tmp_path / "config.json").write_text('{"snnlib_version": "0.3.0", "epochs": 3}')
     with pytest.warns(UserWarning, match="settings that it does not name: data=digits"):
         assert TrainConfig.load(tmp_path / "config.json") == TrainConfig(epochs=3)
 
 
-def test_words_of_earlier_versions(tmp_path: Path) -> None:
-    old = '{"late": "drop", "start": "standardized", "init": "x", "read": null, "graph": true}'
-    (tmp_path / "config.json").write_text(old)
-    with pytest.warns(UserWarning, match="no longer a setting: graph, whether a training step was"):
-        config = TrainConfig.load(tmp_path / "config.json")
-    assert config == TrainConfig(overflow="drop", weight_scheme="standardized", init_from="x")
+@pytest.mark.parametrize("version", ["0.2.0", "0.2.0.dev0", None])
+def test_a_run_of_an_older_version_is_refused(version: str | None, tmp_path: Path) -> None:
+    named = {} if version is None else {"snnlib_version": version}
+    (tmp_path / "config.json").write_text(json.dumps({"epochs": 3, **named}))
+    message = rf"config\.json: expected a run of snnlib 0\.3 or newer, got one of {version or '0.1.0'}; train it anew$"
+    with pytest.raises(ConfigError, match=message):
+        TrainConfig.load(tmp_path / "config.json")
 
 
 @pytest.mark.parametrize(
@@ -122,11 +124,14 @@ def test_words_of_earlier_versions(tmp_path: Path) -> None:
     [
         ('{"epochs": 3', r"config\.json: expected JSON, got text that is none"),
         ("[1]", r"config\.json: expected a JSON object of settings, got list"),
-        ('{"epoch": 3}', r"config\.json: expected known settings only, got epoch"),
-        ('{"epochs": "3"}', r"config\.json: epochs: expected an integer >= 1, got '3'"),
+        ('{"snnlib_version": "0.3.0", "epoch": 3}', r"config\.json: expected known settings only, got epoch"),
+        (
+            '{"snnlib_version": "0.3.0", "epochs": "3"}',
+            r"config\.json: epochs: expected an integer >= 1, got '3'",
+        ),
         ("[" * 100_000, r"config\.json: expected JSON"),
-        ('{"net": 5}', r"config\.json: net: expected text, got 5"),
-        ('{"root": 5}', r"config\.json: root: expected text, got 5"),
+        ('{"snnlib_version": "0.3.0", "net": 5}', r"config\.json: net: expected text, got 5"),
+        ('{"snnlib_version": "0.3.0", "root": 5}', r"config\.json: root: expected text, got 5"),
     ],
 )
 def test_damaged_file_is_named(text: str, message: str, tmp_path: Path) -> None:

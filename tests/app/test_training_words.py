@@ -145,14 +145,6 @@ def test_each_beat_of_a_record_has_a_line(tmp_path: Path, capsys: pytest.Capture
     assert "mine.atr: expected a file of the record, found none" in err
 
 
-def test_runs_of_a_cochlea_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "config.json"
-    recipe("spoken-digits").config(root="somewhere").save(file)
-    file.write_text(file.read_text().replace('  "fold": null,\n', ""))
-    with pytest.raises(ConfigError, match=r"config\.json: expected frames of sound, got spikes of a cochlea"):
-        TrainConfig.load(file)
-
-
 def test_rare_beats_are_drawn_often() -> None:
     targets = torch.tensor([0] * 900 + [1] * 10 + [2] * 40 + [2] * 50)
     records = torch.tensor([7] * 500 + [8] * 460 + [9] * 40)

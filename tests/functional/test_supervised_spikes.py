@@ -157,19 +157,14 @@ def test_only_a_linear_layer_can_be_taught() -> None:
         pass
 
 
-@pytest.mark.filterwarnings("ignore:.*a call with state")
-@pytest.mark.parametrize("in_stream", [True, False], ids=["stream", "state"])
-def test_a_chunk_is_refused(in_stream: bool, rng: torch.Generator) -> None:
+def test_a_chunk_is_refused(rng: torch.Generator) -> None:
     """The teacher looks for the best step of the whole sequence."""
     layer = snnlib.SRMLinear(12, 3)
     with (
         supervised_spikes(layer, LABELS),
-        pytest.raises(ValueError, match=r"^layer: expected calls with a whole sequence x only"),
+        pytest.raises(ValueError, match=r"^layer: expected calls with a whole sequence, got a chunk"),
     ):
-        if in_stream:
-            layer.stream()(_events(rng))
-        else:
-            layer(_events(rng), state=torch.zeros(3, 4, 3))
+        snnlib.Stream(layer)(_events(rng))
     assert not layer._forward_hooks
 
 

@@ -276,7 +276,7 @@ def test_streams_are_watched_like_whole_trains() -> None:
     with snnlib.SpikeDoctor(layer) as whole:
         layer(x)
     with snnlib.SpikeDoctor(layer) as chunks:
-        stream = layer.stream()
+        stream = snnlib.Stream(layer)
         stream(x[:2])
         stream(x[2:])
     assert chunks.layers() == whole.layers()

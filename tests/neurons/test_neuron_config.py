@@ -1,7 +1,6 @@
 """Neurons as plain data: every model and dialect is made again with the same spikes; what is not plain is refused."""
 
 import json
-import pickle
 import re
 from typing import Any
 
@@ -54,19 +53,6 @@ def test_options_that_differ_from_the_defaults_are_kept() -> None:
     assert same(neuron, again(neuron))
     narrow = LIF(surrogate=snnlib.surrogate.Triangle(width=0.3, height=0.4))
     assert again(narrow).surrogate == narrow.surrogate
-
-
-def test_a_width_that_a_target_share_had_moved_is_taken_from_files_of_0_2() -> None:
-    stored = config(LIF(surrogate=snnlib.surrogate.Triangle(height=0.4)))
-    stored["surrogate"]["share"] = 0.05
-    made = from_config(stored)
-    made.load_state_dict({**made.state_dict(), "surrogate_width": torch.tensor(0.3, dtype=torch.float64)})
-    assert made.surrogate == snnlib.surrogate.Triangle(width=0.3, height=0.4)
-    pickled = LIF(surrogate=snnlib.surrogate.Triangle(height=0.4))
-    pickled.register_buffer("surrogate_width", torch.tensor(0.3, dtype=torch.float64))
-    pickled.constant_names = (*pickled.constant_names, "surrogate_width")
-    loaded = pickle.loads(pickle.dumps(pickled))
-    assert loaded.surrogate == made.surrogate and "surrogate_width" not in loaded.state_dict()
 
 
 def test_a_model_of_a_user_is_found_by_name() -> None:

@@ -86,7 +86,7 @@ def test_mask_lasts_a_stream_within_a_net() -> None:
     chunks = [stream(chunk) for chunk in x.split(2)]
     assert torch.equal(chunks[0], chunks[1])
     assert torch.equal(chunks[0], chunks[2])
-    own = SpikeDropout(0.5).stream()
+    own = Stream(SpikeDropout(0.5))
     assert torch.equal(own(x), own(x))
     stream.reset()
     assert not torch.equal(stream(x[:2]), chunks[0])

@@ -66,7 +66,7 @@ def test_large_layers_by_each_path(choice: str, density: float) -> None:
 def test_streams_and_batch_first(make: type[nn.Module]) -> None:
     layer, x = _layer(make, (4, 3, 3)), _frames((4, 3, 3), channels_last=True)
     expected = layer(x)
-    stream = layer.stream()
+    stream = snnlib.Stream(layer)
     torch.testing.assert_close(torch.cat([stream(chunk) for chunk in x.split(4)]), expected)
     layer.batch_first = True
     torch.testing.assert_close(layer(x.transpose(0, 1)).transpose(0, 1), expected)

@@ -75,24 +75,11 @@ def test_streams_and_compiled_layers_use_it(name: str, rng: torch.Generator) -> 
     layer, plain = _pair(name)
     x = _events(rng)
     expected = plain(x)
-    stream = layer.stream()
+    stream = snnlib.Stream(layer)
     torch.testing.assert_close(torch.cat([stream(chunk) for chunk in x.split(7)]), expected)
     torch.testing.assert_close(torch.compile(layer, backend="aot_eager", fullgraph=True)(x), expected)
     # Else the compiler takes the constants of the next layer that it meets for variables.
     torch._dynamo.reset()
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_checkpoints_without_gain_load_and_have_gain_1(name: str) -> None:
-    layer, plain = _pair(name)
-    before = {key: value for key, value in plain.state_dict().items() if key != "gain"}
-    assert layer.load_state_dict(before) == ((), ()) or not any(layer.load_state_dict(before))
-    assert layer.gain == 1
-    assert torch.equal(layer.effective_weight, plain.weight)
-    assert "gain" not in before, "the caller's mapping stays as it is"
-    empty = LAYERS[name]().to("meta")
-    empty.load_state_dict(before, assign=True)
-    assert empty.gain == 1
 
 
 def test_a_layer_without_its_weight_is_still_refused() -> None:

@@ -86,7 +86,7 @@ def test_every_convolution_equals_convolution_then_neurons(
     assert_bits(state, expected_state)
     for gradient, answer in zip(gradients, expected_gradients, strict=True):
         assert_gradient(gradient, answer, 1e-5)
-    stream, chunks = layer.stream(), torch.tensor_split(x, [1, 3], int(batch_first))
+    stream, chunks = snnlib.Stream(layer), torch.tensor_split(x, [1, 3], int(batch_first))
     assert_bits(torch.cat([stream(chunk) for chunk in chunks], int(batch_first)), spikes)
 
 

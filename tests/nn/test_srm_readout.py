@@ -72,7 +72,7 @@ def test_chunks_give_the_potentials_of_the_whole_train(batch_first: bool) -> Non
         stream = snnlib.Stream(net)
         chunks = [stream(chunk) for chunk in x.split([1, 0, 7, 12], int(batch_first))]
     torch.testing.assert_close(torch.cat(chunks, int(batch_first)), whole)
-    alone = net[1].stream()
+    alone = snnlib.Stream(net[1])
     torch.testing.assert_close(alone(net[0](x)), whole)
 
 

@@ -4,7 +4,6 @@ import copy
 import functools
 import itertools
 import pickle
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from snnlib import neurons
 from snnlib.nn import fold_standardization_, standardize_weights_
 
 Net = nn.Sequential
-STORED = Path(__file__).parents[1] / "stored" / "0.1"
 
 
 def _srm() -> Net:
@@ -257,33 +255,12 @@ def test_learned_thresholds_keep_their_shape() -> None:
         shared.load_state_dict(own.state_dict())
 
 
-# Files of version 0.1
-
-
-def _old_net() -> Net:
-    constants = {"tau_m": 8.0, "tau_s": 4.0, "tau_grad": 6.0}
-    return snnlib.models.from_notation("4C3p1-P2-6C3-10", (2, 12, 12), **constants)
-
-
-@pytest.mark.parametrize("stored", FORMS)
-@pytest.mark.parametrize("loading", FORMS)
-def test_files_of_0_1_load_into_every_form_with_a_note(stored: str, loading: str) -> None:
-    file = torch.load(STORED / f"{stored}.pt", weights_only=True)
-    net = _old_net()
-    if loading != "plain":
-        standardize_weights_(net)
-    if loading == "folded":
-        fold_standardization_(net)
-    with pytest.warns(UserWarning, match=r"got a file without them, as version 0.1 wrote them") as caught:
-        net.load_state_dict(file)
-    assert len({str(warning.message) for warning in caught}) == 1
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        plain = _old_net()
-        plain.load_state_dict(file)
-    weights = [net.conv1.weight, plain.conv1.weight]
-    torch.testing.assert_close(*weights, rtol=0, atol=0 if loading != "standardised" else 1e-6)
-    assert torch.equal(net.conv1.threshold, plain.conv1.threshold)
+def test_a_file_without_constants_is_refused_by_their_names() -> None:
+    for layer in (snnlib.SRMReadout(3, 2), snnlib.SRMLinear(3, 2)):
+        file = {"weight": layer.weight, "gain": layer.gain}
+        with pytest.raises(RuntimeError, match=r'Missing key.*"neuron\.tau_m"'):
+            layer.load_state_dict(file)
+        assert "neuron.tau_m" in layer.load_state_dict(file, strict=False).missing_keys
 
 
 # Whole nets

@@ -87,7 +87,7 @@ def test_shared_layer_has_a_state_for_each_place(cuts: list[int], path: str) -> 
 
 def test_states_are_the_membranes() -> None:
     layer = _dyadic(snnlib.SRMLinear(9, 5))
-    stream = layer.stream()
+    stream = Stream(layer)
     assert stream.states == {}
     train = _events(STEPS, 3, 9)
     stream(train[:7])
@@ -155,7 +155,7 @@ def test_error_in_a_chunk_leaves_the_stream_where_it_was() -> None:
 def test_another_batch_size_is_an_error(batch: int, path: str) -> None:
     """A state of one sample must not spread over three."""
     layer = snnlib.SRMLinear(9, 5)
-    stream = layer.stream()
+    stream = Stream(layer)
     stream(_events(4, batch, 9))
     with pytest.raises(ValueError, match=r"state: expected shape \(3, 2, 5\) for u, s and g"):
         stream(_events(4, 2, 9))
@@ -163,7 +163,7 @@ def test_another_batch_size_is_an_error(batch: int, path: str) -> None:
 
 def test_gradients_stop_at_the_chunk_border(path: str) -> None:
     layer, train = _dyadic(snnlib.SRMLinear(9, 5)), _events(STEPS, 3, 9, rate=0.2).requires_grad_()
-    stream = layer.stream()
+    stream = Stream(layer)
     stream(train[:10])
     second = stream(train[10:])
     assert second.sum() > 0
@@ -189,6 +189,6 @@ def test_repr_names_what_has_state() -> None:
     assert repr(stream) == "Stream(Sequential, state of: none yet)"
     stream(_events(4, 2, 6))
     assert repr(stream) == "Stream(Sequential, state of: 0, 2)"
-    layer = snnlib.SRMLinear(6, 5).stream()
+    layer = Stream(snnlib.SRMLinear(6, 5))
     layer(_events(4, 2, 6))
     assert repr(layer) == "Stream(SRMLinear, state of: module)"

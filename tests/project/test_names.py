@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from importlib import import_module
 from operator import attrgetter
 from types import ModuleType
 
@@ -108,36 +107,6 @@ def test_every_guess_is_answered_with_something_that_is_there() -> None:
 def test_modules_show_their_public_names_alone(package: str) -> None:
     module = getattr(snnlib, package)
     assert dir(module) == sorted(module.__all__)
-
-
-@pytest.mark.parametrize(
-    ("module", "old", "new"),
-    [
-        *(
-            (snnlib, name, f"functional.{name}")
-            for name in ("grad_scale", "segment_sum", "superpixel_unpool")
-        ),
-        *((module, name, f"{name}_") for name in ("fuse", "unfuse") for module in (snnlib, snnlib.nn)),
-        (snnlib.nn, "standardize_weights", "nn.standardize_weights_"),
-        (snnlib.nn, "Fused", "nn.fusion.Fused"),
-        (snnlib.functional, "SRMNeuron", "neurons.SRM"),
-        (snnlib.functional, "round_ste", "functional.quantize.round_ste"),
-    ],
-)
-def test_old_names_work_and_warn_once(module: ModuleType, old: str, new: str) -> None:
-    vars(module).pop(old, None)
-    name = f"{module.__name__}.{old}"
-    with pytest.warns(FutureWarning, match=rf"^{name} is now snnlib\.{new}; ") as caught:
-        found = getattr(module, old)
-    assert caught[0].filename == __file__
-    assert found is attrgetter(new)(snnlib) is getattr(module, old)
-    assert old not in {*dir(module), *module.__all__}
-
-
-def test_every_old_name_is_there_under_another() -> None:
-    for name in guesses._RENAMED.values():
-        home, _, found = f"snnlib.{name}".rpartition(".")
-        assert hasattr(import_module(home), found)
 
 
 IMPORT = """

@@ -11,8 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from snnlib.inspect.activity import spikes_of
-from snnlib.neurons.base import Output
 from snnlib.nn.readout import SRMReadout
 
 
@@ -36,11 +34,10 @@ def spiking_layers(net: nn.Module, x: Tensor) -> dict[str, nn.Module]:
 
     def watch(name: str) -> Any:
         def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            if isinstance(output, (Tensor, Output)):
-                spikes = spikes_of(output)
+            if isinstance(output, Tensor):
                 source = next((value for value in inputs if isinstance(value, Tensor)), None)
-                if _is_spike_tensor(spikes, x):
-                    found.append((name, module, spikes, _makes_spikes(module, source)))
+                if _is_spike_tensor(output, x):
+                    found.append((name, module, output, _makes_spikes(module, source)))
 
         return hook
 
@@ -60,8 +57,9 @@ def recording(
 
     def keep(name: str) -> Any:
         def hook(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            pair = inputs[0], spikes_of(output)
-            seen[name] = Recorded(*(value.transpose(0, 1) if batch_first else value for value in pair))
+            seen[name] = Recorded(
+                *(value.transpose(0, 1) if batch_first else value for value in (inputs[0], output))
+            )
 
         return hook
 

@@ -22,7 +22,6 @@ from snnlib.app.setting import (
     matches,
     number,
     setting,
-    settings_of,
     such_that,
 )
 from snnlib.app.training.config_rules import check_together
@@ -30,10 +29,9 @@ from snnlib.app.training.neuron import NEURONS, SURROGATES
 from snnlib.app.training.objective import LOSSES
 from snnlib.data.atomic import write_bytes_atomically
 
-# Key of snnlib's version in the file; 0.1 wrote none.
+# Key of snnlib's version in the file, and the first version whose runs later ones read.
 _VERSION_KEY = "snnlib_version"
-# Settings of earlier versions that are gone, with what they said; none of them changed a result.
-_RETIRED = {"graph": "whether a training step was one CUDA graph"}
+_FIRST = (0, 3)
 # Settings that may differ when a run is resumed: they say how the work is done, not what is learned.
 MACHINE_FIELDS = frozenset({"root", "threads", "workers"})
 # Of torch's generators, with room for what is added per epoch.
@@ -74,7 +72,6 @@ class DataSettings:
         None,
         f"{read_options.HELP} For --data folder.",
         such_that(_texts, "a list of texts NAME=VALUE"),
-        also="read",
         needs="event files",
     )
     time_steps: int = setting(30, "Bin each sample into this many time steps.", count(1))
@@ -106,7 +103,7 @@ class DataSettings:
         "binary", "Set a cell with events to 1 (binary) or to the number of its events (count)."
     )
     overflow: Literal["clamp", "drop", "error"] = setting(
-        "clamp", "Put events after the last step into it (clamp) or leave them out (drop).", also="late"
+        "clamp", "Put events after the last step into it (clamp) or leave them out (drop)."
     )
     """`"error"`: they end the run."""
     encoding: Literal["current", "rate", "latency", "rows", "pixels", "permuted-pixels"] = setting(
@@ -219,13 +216,11 @@ class NetSettings:
         None,
         "Begin with the last weights of the run in this folder, which has the same net, instead of new ones.",
         path=True,
-        also="init",
     )
     """None draws weights and calibrates rates."""
     weight_scheme: Literal["calibrated", "standardized"] = setting(
         "calibrated",
         "Begin with srm weights whose channels fire at one rate, or with weights of mean 0, for images.",
-        also="start",
     )
     """`"calibrated"`: a shift of its weights gives each channel its rate, and
     weights, gain and offset learn at one pace. `"standardized"`: weights of mean 0 and one factor give a layer its
@@ -364,7 +359,7 @@ class RunSettings:
     group: ClassVar[str] = "Run"
 
     device: Literal["auto", "cpu", "cuda"] = setting(
-        "auto", "Compute on this device; auto takes a GPU where there is one.", also="accelerator"
+        "auto", "Compute on this device; auto takes a GPU where there is one."
     )
     devices: int = setting(1, "Train on this many GPUs (or in as many CPU processes) together.", count(1))
     nodes: int = setting(
@@ -424,26 +419,25 @@ class TrainConfig(RunSettings, LearningSettings, NetSettings, DataSettings):
             raise ConfigError(str(path), f"expected JSON, got text that is none ({error})") from error
         if not isinstance(values, dict):
             raise ConfigError(str(path), f"expected a JSON object of settings, got {type(values).__name__}")
-        version = values.pop(_VERSION_KEY, "0.1.0")
-        if values.get("data") == "spoken-digits" and "fold" not in values:
-            raise ConfigError(str(path), "expected frames of sound, got spikes of a cochlea, as 0.2 had")
-        former = {declared.also: declared.name for declared in settings_of(cls)}
-        values = {former.get(name, name): value for name, value in values.items()}
-        gone = sorted(_RETIRED.keys() & values.keys())
+        version = str(values.pop(_VERSION_KEY, "0.1.0"))
+        if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _FIRST:
+            first = ".".join(str(part) for part in _FIRST)
+            raise ConfigError(
+                str(path), f"expected a run of snnlib {first} or newer, got one of {version}; train it anew"
+            )
         fields = {field.name: field.default for field in dataclasses.fields(cls)}
-        unknown = sorted(values.keys() - fields.keys() - _RETIRED.keys())
+        unknown = sorted(values.keys() - fields.keys())
         if unknown:
             raise ConfigError(str(path), f"expected known settings only, got {', '.join(unknown)}")
         try:
-            config = cls(**{name: value for name, value in values.items() if name not in gone})
+            config = cls(**values)
         except ConfigError as error:
             raise ConfigError(str(path), str(error)) from error
         missing = [f"{name}={default}" for name, default in fields.items() if name not in values]
         if version != __version__ or missing:
-            left = "".join(f"; no longer a setting: {name}, {_RETIRED[name]}" for name in gone)
             warnings.warn(
                 f"{path}: written by snnlib {version}, read by {__version__}; "
-                f"settings that it does not name: {', '.join(missing) or 'none'}{left}",
+                f"settings that it does not name: {', '.join(missing) or 'none'}",
                 stacklevel=2,
             )
         return config

@@ -127,7 +127,6 @@ class History(pl.Callback):
     @rank_zero_only
     def _write(self) -> None:
         text = io.StringIO()
-        # Epochs of an older version of snnlib may lack columns.
         writer = csv.DictWriter(text, self.rows[-1], lineterminator="\n")
         writer.writeheader()
         writer.writerows(self.rows)

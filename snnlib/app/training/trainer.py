@@ -37,8 +37,6 @@ _NOISE = (
     ".*when logging on epoch level in distributed setting.*",
     # The checkpoint folder of a resumed run.
     ".*Checkpoint directory.*exists and is not empty.*",
-    # Checkpoints of 0.1 hold the state of one more callback, which chose the best epoch on the test set.
-    ".*callbacks used to create the checkpoint need to be provided.*",
     # torch's own trees, through Lightning's data loaders.
     ".*treespec.*is deprecated.*",
 )

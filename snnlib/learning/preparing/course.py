@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.inspect.activity import spikes_of
 from snnlib.sequences.spike_count import channel_rates
 from snnlib.structure.layers import gives_potentials
 
@@ -100,7 +99,7 @@ class Course:
             if name in self.measured:
                 return
             with torch.no_grad():
-                values = spikes_of(output).detach()
+                values = output.detach()
                 self.channels[name] = values.shape[2]
                 if gives_potentials(module):
                     self.measured[name] = values.float().square().mean(dtype=torch.float64).sqrt()
