@@ -85,7 +85,9 @@ class ByEvent(Neuron):
         by_step: bool = False,
     ) -> Output:
         """See `Neuron._run`: by the kernels of exact spike times where these know the neuron."""
-        exact = None if by_step else self.exact_dynamics(torch.promote_types(x.dtype, torch.float32))
+        # A caller that gives dynamics, as `potential` does, wants another value than spikes.
+        apart = by_step or dynamics is not None
+        exact = None if apart else self.exact_dynamics(torch.promote_types(x.dtype, torch.float32))
         if exact is None:
             return super()._run(x, state, dynamics, by_step)
         with self._watched():

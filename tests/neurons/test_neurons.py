@@ -173,6 +173,16 @@ def test_potentials_reach_the_threshold_where_there_are_spikes(
         assert_bits(model(**options, batch_first=True).potential(x.movedim(0, 1)), potential.movedim(0, 1))
 
 
+@pytest.mark.parametrize("options", [{}, {"reset_states": "all"}, {"rest": 0.25}, {"refractory": 2}], ids=str)
+def test_potentials_do_not_depend_on_the_gradient(options: dict[str, Any]) -> None:
+    """Neurons of exact spike times run in kernels of their own, which give spikes alone."""
+    x = currents(12, 2, 3) / 4
+    surrogate, event = (CubaLIF(**options, gradient=gradient) for gradient in ("surrogate", "event"))
+    potential = event.potential(x)
+    assert_bits(potential, surrogate.potential(x))
+    assert event(x).any() and ((potential != 0) & (potential != 1)).any()
+
+
 def test_potentials_of_models_that_do_not_say_theirs_are_refused() -> None:
     class Own(Neuron):
         state_names = ("v",)
