@@ -159,6 +159,26 @@ def test_neurons_of_spikingjelly_without_steps_are_named(capsys: pytest.CaptureF
     assert torch.equal(made(x), net(x))
 
 
+@pytest.mark.parametrize("mode", ["s", "m"])
+def test_a_reset_of_spikingjelly_changes_nothing(mode: str) -> None:
+    """The option `reset` of a neuron is a word, and modules that are kept have a state of their own."""
+    base = "spikingjelly.activation_based"
+    neuron = pytest.importorskip(
+        f"{base}.neuron", reason="compares with spikingjelly, which is not installed"
+    )
+    functional, layer = (importlib.import_module(f"{base}.{name}") for name in ("functional", "layer"))
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        layer.Linear(20, 10, step_mode=mode), neuron.LIFNode(step_mode=mode), neuron.QIFNode(step_mode=mode)
+    )
+    functional.reset_net(net)
+    x = 4 * torch.rand(12, 3, 20)
+    made = snnlib.convert(net, x, quiet=True)
+    expected = made(x)
+    functional.reset_net(made)
+    assert torch.equal(made(x), expected)
+
+
 @pytest.mark.parametrize("name", ["spikformer.Spikformer", "qkformer.QKFormer"])
 def test_transformers_of_spikingjelly(name: str) -> None:
     """Whole nets, as they are and fused: equal spikes in every layer for weights that are binary fractions."""
