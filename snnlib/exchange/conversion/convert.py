@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -130,15 +132,13 @@ def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.M
         if outside:
             _check_outputs(folded)
     except CannotFold as reason:
-        places = {path: len(written.places.get(path, ())) for path in sorted(stateful)}
-        several = [f"{path} is called at {count} places" for path, count in places.items() if count > 1]
+        calls = _calls_of_neurons(net, x[0, :1])
+        several = [f"{path} is called at {count} places" for path, count in calls.items() if count > 1]
         why = (
             f"{several[0]} of a step; give each place a neuron of its own ({reason})"
             if several
-            else (
-                f"{reason}; a module with a state of its own has to become a snnlib.neurons.Neuron "
-                "(docs/moving-nets.md)"
-            )
+            else f"{reason}; a module with a state of its own has to become a snnlib.neurons.Neuron "
+            "(docs/moving-nets.md)"
         )
         raise ValueError(f"net: expected steps that are alike, got others: {why}") from reason
     return _assembled(net, leaves, folded, written, notes, outside)
@@ -146,24 +146,26 @@ def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.M
 
 def takes_one_step(net: nn.Module, x: Tensor) -> bool:
     """Returns whether `net(x[0])` runs and calls every neuron that it calls once."""
-    counts: dict[nn.Module, int] = {}
-    neurons = [module for module in net.modules() if neuron_library(module) is not None]
+    return set(_calls_of_neurons(net, x[0]).values()) == {1}
 
-    def count(module: nn.Module, *_: Any) -> None:
-        counts[module] = counts.get(module, 0) + 1
 
-    handles = [module.register_forward_hook(count) for module in neurons]
-    try:
-        with torch.no_grad(), attributes_kept(net):
-            clear_states(net)
-            net(x[0])
-    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError):
-        # It takes no single step; if it takes no sequence either, the trace says why.
-        return False
-    finally:
-        for handle in handles:
-            handle.remove()
-    return bool(counts) and set(counts.values()) == {1}
+def _calls_of_neurons(net: nn.Module, x: Tensor) -> Counter[str]:
+    """Returns how often a run calls each neuron, by path; empty where the net does not take the input."""
+    calls = Counter[str]()
+    with ExitStack() as stack:
+        for path, module in net.named_modules():
+            if neuron_library(module) is not None:
+                count = partial(lambda path, *_: calls.update([path]), path)
+                stack.callback(module.register_forward_hook(count).remove)
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(attributes_kept(net))
+        clear_states(net)
+        try:
+            net(x)
+        except (RuntimeError, ValueError, TypeError, IndexError, AssertionError):
+            # It takes no single step; if it takes no sequence either, the trace says why.
+            calls.clear()
+    return calls
 
 
 def _leaves(net: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:

@@ -5,9 +5,8 @@ The net runs with real tensors, so loops, branches and hidden states of any kind
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -53,7 +52,6 @@ class Call:
         args: leaves of the arguments; tensors of the net as `Ref`, all else as it was.
         spec: how the leaves make `(args, kwargs)`.
         outputs: numbers of the tensors among the leaves of the result; None for a leaf that is none.
-        out_spec: how the leaves make the result.
         inside: path of the module whose `forward` made the call; empty for the net's own.
     """
 
@@ -61,7 +59,6 @@ class Call:
     args: list[Any]
     spec: pytree.TreeSpec
     outputs: list[int | None]
-    out_spec: pytree.TreeSpec
     inside: str = ""
 
     @property
@@ -94,7 +91,6 @@ class Trace:
         output: leaves of the result, as in `Call.args`.
         out_spec: how they make the result.
         shapes: shape of every tensor.
-        places: of the net's code from which each leaf was called, by path.
     """
 
     calls: list[Call]
@@ -102,82 +98,84 @@ class Trace:
     output: list[Any]
     out_spec: pytree.TreeSpec
     shapes: list[torch.Size]
-    places: dict[str, set[tuple[str, int, int]]]
 
 
-class Recorder:
-    """Writes down what happens to tensors of the net."""
+class _Recorder(TorchFunctionMode):
+    """Writes down what happens to tensors of the net: functions by this mode, modules by `watching`."""
 
     def __init__(self, net: nn.Module) -> None:
-        self.calls: list[Call] = []
+        super().__init__()
+        self.calls, self.shapes = list[Call](), list[torch.Size]()
         # What is computed of parameters alone is written down as well, so that it is computed anew in every call.
         self.parameters = {id(parameter) for parameter in net.parameters()}
-        # Places in the net's code from which each leaf is called.
-        self.places: dict[str, set[tuple[str, int, int]]] = {}
-        self.shapes: list[torch.Size] = []
         # By identity; tensors are held, so that no identity is used twice.
-        self._numbers: dict[int, int] = {}
-        self._held: list[Any] = []
+        self.numbers, self.held = dict[int, int](), list[Tensor]()
         # Numbers of what leaves gave, whose backward pass is their own affair.
-        self._of_leaves: set[int] = set()
+        self.of_leaves = set[int]()
         self.paused = False
         # Modules that are running, the innermost last.
-        self.running: list[str] = [""]
+        self.running = [""]
 
     def new(self, tensor: Tensor) -> int:
         """Number a tensor."""
         self.shapes.append(tensor.shape)
-        self._held.append(tensor)
-        self._numbers[id(tensor)] = len(self.shapes) - 1
-        return len(self.shapes) - 1
+        self.held.append(tensor)
+        self.numbers[id(tensor)] = len(self.held) - 1
+        return len(self.held) - 1
 
     def known(self, leaf: Any) -> Any:
         """A tensor of the net as `Ref`; anything else as it is."""
-        number = self._numbers.get(id(leaf)) if isinstance(leaf, Tensor) else None
+        number = self.numbers.get(id(leaf)) if isinstance(leaf, Tensor) else None
         if number is None:
             return leaf
         function = getattr(type(leaf.grad_fn), "_forward_cls", None)
-        if function is not None and number not in self._of_leaves:
+        if function is not None and number not in self.of_leaves:
             raise Unsupported(
                 f"{function.__name__}, a torch.autograd.Function that {self.running[-1] or 'the net'} calls, has a "
                 "backward pass of its own, which a conversion would lose"
             )
         return Ref(number)
 
-    def write(self, target: str | Callable[..., Any], inputs: Any, result: Any) -> None:
-        """Write down a call, of whose inputs `known` has been asked before it ran."""
-        leaves, spec = inputs
-        flat, out_spec = pytree.tree_flatten(result)
+    def inputs_of(self, args: Any, kwargs: Any) -> tuple[list[Any], pytree.TreeSpec]:
+        """Leaves and structure of a call's arguments, before it runs."""
+        leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+        return [self.known(leaf) for leaf in leaves], spec
+
+    def write(
+        self, target: str | Callable[..., Any], inputs: tuple[list[Any], pytree.TreeSpec], result: Any
+    ) -> None:
+        """Write down a call, with `inputs_of` its arguments."""
+        flat = pytree.tree_leaves(result)
         # A tensor that is given twice, as a potential that is output and state, is one.
         tensors = {id(leaf): leaf for leaf in flat if isinstance(leaf, Tensor)}
         numbers = {identity: self.new(leaf) for identity, leaf in tensors.items()}
         if isinstance(target, str):
-            self._of_leaves |= {*numbers.values()}
-        outputs = [numbers.get(id(leaf)) if isinstance(leaf, Tensor) else None for leaf in flat]
-        self.calls.append(Call(target, leaves, spec, outputs, out_spec, self.running[-1]))
+            self.of_leaves |= {*numbers.values()}
+        outputs = [numbers.get(id(leaf)) for leaf in flat]
+        self.calls.append(Call(target, *inputs, outputs, self.running[-1]))
 
-    def inputs_of(self, args: Any, kwargs: Any) -> tuple[list[Any], pytree.TreeSpec]:
-        """Leaves and structure of a call's arguments."""
-        leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
-        return [self.known(leaf) for leaf in leaves], spec
-
-    def pause(self, paused: bool) -> Callable[[nn.Module, Any], None]:
-        """A hook that stops or resumes writing."""
-
-        def hook(_module: nn.Module, _inputs: Any) -> None:
-            self.paused = paused
-
-        return hook
-
-    def touches(self, leaves: list[Any]) -> bool:
-        """Returns whether a call has a tensor of the net or a parameter among its arguments."""
-        return any(isinstance(leaf, Ref) or id(leaf) in self.parameters for leaf in leaves)
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        if self.paused:
+            return func(*args, **kwargs)
+        leaves, spec = self.inputs_of(args, kwargs)
+        if name in _IN_PLACE and isinstance(leaves[0], Tensor):
+            # What it was before it is changed.
+            leaves[0] = leaves[0].clone()
+        result = func(*args, **kwargs)
+        if any(isinstance(leaf, Ref) or id(leaf) in self.parameters for leaf in leaves):
+            # A value set in place gives nothing, and would be missed.
+            given = args[0] if name == "__setitem__" else result
+            if any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(given)):
+                self.write(_IN_PLACE.get(name, func), (leaves, spec), given)
+        return result
 
     def call_leaf(self, path: str, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a module that is written down as one call, whatever it does inside."""
         if self.paused:
             return forward(*args, **kwargs)
-        self.places.setdefault(path, set()).add(_caller())
         inputs = self.inputs_of(args, kwargs)
         self.paused = True
         try:
@@ -195,41 +193,24 @@ class Recorder:
         finally:
             self.running.pop()
 
+    def pause(self, paused: bool, *_hooked: Any) -> None:
+        """Stop or resume writing, as a hook of a module."""
+        self.paused = paused
 
-class _Functions(TorchFunctionMode):
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self._recorder = recorder
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        recorder = self._recorder
-        if recorder.paused:
-            return func(*args, **kwargs)
-        inputs = recorder.inputs_of(args, kwargs)
-        if getattr(func, "__name__", "") in _IN_PLACE and isinstance(inputs[0][0], Tensor):
-            # What it was before it is changed.
-            inputs[0][0] = inputs[0][0].clone()
-        result = func(*args, **kwargs)
-        touched = recorder.touches(inputs[0])
-        if touched and any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(result)):
-            # A value set in place gives nothing, and would be missed.
-            recorder.write(_IN_PLACE.get(getattr(func, "__name__", ""), func), inputs, result)
-        elif touched and getattr(func, "__name__", "") == "__setitem__":
-            recorder.write(func, inputs, args[0])
-        return result
-
-
-def _caller() -> tuple[str, int, int]:
-    """Place of the call in the innermost code that is neither torch's nor a library's container."""
-    frame = sys._getframe(2)
-    while frame.f_back and frame.f_globals["__name__"].startswith(
-        ("torch.", "norse.", "spikingjelly.", "snnlib.")
-    ):
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_code.co_firstlineno, frame.f_lasti
+    @contextmanager
+    def watching(self, net: nn.Module, leaves: Mapping[str, nn.Module]) -> Iterator[None]:
+        """Calls of the net's modules go through this recorder."""
+        with ExitStack() as stack:
+            for path, module in {**dict(net.named_modules()), **leaves}.items():
+                if path in leaves and module._forward_pre_hooks:
+                    # What they compute, as weights of their norms, is part of the leaf's call.
+                    for paused in (True, False):
+                        hook = partial(self.pause, paused)
+                        stack.callback(module.register_forward_pre_hook(hook, prepend=paused).remove)
+                run = self.call_leaf if path in leaves else self.call_inside
+                module.__dict__["forward"] = partial(run, path, module.forward)
+                stack.callback(module.__dict__.pop, "forward", None)
+            yield
 
 
 def trace_in_both_modes(
@@ -282,34 +263,12 @@ def trace(net: nn.Module, leaves: dict[str, nn.Module], run: Callable[..., Any],
         run: calls the net.
         args: what `run` is called with.
     """
-    recorder = Recorder(net)
+    recorder = _Recorder(net)
     with torch.enable_grad():
         # With gradients, by which functions with a backward pass of their own are recognised.
         args = pytree.tree_map_only(Tensor, _with_gradient, args)
-    inputs = [recorder.new(leaf) for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
-    with torch.enable_grad(), _recording(recorder, net, leaves), _Functions(recorder):
-        result = run(*args)
+        inputs = [recorder.new(leaf) for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
+        with recorder.watching(net, leaves), recorder:
+            result = run(*args)
     output, out_spec = pytree.tree_flatten(result)
-    known = [recorder.known(leaf) for leaf in output]
-    return Trace(recorder.calls, inputs, known, out_spec, recorder.shapes, recorder.places)
-
-
-@contextmanager
-def _recording(recorder: Recorder, net: nn.Module, leaves: dict[str, nn.Module]) -> Iterator[None]:
-    others = {path: module for path, module in net.named_modules() if path not in leaves}
-    hooks = []
-    for module in leaves.values():
-        if module._forward_pre_hooks:
-            # What they compute, as weights of their norms, is part of the leaf's call.
-            hooks += [module.register_forward_pre_hook(recorder.pause(True), prepend=True)]
-            hooks += [module.register_forward_pre_hook(recorder.pause(False))]
-    for run, modules in ((recorder.call_leaf, leaves), (recorder.call_inside, others)):
-        for path, module in modules.items():
-            module.__dict__["forward"] = partial(run, path, module.forward)
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for module in (*leaves.values(), *others.values()):
-            del module.__dict__["forward"]
+    return Trace(recorder.calls, inputs, [*map(recorder.known, output)], out_spec, recorder.shapes)
