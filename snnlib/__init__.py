@@ -37,7 +37,7 @@ __all__ += ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SpikeDropout", "Weight
 # What trains a net, moves it and looks at it.
 __all__ += ["SpikeDoctor", "explain_dispatch", "memory_report", "parameter_groups", "prepare_", "profile"]
 __all__ += ["convert", "from_nir", "to_integers", "to_nir", "verify_conversion"]
-__all__ += ["checkpoint_time", "compile_steps_", "fuse_", "run_ragged", "save_packed", "unfuse_"]
+__all__ += ["checkpoint_time", "fuse_", "run_ragged", "save_packed", "unfuse_"]
 __all__ += ["keep_freed_memory", "use_convolution", "use_path"]
 
 # Loaded when they are first used: they take time to import, which most programs need not spend, or need the extra

@@ -26,7 +26,6 @@ from snnlib.checks import (
     step_shape,
     warn_caller,
 )
-from snnlib.neurons.compiled_steps import CompiledSteps, Loop
 from snnlib.neurons.constants import Constants, broadcast
 from snnlib.neurons.dynamics import Dynamics, ExactDynamics
 from snnlib.neurons.training_watch import TrainingWatch, cannot_watch
@@ -96,8 +95,6 @@ class Neuron(KnownOptions, Constants):
     gradient_through_time: bool = True
     # Whether it was looked at what a model of one's own does at rest.
     _rest_known: bool = False
-    # Of models that run by `step`: `snnlib.compile_steps_` sets it.
-    compiled_steps: CompiledSteps | None = None
     # Whether spikes are moved by EventProp's gradient, so that input events may get theirs by time.
     exact_times: bool = False
     # Of such models: "time" or "dense"; None is by time in layers, which take events, and dense of neurons alone.
@@ -250,9 +247,7 @@ class Neuron(KnownOptions, Constants):
             if not by_step and x.shape[time_dim]:
                 self._check_rest(x.select(time_dim, 0).to(wide), params)
             start = x.new_zeros((len(self.state_names), *shape), dtype=wide)
-        loop: Loop = Neuron._over_steps if by_step else type(self)._over_steps
-        if self.compiled_steps is not None and not by_step:
-            loop = self.compiled_steps.run
+        loop = Neuron._over_steps if by_step else type(self)._over_steps
         with self._watched():
             values, final = loop(self, x.to(wide).movedim(time_dim, 0), start, params)
         return Output(values.movedim(0, time_dim).to(x.dtype), (self._check_final(final),))

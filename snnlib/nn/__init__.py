@@ -5,7 +5,6 @@ from snnlib import guesses
 from snnlib.nn.attention import *
 from snnlib.nn.batch_norm import *
 from snnlib.nn.bidirectional import *
-from snnlib.nn.compile_steps import *
 from snnlib.nn.delay_line import *
 from snnlib.nn.delays import *
 from snnlib.nn.dropout import *
