@@ -28,7 +28,7 @@ from snnlib.app.training import RunFolder
 from snnlib.app.training.net import build_net
 from snnlib.app.training.run import train_run
 from snnlib.data import NMNIST, FrameCache, ToFrames, stack_time_first
-from snnlib.neurons.fixed_point import FixedPoint
+from snnlib.neurons import Neuron
 
 RECIPE = "nmnist"
 T = 30
@@ -46,12 +46,12 @@ def train_recipe(root: Path, epochs: int, seed: int, **changes: Any) -> list[flo
 
 
 def train_float_twin(root: Path, epochs: int, seed: int) -> list[float]:
-    """What `dialect="loihi"` trains, by neurons whose states and weights are not rounded."""
+    """Trains the net of `dialect="loihi"` with neurons whose states and weights are not rounded."""
 
     def in_float(*given: Any) -> nn.Module:
         net = build_net(*given)
         for module in net.modules():
-            if isinstance(module, FixedPoint):
+            if isinstance(module, Neuron):
                 module.fixed_point = False
         return net
 

@@ -16,12 +16,14 @@ from snnlib.neurons.config import from_config as from_config
 from snnlib.neurons.cuba_lif import CubaLIF as CubaLIF
 from snnlib.neurons.dynamics import Dynamics as Dynamics
 from snnlib.neurons.firing import SpikingNeuron as SpikingNeuron
-from snnlib.neurons.fixed_point import FixedPointNeuron as FixedPointNeuron
 from snnlib.neurons.integrate_fire import IF as IF
 from snnlib.neurons.integrator import Integrator as Integrator
 from snnlib.neurons.izhikevich import Izhikevich as Izhikevich
 from snnlib.neurons.klif import KLIF as KLIF
 from snnlib.neurons.lif import LIF as LIF
+from snnlib.neurons.loihi import LoihiCubaLIF as LoihiCubaLIF
+from snnlib.neurons.loihi import LoihiIntegrator as LoihiIntegrator
+from snnlib.neurons.loihi import LoihiLIF as LoihiLIF
 from snnlib.neurons.lru import LRU as LRU
 from snnlib.neurons.plif import PLIF as PLIF
 from snnlib.neurons.psn import PSN as PSN
@@ -53,6 +55,9 @@ MODELS |= {
         SlidingPSN,
         LRU,
         Integrator,
+        LoihiLIF,
+        LoihiCubaLIF,
+        LoihiIntegrator,
         SRM,
     )
 }
@@ -62,7 +67,6 @@ FIXED_LENGTH_MODELS |= {model.__name__: model for model in (PSN, MaskedPSN)}
 _OTHERS = (
     "MODELS",
     "Dynamics",
-    "FixedPointNeuron",
     "Neuron",
     "Output",
     "SpikingNeuron",

@@ -88,7 +88,7 @@ class Neuron(KnownOptions, Constants):
     gives_spikes: bool = True
     # Of which kind dL/dcurrent is: at spikes only, or everywhere by a surrogate.
     gradient: str = "surrogate"
-    # Whether states are whole multiples of 2^-12 and weights of layers have 8 bits, of models that have the option.
+    # Whether states are whole multiples of 2^-12 and weights of layers have 8 bits, as on Loihi.
     fixed_point: bool = False
     weight_exponent: int | None = None
     # Whether gradients flow to earlier steps.

@@ -21,11 +21,11 @@ from snnlib.backends.arguments import ExactFlags, ExactRows
 from snnlib.checks import check_number
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_tau
-from snnlib.neurons.dialects import LOIHI, NORSE, SINABS, SNNTORCH
-from snnlib.neurons.dynamics import Coefficient, Dynamics, ExactDynamics
+from snnlib.neurons.dialects import NORSE, SINABS, SNNTORCH
+from snnlib.neurons.dynamics import Coefficient, Dynamics, ExactDynamics, decay_and_leak
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
 from snnlib.neurons.fields import Constant, constant, one_of, option
-from snnlib.neurons.fixed_point import FixedPointNeuron
+from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import Rect
 from snnlib.sequences.input_time import CHOICES
 
@@ -47,7 +47,7 @@ def _check_event(values: dict[str, Any]) -> None:
             raise ValueError(f'{name}: expected {value!r} beside gradient="event", got {values[name]!r}')
 
 
-class CubaLIF(ByEvent, FixedPointNeuron):
+class CubaLIF(ByEvent, SpikingNeuron):
     """Current-based leaky integrate-and-fire neurons: currents `[T, N, C, ...]` to spikes of the same shape.
 
     ::
@@ -78,20 +78,17 @@ class CubaLIF(ByEvent, FixedPointNeuron):
             events with g = dL/dx, or `"dense"`, g itself. Default None: by time in layers, which take events, and dense
             of neurons alone, which take currents. Layers behind a surrogate or a module with weights need `"dense"`.
             Spikes that come back in a recurrent layer get the same kind.
-        bias_current, fixed_point, weight_exponent: as in `snnlib.neurons.FixedPointNeuron`.
         threshold, reset, reset_value, reset_states, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
             refractory, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
             may name "tau_m", "tau_s" and "threshold". With `gradient="event"` such neurons run by `step`, and so do
             those without a gradient through time; a refractory time keeps them in the kernels.
         dialect: `"spikingjelly"` (CUBALIFNode), `"snntorch"` (Synaptic), `"norse"` (LIFCell, whose state holds
-            `decay_s i`), `"sinabs"` (LIF with tau_syn) or `"loihi"` (Intel's chip by lava-dl, in fixed point, with
-            `vThMant` 80, `vDecay` 128 and `iDecay` 1024): the defaults of that library's neuron for all options that
+            `decay_s i`) or `"sinabs"` (LIF with tau_syn): the defaults of that library's neuron for all options that
             are not given.
 
     Raises:
         ValueError: an option out of its range, an unknown dialect, or an option beside `gradient="event"` that has no
-            event-driven gradient, or beside `fixed_point` one that leaves its grid.
-        OverflowError: in a call, states of 24 bits and more beside `fixed_point`.
+            event-driven gradient.
 
     >>> import torch, snnlib
     >>> neuron = snnlib.neurons.CubaLIF(tau_m=4.0, tau_s=2.0, decay_input=False)
@@ -124,7 +121,6 @@ class CubaLIF(ByEvent, FixedPointNeuron):
         "snntorch": {**SNNTORCH, "decay_input": False},
         "norse": {**NORSE, "tau_m": 10.0, "tau_s": 5.0},
         "sinabs": {**SINABS, "decay_current": True, "discretisation": "exponential"},
-        "loihi": {**LOIHI, "tau_m": 4096 / 128, "tau_s": 4096 / 1024},
     }
 
     @classmethod
@@ -191,20 +187,17 @@ class CubaLIF(ByEvent, FixedPointNeuron):
         return self.gradient == "event"
 
     def _coefficients(self, params: Params) -> tuple[Tensor, Tensor, Tensor | float, Tensor | float]:
-        decay_m, leak = self.decay_and_leak(params["tau_m"], self.discretisation)
-        decay_s, _ = self.decay_and_leak(params["tau_s"], self.discretisation)
+        decay_m, leak = decay_and_leak(params["tau_m"], self.discretisation)
+        decay_s, _ = decay_and_leak(params["tau_s"], self.discretisation)
         return decay_m, decay_s, leak if self.decay_input else 1.0, decay_s if self.decay_current else 1.0
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """One time step."""
         decay_m, decay_s, gain_m, gain_s = self._coefficients(params)
-        i = self.kept(decay_s, state[1]) + gain_s * self.arriving(current)
-        h = self.kept(decay_m, state[0]) + gain_m * i
+        i = decay_s * state[1] + gain_s * current
+        h = decay_m * state[0] + gain_m * i
         if self.rest:
             h = h + (1 - decay_m) * self.rest
-        if "bias_current" in params:
-            h = h + params["bias_current"]
-        h, i = self.within_bits(h, i)
         if self.gradient == "surrogate":
             return self.fire_and_reset((h, i), state, params)
         slope = (h - state[0]).detach()
@@ -224,8 +217,6 @@ class CubaLIF(ByEvent, FixedPointNeuron):
     def exact_dynamics(self, dtype: torch.dtype) -> ExactDynamics | None:
         """See `ByEvent`: with `gradient="event"`, in the arithmetic of `step`."""
         if self.gradient == "surrogate" or not self.gradient_through_time or self.learnable:
-            return None
-        if "bias_current" in self.constant_names:
             return None
         params = {name: value.to(dtype) for name, value in self.constants().items()}
         decay_m, decay_s, gain_m, gain_s = self._coefficients(params)
@@ -261,5 +252,5 @@ class CubaLIF(ByEvent, FixedPointNeuron):
             params,
             a=[[decay_m, gain_m * decay_s], [0.0, decay_s]],
             b=[gain_m * gain_s, gain_s],
-            d=self.steady(params, (1 - decay_m) * self.rest if self.rest else 0.0),
+            d=[(1 - decay_m) * self.rest if self.rest else 0.0],
         )

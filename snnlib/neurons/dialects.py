@@ -24,5 +24,3 @@ SINABS: dict[str, Any] = {
     "surrogate": Exponential(0.5),
     "max_spikes": inf,
 }
-# lava-dl's CUBA neuron as a Loihi chip computes it; threshold and time constants are those of its example.
-LOIHI: dict[str, Any] = {"compare": ">", "decay_input": False, "fixed_point": True, "threshold": 80 / 64}

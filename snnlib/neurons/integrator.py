@@ -16,12 +16,11 @@ from torch import Tensor
 
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_tau
-from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.dynamics import Dynamics, decay_and_leak
 from snnlib.neurons.fields import Constant, Model, constant, one_of, option
-from snnlib.neurons.fixed_point import FixedPoint, check_exponent
 
 
-class Integrator(FixedPoint, Model):
+class Integrator(Model):
     """Leaky integrators for read-outs: currents `[T, N, C, ...]` to membrane potentials of the same shape.
 
     ::
@@ -33,12 +32,10 @@ class Integrator(FixedPoint, Model):
         tau_s: time constant of a synaptic current between input and membrane, >= 1; None for none. Default None.
         decay_input: whether the input is scaled by `1 - decay`, as in a low-pass filter. Default True.
         discretisation: `"euler"`, decay = 1 - 1/tau, or `"exponential"`, decay = exp(-1/tau). Default `"euler"`.
-        bias_current, fixed_point, weight_exponent: as in `FixedPointNeuron`, without a threshold.
         gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable` may name "tau" and
             "tau_s".
-        dialect: `"snntorch"` (Leaky without reset), `"norse"` (LICell, whose state holds `decay_s i`), `"sinabs"`
-            (ExpLeak) or `"loihi"` (a membrane of the chip that is read out): the defaults of that library for all
-            options that are not given.
+        dialect: `"snntorch"` (Leaky without reset), `"norse"` (LICell, whose state holds `decay_s i`) or `"sinabs"`
+            (ExpLeak): the defaults of that library for all options that are not given.
 
     Raises:
         ValueError: an option out of its range, or an unknown dialect.
@@ -54,16 +51,12 @@ class Integrator(FixedPoint, Model):
     tau_s: float | Tensor | None = constant(default=None, check=check_tau)
     decay_input: bool = option(default=True)
     discretisation: str = option(default="euler", check=one_of("euler", "exponential"))
-    bias_current: float | Tensor | None = constant(default=None)
-    fixed_point: bool = option(default=False)
-    weight_exponent: int | None = option(default=None, check=check_exponent)
     gradient_through_time: bool = option(default=True)
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "snntorch": {"decay_input": False},
         "norse": {"tau": 10.0, "tau_s": 5.0},
         "sinabs": {"decay_input": False, "discretisation": "exponential"},
-        "loihi": {"decay_input": False, "fixed_point": True, "tau": 4096 / 128},
     }
 
     @classmethod
@@ -74,20 +67,15 @@ class Integrator(FixedPoint, Model):
         super().derive(values, given, dialect)
 
     def _coefficients(self, params: Params) -> tuple[Tensor, Tensor | float, Tensor | None]:
-        decay, leak = self.decay_and_leak(params["tau"], self.discretisation)
-        decay_s = self.decay_and_leak(params["tau_s"], self.discretisation)[0] if "tau_s" in params else None
+        decay, leak = decay_and_leak(params["tau"], self.discretisation)
+        decay_s = decay_and_leak(params["tau_s"], self.discretisation)[0] if "tau_s" in params else None
         return decay, leak if self.decay_input else 1.0, decay_s
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """One time step."""
         decay, gain, decay_s = self._coefficients(params)
-        i = self.arriving(current)
-        if decay_s is not None:
-            i = self.kept(decay_s, state[1]) + i
-        v = self.kept(decay, state[0]) + gain * i
-        if "bias_current" in params:
-            v = v + params["bias_current"]
-        v, i = self.within_bits(v, i)
+        i = current if decay_s is None else decay_s * state[1] + current
+        v = decay * state[0] + gain * i
         return v, (v,) if decay_s is None else (v, i)
 
     def dynamics(self, params: Params) -> Dynamics:
@@ -99,8 +87,6 @@ class Integrator(FixedPoint, Model):
             "scale": 1.0,
             "membrane": True,
             "through_time": self.gradient_through_time,
-            "fixed_point": self.fixed_point,
-            "d": self.steady(params, 0.0),
         }
         if decay_s is None:
             return Dynamics(a=[[decay]], b=[gain], **options)

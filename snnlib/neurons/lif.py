@@ -17,10 +17,10 @@ from torch import Tensor
 
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_tau
-from snnlib.neurons.dialects import LEAKY_SPIKINGJELLY, LOIHI, NORSE, SINABS, SNNTORCH
-from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.dialects import LEAKY_SPIKINGJELLY, NORSE, SINABS, SNNTORCH
+from snnlib.neurons.dynamics import Dynamics, decay_and_leak
 from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
-from snnlib.neurons.fixed_point import FixedPointNeuron
+from snnlib.neurons.firing import SpikingNeuron
 
 
 def as_leaky(values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
@@ -32,7 +32,7 @@ def as_leaky(values: dict[str, Any], given: Collection[str], dialect: str | None
         values["reset_time"] = "same"
 
 
-class LIF(FixedPointNeuron):
+class LIF(SpikingNeuron):
     """Leaky integrate-and-fire neurons: currents `[T, N, C, ...]` to spikes of the same shape.
 
     ::
@@ -47,17 +47,14 @@ class LIF(FixedPointNeuron):
         rest: potential that it leaks to. Default 0; `reset_value` in SpikingJelly's dialect.
         start_value: membrane before the first step. Default: `rest` in Norse's dialect, else `reset_value`, or 0 where
             the reset does not set the membrane.
-        bias_current, fixed_point, weight_exponent: as in `snnlib.neurons.FixedPointNeuron`.
         threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
             refractory, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
             may name "tau" and "threshold".
-        dialect: `"spikingjelly"`, `"snntorch"`, `"lapicque"` (snnTorch's), `"norse"`, `"sinabs"` or `"loihi"` (Intel's
-            chip with `iDecay` 4096, in fixed point): the defaults of that library's neuron for all options that are
-            not given.
+        dialect: `"spikingjelly"`, `"snntorch"`, `"lapicque"` (snnTorch's), `"norse"` or `"sinabs"`: the defaults of
+            that library's neuron for all options that are not given.
 
     Raises:
         ValueError: an option out of its range, or an unknown dialect.
-        OverflowError: in a call, states of 24 bits and more beside `fixed_point`.
 
     Source: by dialect SpikingJelly (LIFNode), snnTorch (Leaky, Lapicque), Norse (LIFBoxCell) and sinabs (LIF).
 
@@ -82,7 +79,6 @@ class LIF(FixedPointNeuron):
         "lapicque": SNNTORCH,
         "norse": {**NORSE, "tau": 10.0},
         "sinabs": {**SINABS, "discretisation": "exponential"},
-        "loihi": {**LOIHI, "tau": 4096 / 128},
     }
 
     @classmethod
@@ -102,18 +98,16 @@ class LIF(FixedPointNeuron):
         return cls(tau, **{"decay_input": False, **options})
 
     def _decay_and_gain(self, params: Params) -> tuple[Tensor, Tensor | float]:
-        decay, leak = self.decay_and_leak(params["tau"], self.discretisation)
+        decay, leak = decay_and_leak(params["tau"], self.discretisation)
         return decay, leak if self.decay_input else 1.0
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """One time step."""
         decay, gain = self._decay_and_gain(params)
-        h = self.kept(decay, state[0]) + gain * self.arriving(current) + (1 - decay) * self.rest
-        if "bias_current" in params:
-            h = h + params["bias_current"]
-        return self.fire_and_reset(self.within_bits(h), state, params)
+        h = decay * state[0] + gain * current + (1 - decay) * self.rest
+        return self.fire_and_reset((h,), state, params)
 
     def dynamics(self, params: Params) -> Dynamics | None:
         """One state; see `Dynamics`."""
         decay, gain = self._decay_and_gain(params)
-        return self.with_reset(params, a=[[decay]], b=[gain], d=self.steady(params, (1 - decay) * self.rest))
+        return self.with_reset(params, a=[[decay]], b=[gain], d=[(1 - decay) * self.rest])

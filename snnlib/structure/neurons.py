@@ -11,13 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snnlib.neurons import SRM, Integrator, Neuron
+from snnlib.neurons import SRM, Neuron
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import ATan
 from snnlib.nn.delays import Delays
 from snnlib.structure.cells import Array, Cell, array
 from snnlib.structure.unsupported import Unsupported
+
+# Of the chip's neurons, where a format has floating point alone.
+_FIXED_POINT = "fixed-point arithmetic"
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,8 @@ def neurons_of(neuron: Neuron) -> Neurons:
     if dynamics.states == 2:
         gain_s = array(dynamics.b[1])
         cell = replace(cell, decay_s=array(dynamics.a[1][1]), gain_s=gain_s, gain=gain / gain_s)
-    if isinstance(neuron, Integrator):
-        found = {"fixed_point": "fixed_point=True"} if neuron.fixed_point else {}
+    if not neuron.gives_spikes:
+        found = {"fixed_point": _FIXED_POINT} if neuron.fixed_point else {}
         return Neurons(cell, found, refractory=0 if neuron.fixed_point else None)
     assert isinstance(neuron, SpikingNeuron)
     return _fires(cell, neuron)
@@ -91,7 +94,7 @@ def _fires(cell: Cell, neuron: SpikingNeuron) -> Neurons:
         "floor": (neuron.floor is not None, f"floor={neuron.floor or 0:g}"),
         "max_spikes": (neuron.max_spikes != 1, f"max_spikes={neuron.max_spikes:g}"),
         "refractory": (neuron.refractory != 0, f"refractory={neuron.refractory:g}"),
-        "fixed_point": (neuron.fixed_point, "fixed_point=True"),
+        "fixed_point": (neuron.fixed_point, _FIXED_POINT),
     }
     cell = replace(
         cell,

@@ -275,8 +275,8 @@ def test_analogue_input(tmp_path: Path) -> None:
     assert net[0].weight.grad is not None and net[0].weight.grad != 0
 
 
-def _loihi(**options: Any) -> snnlib.neurons.CubaLIF:
-    return snnlib.neurons.CubaLIF(dialect="loihi", **options)
+def _loihi(**options: Any) -> snnlib.neurons.LoihiCubaLIF:
+    return snnlib.neurons.LoihiCubaLIF(**options)
 
 
 OWN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -304,7 +304,7 @@ OWN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
             snnlib.SpikeDropout(0.2),
             snnlib.SpikeAvgPool2d(2),
             nn.Flatten(2),
-            snnlib.SpikingLinear(24, 5, neuron=snnlib.neurons.LIF(dialect="loihi", bias_current=0.25)),
+            snnlib.SpikingLinear(24, 5, neuron=snnlib.neurons.LoihiLIF(bias_current=0.25)),
         ),
         (2, 10, 10),
     ),
@@ -313,14 +313,14 @@ OWN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("current", [{}, {"tau_s": 4.0}])
 def test_a_readout_is_one_again(current: dict[str, float], tmp_path: Path) -> None:
-    membrane = snnlib.neurons.Integrator(20.0, dialect="loihi", bias_current=0.25, **current)
+    membrane = snnlib.neurons.LoihiIntegrator(20.0, bias_current=0.25, **current)
     net = nn.Sequential(
         snnlib.SpikingLinear(20, 8, neuron=_loihi()), snnlib.SpikingLinear(8, 3, neuron=membrane)
     )
     to_lava(net, tmp_path / "readout.net")
     again, x = from_lava(tmp_path / "readout.net"), events(20)
     assert data_sets(tmp_path / "readout.net")["layer/1/neuron/vThMant"][2] == 131071
-    assert torch.equal(again(x), net(x)) and isinstance(again[1].neuron, snnlib.neurons.Integrator)
+    assert torch.equal(again(x), net(x)) and isinstance(again[1].neuron, snnlib.neurons.LoihiIntegrator)
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -518,7 +518,7 @@ def test_a_data_set_without_its_data_is_named(tmp_path: Path) -> None:
 UNWRITTEN: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "a float net": (
         lambda: nn.Sequential(snnlib.SpikingLinear(4, 2)),
-        r'0 \(SpikingLinear\): expected neurons in Loihi\'s arithmetic, CubaLIF\(dialect="loihi"\).*train',
+        r"0 \(SpikingLinear\): expected neurons in Loihi\'s arithmetic, LoihiCubaLIF or LoihiLIF.*train",
     ),
     "SRM": (lambda: nn.Sequential(snnlib.SRMLinear(4, 2)), "expected neurons in Loihi's arithmetic"),
     "a readout": (

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.neurons import LIF, CubaLIF, Neuron
+from snnlib.neurons import LoihiCubaLIF, LoihiLIF, Neuron
 
 _LOW = snnlib.surrogate.Triangle(width=0.5, height=0.4)
 
@@ -19,15 +19,14 @@ def _neuron(rng: random.Random, channels: int) -> Neuron:
     def per_channel(low: int, high: int) -> Tensor:
         return torch.tensor([rng.randint(low, high) for _ in range(channels)]) / 64
 
-    options: dict[str, Any] = {"dialect": "loihi", "surrogate": _LOW}
+    options: dict[str, Any] = {"surrogate": _LOW}
     options["threshold"] = rng.choice([rng.randint(1, 40) / 64, per_channel(1, 60)])
     options["bias_current"] = rng.choice([None, rng.randint(-2, 2) / 64, per_channel(-2, 2)])
     options["refractory"] = rng.choice([0, 0, rng.randint(1, 4)])
     options["weight_exponent"] = rng.choice([-10, -9, -8])
-    options["compare"] = rng.choice([">", ">", ">="])
     if rng.random() < 0.3:
-        return LIF(tau(), **options)
-    return CubaLIF(tau(), tau(), **options)
+        return LoihiLIF(tau(), **options)
+    return LoihiCubaLIF(tau(), tau(), **options)
 
 
 def _delays(rng: random.Random) -> snnlib.Delays | None:

@@ -161,8 +161,8 @@ def test_no_large_gain_for_dense_amplitudes() -> None:
 
 def test_read_outs_of_a_chip_do_not_overflow() -> None:
     """Weights of 1 would fill states of 23 bits."""
-    membrane = neurons.Integrator(8.0, tau_s=4.0, dialect="loihi")
-    hidden = snnlib.SpikingLinear(20, 900, neuron=neurons.LIF(dialect="loihi"))
+    membrane = neurons.LoihiIntegrator(8.0, tau_s=4.0)
+    hidden = snnlib.SpikingLinear(20, 900, neuron=neurons.LoihiLIF())
     net = nn.Sequential(hidden, snnlib.SpikingLinear(900, 3, neuron=membrane))
     report = prepare_(net, (torch.rand(30, 8, 20) < 0.2).float(), 0.3)
     assert report.layers[1].potential == pytest.approx(1, rel=0.1)

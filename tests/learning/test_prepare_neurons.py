@@ -144,10 +144,8 @@ def test_a_single_integrator_keeps_the_weights_that_it_reads_with() -> None:
 def test_fixed_point_fires_as_floating_point_and_within_its_bits(kind: str, largest: int) -> None:
     """A search for rates tries weights whose states no bits hold."""
 
-    def prepared(**options: object) -> Preparation:
+    def prepared(cuba: neurons.Neuron, readout: neurons.Neuron) -> Preparation:
         torch.manual_seed(0)
-        slope = snnlib.surrogate.Triangle(width=0.5, height=0.4)
-        cuba = neurons.CubaLIF(32.0, 4.0, threshold=1.25, decay_input=False, surrogate=slope, **options)
         first: dict[str, Callable[[], nn.Module]] = {
             "layers": lambda: snnlib.SpikingLinear(128, 60, neuron=cuba),
             "sparse": lambda: snnlib.SpikingLinear(
@@ -156,12 +154,14 @@ def test_fixed_point_fires_as_floating_point_and_within_its_bits(kind: str, larg
             "recurrent": lambda: snnlib.SpikingRNN(128, 60, neuron=cuba),
             "alone": lambda: nn.Sequential(PerStep(nn.Linear(128, 60)), cuba),
         }
-        readout = neurons.Integrator(32.0, decay_input=False, **options)
         hidden = snnlib.SpikingLinear(60, 20, neuron=copy.copy(cuba))
         net = nn.Sequential(first[kind](), hidden, snnlib.SpikingLinear(20, 3, neuron=readout))
         return snnlib.prepare_(net, largest * _events().flatten(2))
 
-    fixed, floating = prepared(fixed_point=True), prepared()
+    slope = snnlib.surrogate.Triangle(width=0.5, height=0.4)
+    cuba = neurons.CubaLIF(32.0, 4.0, threshold=1.25, decay_input=False, surrogate=slope)
+    floating = prepared(cuba, neurons.Integrator(32.0, decay_input=False))
+    fixed = prepared(neurons.LoihiCubaLIF(surrogate=slope), neurons.LoihiIntegrator())
     for ours, other in zip(fixed.layers[:2], floating.layers[:2], strict=True):
         assert ours.rate == pytest.approx(other.rate, rel=0.1), (ours, other)
     assert fixed.layers[2].potential == pytest.approx(1, rel=0.05)
@@ -171,10 +171,10 @@ def test_fixed_point_starts_where_the_wanted_rate_is_beyond_reach() -> None:
     """The few spikes of the layer before fire nothing at half of the steps, whatever the weights."""
     torch.manual_seed(0)
     net = nn.Sequential(
-        snnlib.SpikingConv2d(2, 8, 3, neuron=neurons.CubaLIF(dialect="loihi")),
+        snnlib.SpikingConv2d(2, 8, 3, neuron=neurons.LoihiCubaLIF()),
         snnlib.SpikeAvgPool2d(2),
         nn.Flatten(2),
-        snnlib.SpikingLinear(8 * 9, 10, neuron=neurons.CubaLIF(dialect="loihi")),
+        snnlib.SpikingLinear(8 * 9, 10, neuron=neurons.LoihiCubaLIF()),
     )
     last = snnlib.prepare_(net, (torch.rand(20, 4, 2, 8, 8) < 0.05).float()).layers[-1]
     assert 0.1 < last.rate < last.target

@@ -12,7 +12,8 @@ from torch import Tensor
 
 import snnlib
 from snnlib.functional.quantize import fixed_point_weight
-from snnlib.neurons import LIF, CubaLIF, from_config
+from snnlib.neurons import LoihiCubaLIF, LoihiIntegrator, LoihiLIF, from_config
+from snnlib.neurons.loihi import decay_of
 
 # Integers of decays, threshold and bias current.
 CONSTANTS = [
@@ -50,17 +51,12 @@ def chip(
     return spikes, voltages
 
 
-def neuron(i_decay: int, v_decay: int, threshold: int, bias: int, **options: Any) -> CubaLIF:
+def neuron(i_decay: int, v_decay: int, threshold: int, bias: int, **options: Any) -> LoihiCubaLIF:
     def tau(decay: int) -> float:
         return 4096 / decay if decay else math.inf
 
-    return CubaLIF(
-        tau(v_decay),
-        tau(i_decay),
-        threshold=threshold / 64,
-        bias_current=bias / 64,
-        dialect="loihi",
-        **options,
+    return LoihiCubaLIF(
+        tau(v_decay), tau(i_decay), threshold=threshold / 64, bias_current=bias / 64, **options
     )
 
 
@@ -93,16 +89,16 @@ def test_the_current_runs_on_through_a_refractory_time(i_decay: int, refractory:
     spikes, _ = chip(x.flatten().tolist(), *constants, refractory)
     assert neuron(*constants, refractory=refractory)(x / 4096).flatten().tolist() == spikes
     if i_decay == 4096:
-        alone = LIF(32.0, threshold=80 / 64, bias_current=2 / 64, dialect="loihi", refractory=refractory)
+        alone = LoihiLIF(32.0, threshold=80 / 64, bias_current=2 / 64, refractory=refractory)
         assert alone(x / 4096).flatten().tolist() == spikes
 
 
 @pytest.mark.parametrize("options", [{}, {"gradient_through_time": False}])
-@pytest.mark.parametrize("model", [LIF, CubaLIF])
+@pytest.mark.parametrize("model", [LoihiLIF, LoihiCubaLIF])
 def test_gradients_pass_the_rounding(model: Any, options: dict[str, Any]) -> None:
     """Those of kernels, of the reference and of `step` by autograd, where nothing rounds but the states."""
-    names = ("tau", "threshold") if model is LIF else ("tau_m", "tau_s", "threshold")
-    given = model(dialect="loihi", learnable=names, channels=6, bias_current=0.25, **options)
+    names = ("tau", "threshold") if model is LoihiLIF else ("tau_m", "tau_s", "threshold")
+    given = model(learnable=names, channels=6, bias_current=0.25, **options)
     x = (integers(30, 4, 6, 3, largest=3000) / 4096).requires_grad_()
     q = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
     found = []
@@ -120,7 +116,7 @@ def test_gradients_pass_the_rounding(model: Any, options: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("path", ["native", "reference"])
 def test_chunks_have_the_bits_of_the_whole(path: Any) -> None:
-    layer = snnlib.SpikingLinear(20, 8, neuron=CubaLIF(dialect="loihi"))
+    layer = snnlib.SpikingLinear(20, 8, neuron=LoihiCubaLIF())
     x = (torch.rand(40, 3, 20) < 0.3).float()
     with snnlib.use_path(path):
         first, state = layer.run(x[:17])
@@ -136,9 +132,9 @@ def test_sums_on_the_grid_may_be_taken_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("path", ["native", "reference"])
-@pytest.mark.parametrize("model", [LIF, CubaLIF])
+@pytest.mark.parametrize("model", [LoihiLIF, LoihiCubaLIF])
 def test_states_beyond_23_bits_raise(path: Any, model: Any) -> None:
-    given = model(dialect="loihi", surrogate=snnlib.surrogate.Triangle(width=0.5, height=0.4))
+    given = model(surrogate=snnlib.surrogate.Triangle(width=0.5, height=0.4))
     layer = snnlib.SpikingLinear(5, 4, neuron=given)
     recurrent = snnlib.SpikingRNN(5, 4, neuron=copy.deepcopy(given))
     with snnlib.use_path(path):
@@ -152,7 +148,7 @@ def test_states_beyond_23_bits_raise(path: Any, model: Any) -> None:
         x[3, 0, 2] = -2049
         with pytest.raises(OverflowError):
             given(x)
-        assert not given(x.clamp(min=-2047 / (8 if model is CubaLIF else 1))).any()
+        assert not given(x.clamp(min=-2047 / (8 if model is LoihiCubaLIF else 1))).any()
         for net in (layer, recurrent):
             with pytest.raises(
                 OverflowError, match=r"^(SpikingLinear|RecurrentLayer)\( 5, 4 .*: state: expected"
@@ -164,7 +160,7 @@ def test_half_precision_is_refused() -> None:
     with pytest.raises(
         TypeError, match=r"^current: expected torch.float32 or torch.float64, .*got torch.bfloat16"
     ):
-        LIF(dialect="loihi")(torch.zeros(3, 1, 2, dtype=torch.bfloat16))
+        LoihiLIF()(torch.zeros(3, 1, 2, dtype=torch.bfloat16))
 
 
 def test_weights_have_eight_bits() -> None:
@@ -214,58 +210,35 @@ def test_the_finest_grid_that_both_ends_round_into(
 
 
 def test_layers_use_them() -> None:
-    layer = snnlib.SpikingConv2d(2, 4, 3, neuron=CubaLIF(dialect="loihi", weight_exponent=-6))
+    layer = snnlib.SpikingConv2d(2, 4, 3, neuron=LoihiCubaLIF(weight_exponent=-6))
     layer.weight.data.mul_(0.01)
     layer.gain.fill_(16.0)
     assert_bits(layer.effective_weight, fixed_point_weight(layer.weight * 16, -6))
     low = snnlib.surrogate.Triangle(width=0.5, height=0.4)
-    recurrent = snnlib.SpikingRNN(5, 4, neuron=CubaLIF(dialect="loihi", surrogate=low)).layers[0]
+    recurrent = snnlib.SpikingRNN(5, 4, neuron=LoihiCubaLIF(surrogate=low)).layers[0]
     spikes = torch.eye(4).unsqueeze(1)
     sent = recurrent.sent_back(spikes)[1:, 0].T
     assert_bits(sent, fixed_point_weight(recurrent.recurrent_weight, None)[:, :3])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"decay_input": True}, "decay_input: expected False beside fixed_point, got True"),
-        ({"rest": 0.5}, "rest: expected 0.0 beside fixed_point, got 0.5"),
-        ({"reset": "subtract"}, "reset: expected 'zero' beside fixed_point, got 'subtract'"),
-        ({"reset_states": "all"}, "reset_states: expected 'membrane' beside fixed_point, got 'all'"),
-        ({"floor": 0.0}, "floor: expected None beside fixed_point, got 0.0"),
-        ({"discretisation": "exponential"}, "discretisation: expected 'euler' beside fixed_point"),
-        ({"weight_exponent": 3}, "weight_exponent: expected an integer from -12 to 2, or None, got 3"),
-        (
-            {"fixed_point": False, "weight_exponent": -5},
-            "weight_exponent: expected None without fixed_point, got",
-        ),
-    ],
-)
-def test_errors(options: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize("model", [LoihiLIF, LoihiCubaLIF, LoihiIntegrator])
+def test_errors(model: Any) -> None:
+    message = "weight_exponent: expected an integer from -12 to 2, or None, got 3"
     with pytest.raises(ValueError, match=f"^{message}"):
-        CubaLIF(dialect="loihi", **options)
+        model(weight_exponent=3)
+    # The chip has one reset, one comparison and one way to round a decay.
+    for name, value in (("decay_input", True), ("reset", "subtract"), ("floor", 0.0), ("compare", ">=")):
+        with pytest.raises(
+            TypeError, match=f"^{name}: expected an option of {model.__name__}, got an unknown"
+        ):
+            model(**{name: value})
 
 
 def test_constants_act_as_the_chip_has_them() -> None:
-    given = CubaLIF(33.1, 4.001, threshold=1.2501, bias_current=0.1, dialect="loihi", weight_exponent=-5)
+    given = LoihiCubaLIF(33.1, 4.001, threshold=1.2501, bias_current=0.1, weight_exponent=-5)
     acting = given.constants()
     assert (acting["threshold"] * 64).item() == 80 and (acting["bias_current"] * 64).item() == 6
-    _, leak = given.decay_and_leak(acting["tau_m"], "euler")
-    assert (leak * 4096).item() == 124
+    assert (decay_of(acting["tau_m"]) * 4096).item() == 4096 - 124
     # What was given is kept.
     again = from_config(snnlib.neurons.config(given))
     assert str(again) == str(given) and again.threshold == 1.2501 and again.weight_exponent == -5
-
-
-def test_a_bias_current_without_fixed_point() -> None:
-    x = torch.tensor([0.5, 0.0, 0.25]).reshape(3, 1, 1)
-    for path in ("native", "reference"):
-        with snnlib.use_path(path):
-            membrane = LIF(2.0, decay_input=False, bias_current=0.125).potential(x)
-            assert membrane.flatten().tolist() == [0.625, 0.4375, 0.59375]
-            membrane = CubaLIF(2.0, 2.0, decay_input=False, bias_current=0.125).potential(x)
-            assert membrane.flatten().tolist() == [0.625, 0.6875, 0.84375]
-    event = CubaLIF(
-        2.0, 2.0, decay_input=False, bias_current=0.125, gradient="event", reset_states="membrane"
-    )
-    assert event.potential(x).flatten().tolist() == [0.625, 0.6875, 0.84375]

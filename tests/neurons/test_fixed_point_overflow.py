@@ -9,18 +9,18 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.neurons import LIF, CubaLIF, Integrator, Neuron
+from snnlib.neurons import LoihiCubaLIF, LoihiIntegrator, LoihiLIF, Neuron
 
-_LOW: Any = {"dialect": "loihi", "surrogate": snnlib.surrogate.Triangle(width=0.5, height=0.4)}
+_LOW: Any = {"surrogate": snnlib.surrogate.Triangle(width=0.5, height=0.4)}
 # Synaptic currents overflow in all of them, in one without a synapse the membrane.
 NEURONS: dict[str, Callable[[], Neuron]] = {
-    "LIF": lambda: LIF(20.0, threshold=2000.0, **_LOW),
-    "refractory LIF": lambda: LIF(20.0, threshold=2000.0, refractory=2, **_LOW),
-    "CubaLIF": lambda: CubaLIF(50.0, 20.0, threshold=2000.0, **_LOW),
-    "refractory CubaLIF": lambda: CubaLIF(50.0, 20.0, threshold=2000.0, refractory=2, **_LOW),
-    "CubaLIF of one spike": lambda: CubaLIF(50.0, 20.0, threshold=1.0, refractory=math.inf, **_LOW),
-    "Integrator": lambda: Integrator(20.0, dialect="loihi"),
-    "Integrator with a synapse": lambda: Integrator(20.0, tau_s=50.0, dialect="loihi"),
+    "LIF": lambda: LoihiLIF(20.0, threshold=2000.0, **_LOW),
+    "refractory LIF": lambda: LoihiLIF(20.0, threshold=2000.0, refractory=2, **_LOW),
+    "CubaLIF": lambda: LoihiCubaLIF(50.0, 20.0, threshold=2000.0, **_LOW),
+    "refractory CubaLIF": lambda: LoihiCubaLIF(50.0, 20.0, threshold=2000.0, refractory=2, **_LOW),
+    "CubaLIF of one spike": lambda: LoihiCubaLIF(50.0, 20.0, threshold=1.0, refractory=math.inf, **_LOW),
+    "Integrator": lambda: LoihiIntegrator(20.0),
+    "Integrator with a synapse": lambda: LoihiIntegrator(20.0, tau_s=50.0),
 }
 CURRENT, FEATURES, FRAMES = torch.full((6, 2, 4), 1500.0), torch.ones(6, 2, 5), torch.ones(6, 2, 2, 4, 4)
 

@@ -115,7 +115,7 @@ class Old(LIF):
 
 def test_models_build_on_models() -> None:
     neuron = Leakless(4.0, learnable="bias")
-    assert [*arguments(Leakless)][:4] == ["tau", "bias", "bias_current", "threshold"]
+    assert [*arguments(Leakless)][:4] == ["tau", "bias", "threshold", "decay_input"]
     assert "max_spikes" not in arguments(Leakless)
     assert neuron.constant_names == ("bias", "tau", "threshold")
     assert neuron.bias.requires_grad and neuron.reset_value == -0.5

@@ -277,7 +277,7 @@ def test_learnable_constants_move(model: type[Neuron]) -> None:
         )
 
 
-@every_model
+@pytest.mark.parametrize("model", [model for model in MODELS.values() if not model.fixed_point])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision(model: type[Neuron], dtype: torch.dtype, path: str) -> None:
     """Currents are widened, states are float32, and values are rounded once."""

@@ -354,13 +354,8 @@ def test_files_of_recurrent_nets_name_the_option_that_gives_weights_one_grid(
     exponent: int | None, tmp_path: Path
 ) -> None:
     pytest.importorskip("h5py")
-    neuron = neurons.CubaLIF(
-        50.0,
-        20.0,
-        dialect="loihi",
-        weight_exponent=exponent,
-        surrogate=snnlib.surrogate.Triangle(0.5, 0.4),
-    )
+    slope = snnlib.surrogate.Triangle(0.5, 0.4)
+    neuron = neurons.LoihiCubaLIF(50.0, 20.0, weight_exponent=exponent, surrogate=slope)
     net = nn.Sequential(snnlib.SpikingRNN(8, 4, neuron=neuron))
     nn.init.constant_(net[0].layers[0].weight, 90.0)
     nn.init.constant_(net[0].layers[0].recurrent_weight, 0.3)

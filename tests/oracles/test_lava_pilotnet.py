@@ -26,7 +26,7 @@ LAYERS = ("conv-0", "conv-1", "conv-2", "conv-3", "conv-4", "fc-0", "fc-1", "fc-
 RESETS = (0, 17)
 STEPS = 24
 AT_SPIKES = 128
-WITH_NEURONS = (snnlib.SpikingLinear, snnlib.SpikingConv2d, snnlib.neurons.LIF)
+WITH_NEURONS = (snnlib.SpikingLinear, snnlib.SpikingConv2d, snnlib.neurons.LoihiLIF)
 
 
 def folder() -> Path:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import snnlib
-from snnlib.neurons import LIF, CubaLIF
+from snnlib.neurons import LoihiCubaLIF, LoihiLIF
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("SNNLIB_DATA"), reason="SNNLIB_DATA is unset: no recordings of Loihi to compare with"
@@ -56,11 +56,10 @@ def test_pilotnet(pilotnet: Any, name: str) -> None:
     given = pilotnet[str(LAYERS[name])]
     constants = given["neuron"]
     assert int(constants["iDecay"][()]) == UNITS
-    neuron = LIF(
+    neuron = LoihiLIF(
         UNITS / int(constants["vDecay"][()]),
         threshold=int(constants["vThMant"][()]) / 64,
         bias_current=torch.from_numpy(given["bias"][()].astype(np.float64)) / 64,
-        dialect="loihi",
         weight_exponent=-5,
     )
     weight = torch.from_numpy(given["weight"][()]) / 64
@@ -91,8 +90,8 @@ def test_chip() -> None:
     """A net of 250, 25 and 1 CUBA neurons on the chip; its weights are rounded to even numbers, at wgtExp 0."""
     chip = folder() / "loihi/chip"
 
-    def neuron() -> CubaLIF:
-        return CubaLIF(UNITS / 128, UNITS / 1024, threshold=80 / 64, dialect="loihi", weight_exponent=-5)
+    def neuron() -> LoihiCubaLIF:
+        return LoihiCubaLIF(UNITS / 128, UNITS / 1024, threshold=80 / 64, weight_exponent=-5)
 
     net = torch.nn.Sequential(
         snnlib.SpikingLinear(250, 25, neuron=neuron()), snnlib.SpikingLinear(25, 1, neuron=neuron())
@@ -126,7 +125,7 @@ def test_neuron_of_lava() -> None:
         folder() / "nir/lif_lava_loihi_fixed.csv", delimiter=","
     ).T
     assert len(given) == 1000 and stored_spikes.sum() == 4
-    neuron = LIF(UNITS / 163, threshold=25 / 64, dialect="loihi")
+    neuron = LoihiLIF(UNITS / 163, threshold=25 / 64)
     x = torch.from_numpy(given * 10 / 64).float().reshape(-1, 1, 1)
     x = torch.cat((torch.zeros_like(x[:1]), x[:-1]))
     fired = neuron(x)

@@ -37,8 +37,8 @@ def variants(model: type[Neuron]) -> Iterator[dict[str, Any]]:
     parameters, fields = inspect.signature(model).parameters, getattr(model, "fields", {})
     single: list[dict[str, Any]] = [{}, *({"dialect": name} for name in getattr(model, "dialects", {}))]
     for name, parameter in parameters.items():
-        # What `run` makes of an input's gradient, where `reference` leaves it; what a dialect stands for.
-        if name in ("input_gradient", "fixed_point"):
+        # What `run` makes of an input's gradient, where `reference` leaves it.
+        if name == "input_gradient":
             continue
         flag, known = isinstance(parameter.default, bool), [VALUES[name]] if name in VALUES else []
         choices = getattr(getattr(fields.get(name), "check", None), "choices", known)

@@ -176,7 +176,7 @@ class NetSettings:
     dialect: Literal["loihi"] | None = setting(
         None, "Compute as this chip does, by neurons lif (usual) or cubalif: integers, weights of 8 bits."
     )
-    """See `dialect` of `snnlib.neurons.CubaLIF`; the read-out is a membrane of the chip. None is floating point."""
+    """See `snnlib.neurons.LoihiLIF`; the read-out is a membrane of the chip. None is floating point."""
     tau: float = setting(
         2.0, "Set the membrane time constant of all neurons but srm, in time steps.", number(least=1)
     )

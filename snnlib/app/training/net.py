@@ -12,7 +12,7 @@ from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.neuron import SPIKE_TIME_NEURONS, build_neuron, build_recurrent_neuron
 from snnlib.app.training.objective import LOSSES
 from snnlib.models import from_notation
-from snnlib.neurons import Integrator
+from snnlib.neurons import LoihiIntegrator
 from snnlib.nn import Sparse, SpikingLinear, SRMLinear, SRMReadout, standardize_weights_
 
 
@@ -59,7 +59,7 @@ def build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
         if config.dialect is None:
             readout: nn.Module = SRMReadout(*sizes, tau_m=config.tau_m, tau_s=config.tau_s)
         else:
-            membrane = Integrator(config.tau_m, tau_s=config.tau_s, dialect=config.dialect)
+            membrane = LoihiIntegrator(config.tau_m, tau_s=config.tau_s)
             layer = SpikingLinear(*sizes, neuron=membrane)
             # With the time constant in the gain weights learn as an SRMReadout's do.
             layer.gain.fill_(1 / config.tau_s)

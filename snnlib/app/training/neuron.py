@@ -50,10 +50,10 @@ NEURONS: Mapping[str, Callable[[NetSettings, Surrogate], neurons.Neuron] | None]
         of.tau_m, of.tau_s, 1.0, gradient="event", refractory=torch.inf, grad_clamp=_ONE_SPIKE_CLAMP
     ),
     "if": lambda _of, shape: neurons.IF(surrogate=shape),
-    "lif": lambda of, shape: neurons.LIF(of.tau, surrogate=shape, dialect=of.dialect),
+    "lif": lambda of, shape: (neurons.LoihiLIF if of.dialect else neurons.LIF)(of.tau, surrogate=shape),
     "plif": lambda of, shape: neurons.PLIF(of.tau, surrogate=shape),
-    "cubalif": lambda of, shape: neurons.CubaLIF(
-        of.tau, neurons.CubaLIF().tau_s, surrogate=shape, dialect=of.dialect
+    "cubalif": lambda of, shape: (neurons.LoihiCubaLIF if of.dialect else neurons.CubaLIF)(
+        of.tau, neurons.CubaLIF().tau_s, surrogate=shape
     ),
     "alif": lambda of, shape: neurons.ALIF(of.tau, surrogate=shape),
     "adlif": lambda of, shape: neurons.AdLIF(of.tau, surrogate=shape),

@@ -51,7 +51,7 @@ def to_integers(
     Weights become `round(w / scale)`; sums are taken in 32 bits; thresholds become the integers at which the float
     neuron fires; a state decays by `(z * leak + 2^14) >> 15`, rounded to the nearest. Averages of spikes before a layer
     become sums, with the divisor in the scale. States keep as many bits below the point as the ranges on `x` leave
-    room for, and saturate. Layers of neurons in fixed point (`dialect="loihi"`) are the integers that they are, and
+    room for, and saturate. Layers of neurons in fixed point (`LoihiLIF`) are the integers that they are, and
     none of this is asked: they need no calibration, and lose nothing.
 
     Args:

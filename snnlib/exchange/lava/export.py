@@ -96,7 +96,7 @@ def to_lava(net: nn.Module, path: str | Path, *, x: Tensor | None = None) -> Loi
 
     Args:
         net: a chain of `SpikingLinear`, `SpikingConv2d`, `SpikingRNN`, `nn.Flatten`, average pools and what `from_lava`
-            makes, whose neurons are `CubaLIF(dialect="loihi")` or `LIF(dialect="loihi")`.
+            makes, whose neurons are `LoihiCubaLIF` or `LoihiLIF`.
         path: where the file goes.
         x: an input `[T, N, ...]`, for the size of frames. Needed where the net has convolutions and came from no file.
 
@@ -109,7 +109,7 @@ def to_lava(net: nn.Module, path: str | Path, *, x: Tensor | None = None) -> Loi
 
     >>> import snnlib, tempfile, torch
     >>> from snnlib.exchange import to_lava
-    >>> neuron = snnlib.neurons.CubaLIF(dialect="loihi")
+    >>> neuron = snnlib.neurons.LoihiCubaLIF()
     >>> net = torch.nn.Sequential(snnlib.SpikingLinear(200, 256, neuron=neuron))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     print(to_lava(net, f"{folder}/network.net"))
@@ -280,7 +280,7 @@ def constants(neuron: Neuron) -> Values:
     """
     if not neuron.fixed_point:
         raise Unsupported(
-            f'expected neurons in Loihi\'s arithmetic, CubaLIF(dialect="loihi") or LIF(dialect="loihi"), got {neuron}; '
+            f"expected neurons in Loihi's arithmetic, LoihiCubaLIF or LoihiLIF, got {neuron}; "
             "train the net with them, as `snnlib train --dialect loihi` does"
         )
     own = {name: value.detach().double().cpu().numpy() for name, value in neuron.constants().items()}
@@ -294,7 +294,7 @@ def constants(neuron: Neuron) -> Values:
         "neuron/vThMant": thresholds[0],
         "neuron/refDelay": int(getattr(neuron, "refractory", 0)) + 1,
         "neuron/gradedSpike": False,
-        "bias": np.round(own.get("bias_current", np.zeros(1)) * UNIT).astype(np.float32),
+        "bias": np.round(np.atleast_1d(own["bias_current"]) * UNIT).astype(np.float32),
         "delay": np.zeros(1, np.float32),
         "neuron/type": np.array("CUBA", dtype=text_type()),
     }

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from snnlib.checks import conv_outputs
 from snnlib.exchange.lava.modules import AnalogInput, Later, keep
 from snnlib.exchange.lava.net_file import Array, Block, read_net
-from snnlib.neurons import LIF, CubaLIF, Integrator, Neuron
+from snnlib.neurons import LoihiCubaLIF, LoihiIntegrator, LoihiLIF, Neuron
 from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import Delays, PerStep, SpikingConv2d, SpikingLinear, SpikingRNN
 from snnlib.nn.recurrent_layer import default_neuron
@@ -37,15 +37,15 @@ def from_lava(
     """A net in a file of lava-dl (`network.net`, HDF5) as a net over sequences `[T, N, ...]`, bit for bit.
 
     Blocks `input`, `dense`, `dense_rec`, `conv`, `pool`, `flatten` and `average` of `LOIHI` or `CUBA` neurons become
-    layers of this library with neurons in Loihi's arithmetic: `CubaLIF(dialect="loihi")`, or `LIF` where `iDecay` is
-    4096. With W, B and vThMant of the file::
+    layers of this library with neurons in Loihi's arithmetic: `LoihiCubaLIF`, or `LoihiLIF` where `iDecay` is 4096.
+    With W, B and vThMant of the file::
 
         weight = W 2^wgtExp / 64      bias = B / 64      threshold = vThMant / 64      tau = 4096 / decay
 
     so that a state v of a neuron is `4096 v` on the chip. Weights, biases and delays are parameters, of which the net
     takes the nearest integers of the file's grid: even numbers of 8 bits, or all of -128 to 127 where the file has odd
-    ones. A last block with the largest threshold, 131071, is read out by its potential: an `Integrator`. What is exact
-    says `docs/loihi.md`.
+    ones. A last block with the largest threshold, 131071, is read out by its potential: a `LoihiIntegrator`. What is
+    exact says `docs/loihi.md`.
 
     On the chip spikes reach the next layer one step later. Without recurrence across layers that moves the time of a
     layer as a whole, and is left out by default: step t of a layer here is step `t + number of layers before` there.
@@ -53,7 +53,7 @@ def from_lava(
     Args:
         path: the file.
         latency: whether spikes take the step from layer to layer that they take on the chip. Default False.
-        surrogate: surrogate gradient of all neurons. Default: that of the dialect.
+        surrogate: surrogate gradient of all neurons. Default `ATan(2)`, as in `SpikingNeuron`.
 
     Returns:
         A sequence of layers; `to_lava` writes it, and data sets that say nothing of the net as they were.
@@ -68,7 +68,7 @@ def from_lava(
 
     >>> import snnlib, tempfile, torch
     >>> from snnlib.exchange import from_lava, to_lava
-    >>> neuron = snnlib.neurons.CubaLIF(dialect="loihi", weight_exponent=-5)
+    >>> neuron = snnlib.neurons.LoihiCubaLIF(weight_exponent=-5)
     >>> net = torch.nn.Sequential(snnlib.SpikingLinear(20, 8, neuron=neuron))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     report = to_lava(net, f"{folder}/network.net")
@@ -239,13 +239,12 @@ class _Loader:
         tau_s, tau_m = (tau if len(tau) > 1 else tau[0] for tau in taus)
         threshold = block.number("neuron/vThMant", None, 1)
         refractory = block.number("neuron/refDelay", 1, 1) - 1
-        options["dialect"] = "loihi"
         if biased and "bias" in block.values:
             bias = np.broadcast_to(block.numbers("bias", None, (1, channels)) / UNIT, channels)
             options |= {"bias_current": torch.from_numpy(bias.copy()), "learnable": ("bias_current",)}
         without = bool((tau_s == 1).all())
         if self.last and threshold == READOUT:
             options.pop("surrogate", None)
-            return Integrator(tau_m, tau_s=None if without else tau_s, **options)
+            return LoihiIntegrator(tau_m, tau_s=None if without else tau_s, **options)
         options |= {"threshold": threshold / UNIT, "refractory": refractory, **self.options}
-        return LIF(tau_m, **options) if without else CubaLIF(tau_m, tau_s, **options)
+        return LoihiLIF(tau_m, **options) if without else LoihiCubaLIF(tau_m, tau_s, **options)

@@ -14,7 +14,7 @@ from event_files import EVENTS
 import snnlib
 from snnlib.data import NTIDIGITS, SHD, EventFileError, read
 from snnlib.data.formats.hdf5 import _PLUGINS
-from snnlib.neurons import CubaLIF
+from snnlib.neurons import LoihiCubaLIF
 
 h5py = pytest.importorskip("h5py")
 
@@ -51,7 +51,7 @@ def write_tidigits(path):
 
 
 def write_lava(path):
-    neuron = CubaLIF(50.0, 20.0, threshold=60.0, dialect="loihi")
+    neuron = LoihiCubaLIF(50.0, 20.0, threshold=60.0)
     snnlib.exchange.to_lava(torch.nn.Sequential(snnlib.SpikingLinear(3, 2, neuron=neuron)), path)
 
 
