@@ -37,8 +37,8 @@ _KINDS = (
 # What the packages are made of, from the bottom to the top: each part imports those before it. Modules that only pass
 # names on stand right above what they pass on, as `snnlib` itself does.
 _PARTS = (
-    "checks guesses backends reference ops sequences neurons surrogate vision functional nn structure data encoding "
-    "distributed models inspect explain learning losses readout exchange compat"
+    "checks files guesses backends reference ops sequences neurons surrogate vision functional nn structure data "
+    "encoding distributed models inspect explain learning losses readout exchange compat"
 )
 ORDER = (
     *(f"snnlib.{part}" for part in _PARTS.split()),
@@ -79,8 +79,8 @@ class Part:
 
 PARTS = {
     "core": Part(
-        "checks guesses backends reference ops sequences neurons surrogate vision functional nn structure encoding "
-        "distributed models inspect explain learning losses readout compat",
+        "checks files guesses backends reference ops sequences neurons surrogate vision functional nn structure "
+        "encoding distributed models inspect explain learning losses readout compat",
         "cpp cuda",
         30500,
     ),

@@ -34,9 +34,9 @@ from snnlib.app.training.data_module import EventData
 from snnlib.app.training.load import load_module
 from snnlib.app.training.net import build_net
 from snnlib.app.training.objective import LOSSES
-from snnlib.data.atomic import write_bytes_atomically
 from snnlib.data.ragged import NO_LABEL
 from snnlib.data.word_to_steps import WordToSteps
+from snnlib.files.atomic import write_bytes_atomically
 from snnlib.models.trained import Decision, net_of, packed, scores_of, unpacked
 
 FOLDER = Path(__file__).resolve().parents[1] / "snnlib" / "models" / "weights"

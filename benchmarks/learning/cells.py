@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from snnlib.data.atomic import write_bytes_atomically
+from snnlib.files.atomic import write_bytes_atomically
 
 Cell = dict[str, Any]
 Key = tuple[str, ...]

@@ -35,7 +35,7 @@ from snnlib.app.recipes import recipe
 from snnlib.app.training import RunFolder
 from snnlib.app.training.run import train_run
 from snnlib.data import MNIST
-from snnlib.data.atomic import write_bytes_atomically
+from snnlib.files.atomic import write_bytes_atomically
 
 # Of MNIST's training images, those that some recording may show.
 RECORDED = 1000

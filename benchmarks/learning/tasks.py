@@ -27,7 +27,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from snnlib.data.atomic import write_bytes_atomically
+from snnlib.files.atomic import write_bytes_atomically
 
 ROOT = Path(__file__).parents[2]
 # Not part of a checkout.

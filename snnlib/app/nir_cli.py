@@ -10,10 +10,10 @@ import numpy as np
 import typer
 
 from snnlib.app.errors import ConfigError, naming
-from snnlib.data.atomic import write_bytes_atomically
 from snnlib.exchange.nir.package import nir_package, read_graph
 from snnlib.exchange.nir.show import shown
 from snnlib.exchange.nir.verify import verify_nir
+from snnlib.files.atomic import write_bytes_atomically
 
 app = typer.Typer(
     help="Look at NIR graphs, and at what importers of other libraries make of them.", no_args_is_help=True

@@ -14,7 +14,7 @@ from snnlib.app.cli_tools import CheckpointOption, RootOption, RunArgument, need
 from snnlib.app.kinds import KINDS
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.data import EventFileError
-from snnlib.data.atomic import write_bytes_atomically
+from snnlib.files.atomic import write_bytes_atomically
 
 
 def evaluate(

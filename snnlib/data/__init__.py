@@ -3,7 +3,6 @@
 
 from snnlib import guesses
 from snnlib.data.beat_frames import *
-from snnlib.data.cache_dir import *
 from snnlib.data.camera import *
 from snnlib.data.channels import *
 from snnlib.data.cochlea import *
@@ -25,5 +24,6 @@ from snnlib.data.transforms import *
 from snnlib.data.voxel_grid import *
 from snnlib.data.wav import *
 from snnlib.data.writing import *
+from snnlib.files.cache_dir import *
 
 guesses.publish(__name__)

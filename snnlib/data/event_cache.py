@@ -13,13 +13,13 @@ from typing import Any
 import torch
 
 from snnlib.checks import warn_caller
-from snnlib.data.cache_dir import user_cache_dir
 from snnlib.data.checks import check_dataset
 from snnlib.data.events import EVENT_DTYPE, Events, check_events
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.packed_events import MAGIC, PackedEvents, write_packed
 from snnlib.data.progress import progress_bar
 from snnlib.data.samples import Samples, Transform
+from snnlib.files.cache_dir import user_cache_dir
 
 __all__ = ["EventCache"]
 

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from snnlib.data.atomic import whole_or_absent
 from snnlib.data.events import EVENT_DTYPE, Events
 from snnlib.data.formats.event_file import EventFileError
+from snnlib.files.atomic import whole_or_absent
 
 # The last byte is the version: raise it with every change of the layout.
 MAGIC = b"SNNEVT\0\1"

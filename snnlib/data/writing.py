@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from snnlib.data.atomic import write_bytes_atomically
 from snnlib.data.checks import check_sensor_size
 from snnlib.data.events import Events, check_events
 from snnlib.data.formats.event_sink import Header
 from snnlib.data.formats.registry import check_options, format_to_write
+from snnlib.files.atomic import write_bytes_atomically
 
 __all__ = ["write"]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import torch
 
 from snnlib.backends import cudnn, native
-from snnlib.data.cache_dir import user_cache_dir
+from snnlib.files.cache_dir import user_cache_dir
 
 # Packages that the library uses, with the extra that brings the optional ones.
 _PACKAGES = (

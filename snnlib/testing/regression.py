@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from snnlib.checks import check_floating, check_rank, check_tensor
-from snnlib.data.atomic import write_bytes_atomically
+from snnlib.files.atomic import write_bytes_atomically
 from snnlib.testing.diff import Difference, PotentialDiff, SpikeDiff
 from snnlib.testing.golden import GoldenError, Spikes, encode, encode_potentials, read_potentials, read_spikes
 

@@ -22,7 +22,8 @@ from small_sets import write_wav
 import snnlib.data as sd
 from snnlib.data.event_cache import check_caches
 
-SOURCES = Path(sd.__file__).parent
+PACKAGE = Path(sd.__file__).parents[1]
+SOURCES = [path for folder in ("data", "files") for path in (PACKAGE / folder).rglob("*.py")]
 PIECE = re.compile(
     # What to do, an option with its value, a function of the library by name, or a package.
     r"^(or )?(give|fetch|copy|unpack|subtract|add|remove|set|choose|if it is whole)\b|\w=(?!\{)|as_events|"
@@ -65,7 +66,7 @@ def _is_text(node: ast.AST) -> bool:
 def advice() -> set[str]:
     pieces = {
         piece.strip(" ,.")
-        for path in SOURCES.rglob("*.py")
+        for path in SOURCES
         for text in messages(path)
         for piece in re.split(r"[;:](?= |$)", text)
     }
@@ -409,7 +410,7 @@ def test_advice_helps(piece: str, tmp_path: Path) -> None:
 
 def test_packages_are_in_the_extras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Advised packages: each is in its extra, and the message comes where the package is missing."""
-    extras = tomllib.loads((SOURCES.parents[1] / "pyproject.toml").read_text())["project"][
+    extras = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
     names = {extra: {re.split(r"[<>=]", package)[0].lower() for package in extras[extra]} for extra in extras}

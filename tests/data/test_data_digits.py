@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from snnlib.data import EventDigits, EventFileError, ToFrames, build_event_digits, user_cache_dir
+from snnlib.data import EventDigits, EventFileError, ToFrames, build_event_digits
 from snnlib.data.datasets.digits_build import STALE_SECONDS
 
 FEW = [0, 1, 2, 70, 901, 1796]
@@ -251,16 +251,6 @@ def test_wrong_arguments(tmp_path, options, error, text):
     with pytest.raises(error, match=text):
         build(tmp_path / "a", **options)
     assert names(tmp_path) == []
-
-
-def test_cache_dir(monkeypatch, tmp_path):
-    monkeypatch.setenv("SNNLIB_CACHE", str(tmp_path / "own"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert user_cache_dir() == tmp_path / "own"
-    monkeypatch.delenv("SNNLIB_CACHE")
-    assert user_cache_dir() == tmp_path / "xdg" / "snnlib"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert user_cache_dir().is_absolute() and "relative" not in user_cache_dir().parts
 
 
 def test_default_root_is_the_cache(digits_root, monkeypatch):

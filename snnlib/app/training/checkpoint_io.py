@@ -15,7 +15,7 @@ import torch
 from lightning.pytorch.plugins.io import CheckpointIO
 
 from snnlib.app.errors import CheckpointError
-from snnlib.data.atomic import write_bytes_atomically
+from snnlib.files.atomic import write_bytes_atomically
 
 # A torch checkpoint is a zip archive, and a zip archive may end in a comment: the digest goes there, so that plain
 # `torch.load` still reads the file. The comment is preceded by its length, two bytes; torch writes none.

@@ -27,7 +27,7 @@ from snnlib.app.setting import (
 from snnlib.app.training.config_rules import check_together
 from snnlib.app.training.neuron import NEURONS, SURROGATES
 from snnlib.app.training.objective import LOSSES
-from snnlib.data.atomic import write_bytes_atomically
+from snnlib.files.atomic import write_bytes_atomically
 
 # Key of snnlib's version in the file, and the first version whose runs later ones read.
 _VERSION_KEY = "snnlib_version"

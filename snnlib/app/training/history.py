@@ -15,7 +15,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from snnlib.app.training.checkup import Checkup
 from snnlib.app.training.classifier import SpikingClassifier
-from snnlib.data.atomic import write_bytes_atomically
+from snnlib.files.atomic import write_bytes_atomically
 
 Row = dict[str, float]
 

@@ -10,7 +10,7 @@ from snnlib.app.report import Report, report
 from snnlib.app.training.run import TrainResult
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.summary import run_facts
-from snnlib.data.atomic import write_bytes_atomically
+from snnlib.files.atomic import write_bytes_atomically
 
 
 def write_report(result: TrainResult, run: RunFolder) -> Report:

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from snnlib.data.cache_dir import user_cache_dir
 from snnlib.data.checks import check_int
 from snnlib.data.datasets.digits_build import FORMAT_VERSION, build_event_digits
 from snnlib.data.datasets.nmnist import NMNIST
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.samples import Transform
+from snnlib.files.cache_dir import user_cache_dir
 
 __all__ = ["EventDigits"]
 

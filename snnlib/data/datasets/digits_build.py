@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from snnlib.checks import import_extra
-from snnlib.data.atomic import sync_folder, temporary_sibling, write_bytes_atomically
 from snnlib.data.camera import BATCH, EventCamera
 from snnlib.data.checks import check_int
 from snnlib.data.formats.nmnist_bin import encode_nmnist
 from snnlib.data.progress import progress_bar
 from snnlib.data.saccades import Array, saccades
+from snnlib.files.atomic import sync_folder, temporary_sibling, write_bytes_atomically
 
 __all__ = ["build_event_digits"]
 

@@ -16,8 +16,9 @@ from snnlib.data.datasets.splits import SPLITS, Split, some_names, warn_of_forei
 from snnlib.data.events import Events, unsorted_events
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.event_sink import in_order
-from snnlib.data.formats.hdf5 import DAMAGED, check_dataset, shared_file
+from snnlib.data.formats.hdf5 import shared_file
 from snnlib.data.samples import Samples, Transform
+from snnlib.files.hdf5 import DAMAGED, check_dataset
 
 __all__ = ["NTIDIGITS"]
 

@@ -14,8 +14,8 @@ from tarfile import TarError
 from typing import Any
 
 from snnlib.checks import import_extra
-from snnlib.data.cache_dir import user_cache_dir
 from snnlib.data.checks import check_choice
+from snnlib.files.cache_dir import user_cache_dir
 
 __all__ = ["DownloadError", "download"]
 

@@ -14,8 +14,9 @@ from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
 from snnlib.data.events import Events, unsorted_events
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.event_sink import in_order
-from snnlib.data.formats.hdf5 import DAMAGED, check_dataset, read_element, shared_file
+from snnlib.data.formats.hdf5 import shared_file
 from snnlib.data.samples import Samples, Transform
+from snnlib.files.hdf5 import DAMAGED, check_dataset, read_element
 
 __all__ = ["SHD", "SSC"]
 

@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from snnlib.data.atomic import write_bytes_atomically
 from snnlib.data.checks import check_sensor_size
 from snnlib.data.events import Events, sort_by_time
 from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable
 from snnlib.data.formats.event_file import EventFile, FileSource
 from snnlib.data.formats.event_sink import EventSink, Header, Offsets
+from snnlib.files.atomic import write_bytes_atomically
 
 __all__ = ["encode_nmnist", "read_nmnist", "write_nmnist"]
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from snnlib.data.atomic import write_bytes_atomically
 from snnlib.data.log_mel import LogMel
 from snnlib.data.transforms.channels import StackFrames
 from snnlib.exchange.integers.c_layout import (
@@ -23,6 +22,7 @@ from snnlib.exchange.integers.c_layout import (
 )
 from snnlib.exchange.integers.c_sound import SoundInput
 from snnlib.exchange.integers.integer_net import IntegerNet
+from snnlib.files.atomic import write_bytes_atomically
 
 __all__ = ["export_c"]
 

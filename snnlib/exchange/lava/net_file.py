@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from snnlib.data.atomic import write_bytes_atomically
-from snnlib.data.formats.hdf5 import DAMAGED, check_dataset, import_h5py, open_file, read_element
+from snnlib.files.atomic import write_bytes_atomically
+from snnlib.files.hdf5 import DAMAGED, check_dataset, import_h5py, open_file, read_element
 
 Array = npt.NDArray[Any]
 # Data sets by their path.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from snnlib.checks import import_extra
-from snnlib.data.formats.hdf5 import check_dataset, open_file
+from snnlib.files.hdf5 import check_dataset, open_file
 
 
 def nir_package() -> Any:

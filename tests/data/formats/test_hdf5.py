@@ -13,7 +13,7 @@ from event_files import EVENTS
 
 import snnlib
 from snnlib.data import NTIDIGITS, SHD, EventFileError, read
-from snnlib.data.formats.hdf5 import _PLUGINS
+from snnlib.files.hdf5 import _PLUGINS
 from snnlib.neurons import LoihiCubaLIF
 
 h5py = pytest.importorskip("h5py")
