@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TypeVar
 
 _NO_BIAS = "spiking layers here have no bias, without events nothing happens"
 _OF_NEURON = "it belongs to the neuron, as in neuron=snnlib.neurons.LIF(tau=4.0)"
@@ -69,33 +69,6 @@ FOREIGN_NAMES: Mapping[str, str] = {
         ("lif_step", "lif_feed_forward_step", "li_step", "LIFParameters", "LIParameters"), _NORSE
     ),
 }
-
-
-class KnownOptions:
-    """A class whose unknown keyword arguments raise a TypeError with a hint, in all subclasses.
-
-    Attributes of other libraries' layers raise torch's AttributeError with a hint.
-    """
-
-    option_hints: ClassVar[Mapping[str, str]] = {}
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Returns what `torch.nn.Module` finds; adds the way here to its error for names of other libraries."""
-            try:
-                return super().__getattr__(name)
-            except AttributeError as error:
-                if name in FOREIGN_NAMES:
-                    raise AttributeError(f"{error}; {FOREIGN_NAMES[name]}", name=name, obj=self) from None
-                raise
-
-    def __new__(cls, *_args: Any, **options: Any) -> Self:
-        """Check the names before `__init__` does."""
-        known = inspect.signature(cls.__init__).parameters
-        if options and not any(option.kind is option.VAR_KEYWORD for option in known.values()):
-            check_options(cls.__name__, options, [name for name in known if name != "self"], cls.option_hints)
-        return super().__new__(cls)
 
 
 Init = TypeVar("Init", bound=Callable[..., None])

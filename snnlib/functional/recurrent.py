@@ -27,6 +27,7 @@ from snnlib.functional.spiking import layer_currents
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.constants import broadcast
 from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.step_checks import check_step
 from snnlib.sequences.lengths import without_padding
 
 __all__ = ["spiking_recurrent"]
@@ -209,7 +210,7 @@ def _by_steps(
             if not neuron.gradient_through_time:
                 before, past = tuple(part.detach() for part in before), [part.detach() for part in past]
             value, after = neuron._advance(before, now + sent_back(past), params)
-            neuron._check_step(value, after, list(past[0].shape))
+            check_step(neuron, value, after, list(past[0].shape))
             if lengths is None:
                 before, past = after, [value, *past[:-1]]
             else:

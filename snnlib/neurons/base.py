@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Self, cast, dataclass_transform
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch import Tensor
 from snnlib import ops
 from snnlib.checks import (
     NEURON_HINTS,
-    KnownOptions,
+    check_device,
     check_flag,
     check_floating,
     check_sequence_rank,
@@ -24,11 +24,22 @@ from snnlib.checks import (
     check_untransformed,
     first_state,
     step_shape,
-    warn_caller,
 )
-from snnlib.neurons.constants import Constants, broadcast
+from snnlib.neurons.constants import (
+    TABLES,
+    add_constants,
+    broadcast,
+    fit_learned,
+    kept_tables,
+    restore_dtypes,
+    stored_constants,
+    widest,
+)
 from snnlib.neurons.dynamics import Dynamics, ExactDynamics
-from snnlib.neurons.training_watch import TrainingWatch, cannot_watch
+from snnlib.neurons.fields import Field, checked_values, constant, constant_fields, declare, fixed, option
+from snnlib.neurons.module import CheckedModule
+from snnlib.neurons.step_checks import check_rest, check_step
+from snnlib.neurons.training_watch import TrainingWatch
 from snnlib.sequences.lengths import run_with_lengths
 
 # Constants of a neuron in shapes that broadcast with one step `[N, C, ...]`.
@@ -52,7 +63,8 @@ class Output(NamedTuple):
         return self.value
 
 
-class Neuron(KnownOptions, Constants):
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(constant, option, fixed))
+class Neuron(CheckedModule):
     """A neuron model over whole sequences of input currents `[T, N, C, ...]`; it keeps no state between calls.
 
     A model is a subclass with `state_names` and `step` in plain torch; surrogate gradients enter by
@@ -83,6 +95,11 @@ class Neuron(KnownOptions, Constants):
     """
 
     option_hints = NEURON_HINTS
+    # Arguments of a model that declares them, and defaults of other libraries by argument.
+    fields: ClassVar[Mapping[str, Field]] = {}
+    dialects: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    constant_names: tuple[str, ...]
+    learnable: Sequence[str]
     state_names: ClassVar[tuple[str, ...]]
     # Whether values are spikes, or potentials.
     gives_spikes: bool = True
@@ -94,11 +111,15 @@ class Neuron(KnownOptions, Constants):
     # Whether gradients flow to earlier steps.
     gradient_through_time: bool = True
     # Whether it was looked at what a model of one's own does at rest.
-    _rest_known: bool = False
+    rest_known: bool = False
     # Whether spikes are moved by EventProp's gradient, so that input events may get theirs by time.
     exact_times: bool = False
     # Of such models: "time" or "dense"; None is by time in layers, which take events, and dense of neurons alone.
     input_gradient: str | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        declare(cls)
 
     def __init__(
         self,
@@ -113,9 +134,82 @@ class Neuron(KnownOptions, Constants):
         self.batch_first = batch_first
         # Of standalone neurons; a layer has its own.
         self.training_watch = TrainingWatch()
-        self.add_constants({} if constants is None else constants, learnable, channels)
+        add_constants(self, {} if constants is None else constants, learnable, channels)
         if not self.gives_spikes:
             self.training_watch.stop()
+
+    def build(self, given: Mapping[str, Any]) -> None:
+        """Does the work of `__init__` with the arguments given, by name; None is as good as not given.
+
+        Raises:
+            ValueError: an unknown dialect, or a value out of its range.
+        """
+        given = {name: value for name, value in given.items() if value is not None}
+        values = checked_values(type(self), given)
+        self.derive(values, given, given.get("dialect"))
+        constants = {name: values.pop(name) for name in constant_fields(type(self))}
+        Neuron.__init__(
+            self,
+            {name: value for name, value in constants.items() if value is not None},
+            learnable=values.pop("learnable", ()),
+            channels=values.pop("channels", None),
+            batch_first=values.pop("batch_first"),
+        )
+        for name, value in values.items():
+            if name not in self.fields or self.fields[name].kept:
+                setattr(self, name, value)
+
+    @classmethod
+    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
+        """Sets what follows from several options together, and checks it; before the neuron has its attributes.
+
+        Args:
+            values: of all fields, checked each by itself; those added become attributes.
+            given: names of the arguments that were given.
+            dialect: the dialect, if one was chosen.
+        """
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what is kept, for copies and pickles."""
+        return {name: value for name, value in vars(self).items() if name != TABLES}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse a number for a constant, which is a tensor that files and optimisers may hold."""
+        vars(self).pop(TABLES, None)
+        if isinstance(value, int | float) and name in self.__dict__.get("constant_names", ()):
+            remedy = f"torch.nn.init.constant_(neuron.{name}, {value!r}) changes it in place"
+            raise TypeError(f"{name}: expected a tensor, got {value!r}; {remedy}")
+        super().__setattr__(name, value)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Moves of the module: constants follow to devices; learned ones alone follow to float64 and back."""
+        before = {name: tensor.data for name, tensor in stored_constants(self).items()}
+        vars(self).pop(TABLES, None)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        restore_dtypes(self, before)
+        return self
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        fit_learned(self, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _kept_tables(self) -> dict[Any, Any] | None:
+        return kept_tables(self)
+
+    def resizable(self) -> dict[str, int | None]:
+        """Constants that are not learned, shared or one per channel."""
+        return {name: None for name in self.constant_names if name not in self.learnable}
+
+    def constants(self) -> dict[str, Tensor]:
+        """Constants by name, `[]` or `[C]`, as `dynamics` gets them: in float64 where the device has it."""
+        return {name: widest(getattr(self, name)) for name in self.constant_names}
+
+    def check_channels(self, channels: int, like: Tensor) -> None:
+        """Raise ValueError unless the constants fit currents of so many channels on the device of `like`."""
+        for name, value in self.constants().items():
+            check_device(name, value, like)
+            if value.dim() == 1 and len(value) != channels:
+                raise ValueError(f"{name}: expected {channels} values, one per channel, got {len(value)}")
 
     def __copy__(self) -> Self:
         """Returns a neuron with the same tensors, also where constants have bounds, which torch's own copy refuses."""
@@ -245,7 +339,7 @@ class Neuron(KnownOptions, Constants):
         params = broadcast(self.constants(), x.dim() - 1, wide)
         if start is None:
             if not by_step and x.shape[time_dim]:
-                self._check_rest(x.select(time_dim, 0).to(wide), params)
+                check_rest(self, x.select(time_dim, 0).to(wide), params)
             start = x.new_zeros((len(self.state_names), *shape), dtype=wide)
         loop = Neuron._over_steps if by_step else type(self)._over_steps
         with self._watched():
@@ -260,22 +354,6 @@ class Neuron(KnownOptions, Constants):
         """
         return state
 
-    def _check_rest(self, current: Tensor, params: Params) -> None:
-        """Warn once where a model of one's own fires at states of 0 without input, as one in millivolts does."""
-        own = type(self).step.__module__.partition(".")[0] != "snnlib"
-        if self._rest_known or not own or not self.gives_spikes or cannot_watch(current):
-            return
-        self._rest_known = True
-        with torch.no_grad(), torch.random.fork_rng([current.device] if current.is_cuda else []):
-            nothing = torch.zeros_like(current)
-            value, _ = self.step(tuple(nothing.clone() for _ in self.state_names), nothing, params)
-        if isinstance(value, Tensor) and value.numel() and bool((value != 0).all()):
-            warn_caller(
-                f"{type(self).__name__}: every neuron fires at the first step without any input, as states begin at 0; "
-                "define initial_state(current, params), which returns the states at rest, as "
-                "(torch.full_like(current, -65.0),)"
-            )
-
     def _over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
         """Spikes and last state `[K, N, C, ...]` of currents `[T, N, C, ...]`, by `step`."""
         state: State = start.unbind(0)
@@ -284,7 +362,7 @@ class Neuron(KnownOptions, Constants):
             if not self.gradient_through_time:
                 state = tuple(part.detach() for part in state)
             value, state = self._advance(state, current, params)
-            self._check_step(value, state, list(current.shape))
+            check_step(self, value, state, list(current.shape))
             values.append(value)
         return torch.stack(values) if values else steps, torch.stack(state)
 
@@ -372,19 +450,6 @@ class Neuron(KnownOptions, Constants):
     def _check_state(self, state: object, step_shape: Sequence[int], x: Tensor) -> None:
         check_state_shape(first_state(state), self.state_names, step_shape, x)
 
-    def _check_step(self, value: object, state: object, shape: list[int]) -> None:
-        what = f"{type(self).__name__}.step"
-        names = ", ".join(self.state_names)
-        if not isinstance(value, Tensor) or list(value.shape) != shape:
-            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(f"{what}: expected spikes of the current's shape {tuple(shape)}, got {got}")
-        if not isinstance(state, tuple) or len(state) != len(self.state_names):
-            got = f"{len(state)} of them" if isinstance(state, tuple) else type(state).__name__
-            raise ValueError(f"{what}: expected a tuple of states ({names}), got {got}")
-        for name, part in zip(self.state_names, state, strict=True):
-            if list(part.shape) != shape:
-                raise ValueError(f"{what}: expected {name} of shape {tuple(shape)}, got {tuple(part.shape)}")
-
     def extra_repr(self) -> str:
         """Constants and options."""
         text = [f"{name}={_shown(value)}" for name, value in self.constants().items()]
@@ -396,8 +461,10 @@ class Neuron(KnownOptions, Constants):
         return ", ".join(text)
 
     def options(self) -> dict[str, Any]:
-        """Options beside the constants, for `print`."""
-        return {}
+        """Options that differ from their defaults, for `print`."""
+        shown = {name: field for name, field in self.fields.items() if field.repr and field.kept}
+        values = {name: getattr(self, name) for name, field in shown.items() if not field.constant}
+        return {name: value for name, value in values.items() if value != shown[name].default}
 
 
 def _shown(value: Tensor) -> str:

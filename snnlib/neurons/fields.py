@@ -17,17 +17,17 @@ defaults shown are those of a neuron without a dialect.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
 from snnlib.checks import check_choice, check_flag, check_options
-from snnlib.neurons.base import Neuron
 from snnlib.neurons.checks import check_numbers, finite_number
 
 if TYPE_CHECKING:
+    from snnlib.neurons.base import Neuron
 
     class Constant:
         """A constant: given as a number or one value per channel, kept as a tensor `[]` or `[C]`."""
@@ -105,81 +105,47 @@ def one_of(*choices: str) -> OneOf:
 _BY_TYPE: dict[Any, Check] = {bool: check_flag, float: finite_number, float | None: finite_number}
 
 
-@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(constant, option, fixed))
-class Declared(Neuron):
-    """A neuron model whose arguments are its fields, those of the classes that it builds on included."""
+def declare(model: type[Neuron]) -> None:
+    """Takes the fields that a class declares, and makes its `__init__` of them unless it has one."""
+    own = {name: field for name, field in vars(model).items() if isinstance(field, Field)}
+    if not own:
+        return
+    annotations = inspect.get_annotations(model, eval_str=True)
+    model.fields = _merged(model.fields, own, annotations, len(model.__mro__))
+    for name in own:
+        field = model.fields[name]
+        # Constants are buffers or parameters, which no attribute of the class may hide.
+        if field.kept and not field.constant:
+            setattr(model, name, field.default)
+        else:
+            delattr(model, name)
+    if "__init__" not in vars(model):
+        model.__init__ = _constructor(model)  # type: ignore[method-assign]
 
-    fields: ClassVar[Mapping[str, Field]] = {}
-    # Defaults of other libraries, by argument.
-    dialects: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        own = {name: field for name, field in vars(cls).items() if isinstance(field, Field)}
-        if not own:
-            return
-        annotations = inspect.get_annotations(cls, eval_str=True)
-        cls.fields = _merged(cls.fields, own, annotations, len(cls.__mro__))
-        for name in own:
-            field = cls.fields[name]
-            # Constants are buffers or parameters, which no attribute of the class may hide.
-            if field.kept and not field.constant:
-                setattr(cls, name, field.default)
-            else:
-                delattr(cls, name)
-        if "__init__" not in vars(cls):
-            cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
+def checked_values(model: type[Neuron], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of all fields, each checked by itself, from those given and a dialect's defaults.
 
-    def build(self, given: Mapping[str, Any]) -> None:
-        """Does the work of `__init__` with the arguments given, by name; None is as good as not given.
+    Raises:
+        ValueError: an unknown dialect, or a value out of its range.
+    """
+    dialect = given.get("dialect")
+    if dialect is not None and dialect not in model.dialects:
+        known = ", ".join(model.dialects)
+        raise ValueError(f"dialect: expected one of {known}, got {dialect!r}")
+    chosen = {**({} if dialect is None else model.dialects[dialect]), **given}
+    values: dict[str, Any] = {}
+    for name, field in model.fields.items():
+        argument = field.alias or name
+        value = chosen.get(argument, field.default)
+        values[name] = value if value is None or field.check is None else field.check(argument, value)
+    return values
 
-        Raises:
-            ValueError: an unknown dialect, or a value out of its range.
-        """
-        given = {name: value for name, value in given.items() if value is not None}
-        dialect = given.get("dialect")
-        if dialect is not None and dialect not in self.dialects:
-            known = ", ".join(self.dialects)
-            raise ValueError(f"dialect: expected one of {known}, got {dialect!r}")
-        chosen = {**({} if dialect is None else self.dialects[dialect]), **given}
-        values: dict[str, Any] = {}
-        for name, field in self.fields.items():
-            argument = field.alias or name
-            value = chosen.get(argument, field.default)
-            values[name] = value if value is None or field.check is None else field.check(argument, value)
-        self.derive(values, given, dialect)
-        constants = {name: values.pop(name) for name in self._constant_fields()}
-        super().__init__(
-            {name: value for name, value in constants.items() if value is not None},
-            learnable=values.pop("learnable"),
-            channels=values.pop("channels"),
-            batch_first=values.pop("batch_first"),
-        )
-        for name, value in values.items():
-            if name not in self.fields or self.fields[name].kept:
-                setattr(self, name, value)
 
-    @classmethod
-    def _constant_fields(cls) -> Sequence[str]:
-        """Constants, a model's own before those of the classes that it builds on."""
-        names = [name for name, field in cls.fields.items() if field.constant]
-        return sorted(names, key=lambda name: -cls.fields[name].depth)
-
-    @classmethod
-    def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """Sets what follows from several options together, and checks it; before the neuron has its attributes.
-
-        Args:
-            values: of all fields, checked each by itself; those added become attributes.
-            given: names of the arguments that were given.
-            dialect: the dialect, if one was chosen.
-        """
-
-    def options(self) -> dict[str, Any]:
-        """Options that differ from their defaults, for `print`."""
-        shown = {name: field for name, field in self.fields.items() if field.repr and field.kept}
-        values = {name: getattr(self, name) for name, field in shown.items() if not field.constant}
-        return {name: value for name, value in values.items() if value != shown[name].default}
+def constant_fields(model: type[Neuron]) -> Sequence[str]:
+    """Constants, a model's own before those of the classes that it builds on."""
+    names = [name for name, field in model.fields.items() if field.constant]
+    return sorted(names, key=lambda name: -model.fields[name].depth)
 
 
 def _merged(
@@ -202,13 +168,13 @@ def _merged(
     return fields
 
 
-def _constructor(model: type[Declared]) -> Callable[..., None]:
+def _constructor(model: type[Neuron]) -> Callable[..., None]:
     """`__init__` with the signature of the model's fields."""
     signature = _signature(model)
     _, *names = signature.parameters
     first = [name for name in names if signature.parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY]
 
-    def init(self: Declared, *arguments: Any, **options: Any) -> None:
+    def init(self: Neuron, *arguments: Any, **options: Any) -> None:
         # Not by `Signature.bind`, which the compiler does not know.
         check_options(model.__name__, options, names, self.option_hints)
         by_place = dict(zip(first, arguments, strict=False))
@@ -225,7 +191,7 @@ def _constructor(model: type[Declared]) -> Callable[..., None]:
     return init
 
 
-def _signature(model: type[Declared]) -> inspect.Signature:
+def _signature(model: type[Neuron]) -> inspect.Signature:
     """Constants before options, a model's own before those of the classes that it builds on."""
     # Who knows no other library's defaults has no option to choose them.
     absent = () if model.dialects else ("dialect",)
@@ -239,12 +205,3 @@ def _signature(model: type[Declared]) -> inspect.Signature:
     ]
     first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return inspect.Signature([first, *parameters], return_annotation=None)
-
-
-class Model(Declared):
-    """A model of the library: what all of them can be given."""
-
-    dialect: InitVar[str | None] = option(default=None)
-    learnable: Sequence[str] = option(default=(), repr=False)
-    channels: InitVar[int | None] = option(default=None)
-    batch_first: bool = option(default=False, repr=False)

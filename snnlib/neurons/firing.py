@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import InitVar
 from typing import Any, cast, get_args
 
 import torch
@@ -12,10 +13,10 @@ from snnlib.backends.arguments import LONGEST_REFRACTORY
 from snnlib.backends.surrogate import KINDS
 from snnlib.checks import check_number
 from snnlib.neurons.at_least import at_least
-from snnlib.neurons.base import Params, Reset, State
+from snnlib.neurons.base import Neuron, Params, Reset, State
 from snnlib.neurons.checks import check_threshold
 from snnlib.neurons.dynamics import Coefficient, Dynamics
-from snnlib.neurons.fields import Check, Constant, Model, constant, fixed, one_of, option
+from snnlib.neurons.fields import Check, Constant, constant, fixed, one_of, option
 from snnlib.neurons.spike import check_surrogate, spike
 from snnlib.neurons.surrogate import ATan, Surrogate, SurrogateLike
 
@@ -44,7 +45,7 @@ def _whole(least: int, most: float = torch.inf) -> Check:
     return check
 
 
-class SpikingNeuron(Model):
+class SpikingNeuron(Neuron):
     """A neuron that fires where its membrane potential reaches a threshold, and is reset then.
 
     Args (those of every spiking model; a dialect sets those that are not given):
@@ -83,6 +84,10 @@ class SpikingNeuron(Model):
     max_spikes: float = option(default=1, check=_whole(1))
     refractory: float = option(default=0, check=_whole(0, LONGEST_REFRACTORY))
     gradient_through_time: bool = option(default=True)
+    dialect: InitVar[str | None] = option(default=None)
+    learnable: Sequence[str] = option(default=(), repr=False)
+    channels: InitVar[int | None] = option(default=None)
+    batch_first: bool = option(default=False, repr=False)
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:

@@ -8,19 +8,20 @@ Source: Gerstner et al., "Neuronal Dynamics", 2014, section 1.3, without a thres
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import InitVar
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from snnlib.neurons.base import Params, State
+from snnlib.neurons.base import Neuron, Params, State
 from snnlib.neurons.checks import check_tau
 from snnlib.neurons.dynamics import Dynamics, decay_and_leak
-from snnlib.neurons.fields import Constant, Model, constant, one_of, option
+from snnlib.neurons.fields import Constant, constant, one_of, option
 
 
-class Integrator(Model):
+class Integrator(Neuron):
     """Leaky integrators for read-outs: currents `[T, N, C, ...]` to membrane potentials of the same shape.
 
     ::
@@ -52,6 +53,10 @@ class Integrator(Model):
     decay_input: bool = option(default=True)
     discretisation: str = option(default="euler", check=one_of("euler", "exponential"))
     gradient_through_time: bool = option(default=True)
+    dialect: InitVar[str | None] = option(default=None)
+    learnable: Sequence[str] = option(default=(), repr=False)
+    channels: InitVar[int | None] = option(default=None)
+    batch_first: bool = option(default=False, repr=False)
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "snntorch": {"decay_input": False},

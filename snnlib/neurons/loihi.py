@@ -19,7 +19,8 @@ bits and units as lava-dl has them.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import InitVar
 from typing import Any
 
 import torch
@@ -28,10 +29,10 @@ from torch import Tensor
 from snnlib.backends import fixed_point
 from snnlib.backends.fixed_point import STEPS, WEIGHT_EXPONENTS
 from snnlib.neurons.at_least import at_least
-from snnlib.neurons.base import Params, Reset, State
+from snnlib.neurons.base import Neuron, Params, Reset, State
 from snnlib.neurons.checks import check_tau
 from snnlib.neurons.dynamics import Coefficient, Dynamics
-from snnlib.neurons.fields import Constant, Model, constant, fixed, option
+from snnlib.neurons.fields import Constant, constant, fixed, option
 from snnlib.neurons.firing import SpikingNeuron
 
 # Mantissas of thresholds and bias currents in a unit of a state.
@@ -205,7 +206,7 @@ class LoihiCubaLIF(LoihiNeuron):
         return self.with_reset(params, a=a, b=[1.0, 1.0], d=[params["bias_current"]])
 
 
-class LoihiIntegrator(Model):
+class LoihiIntegrator(Neuron):
     """Membranes of Loihi that are read out: currents `[T, N, C, ...]` to potentials of the same shape.
 
     In whole multiples of 2^-12, with trunc towards zero::
@@ -241,6 +242,9 @@ class LoihiIntegrator(Model):
     bias_current: Constant = constant(default=0.0)
     weight_exponent: int | None = option(default=None, check=_exponent)
     gradient_through_time: bool = option(default=True)
+    learnable: Sequence[str] = option(default=(), repr=False)
+    channels: InitVar[int | None] = option(default=None)
+    batch_first: bool = option(default=False, repr=False)
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:

@@ -12,17 +12,16 @@ NeurIPS 2023; defaults and names of weights as in SpikingJelly.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import InitVar
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from snnlib.checks import check_count
-from snnlib.neurons.base import Output, Params, State
+from snnlib.neurons.base import Neuron, Output, Params, State
 from snnlib.neurons.checks import values_of
-from snnlib.neurons.fields import Constant, Model, constant, fixed, option
+from snnlib.neurons.fields import Constant, constant, option
 from snnlib.neurons.firing import surrogate_option
 from snnlib.neurons.spike import spike
 from snnlib.neurons.surrogate import ATan, SurrogateLike
@@ -48,12 +47,11 @@ def _share(name: str, value: Any) -> Any:
     return value
 
 
-class Parallel(Model):
+class Parallel(Neuron):
     """The base of neurons with a learned `weight` over time and a learned `bias`, minus the threshold."""
 
     surrogate: SurrogateLike = option(default=ATan(2.0), check=surrogate_option, repr=False)
-    learnable: Sequence[str] = fixed(())
-    channels: InitVar[int | None] = fixed(None)
+    batch_first: bool = option(default=False, repr=False)
 
     def fire(self, potential: Tensor) -> Tensor:
         """Spikes of potentials that hold the bias; surrogates count in the threshold before training, 1."""
@@ -95,7 +93,7 @@ class PSN(Parallel):
     time_steps: int = option(default=4, check=_count, kw_only=False)
 
     def build(self, given: Mapping[str, Any]) -> None:
-        """See `Declared`."""
+        """See `Neuron.build`."""
         super().build(given)
         self.weight = nn.Parameter(torch.empty(self.time_steps, self.time_steps))
         self.bias = nn.Parameter(torch.full((self.time_steps, 1), -1.0))
@@ -206,7 +204,7 @@ class SlidingPSN(Parallel):
         values["state_names"] = tuple(f"x{past}" for past in range(values["k"] - 1, 0, -1))
 
     def build(self, given: Mapping[str, Any]) -> None:
-        """See `Declared`."""
+        """See `Neuron.build`."""
         super().build(given)
         self.weight = nn.Parameter(0.5 ** torch.arange(self.k - 1.0, -1.0, -1.0))
         self.bias = nn.Parameter(torch.tensor(-1.0))

@@ -12,8 +12,7 @@ neural networks", 2021.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import InitVar
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 import torch
@@ -25,7 +24,7 @@ from snnlib.checks import check_floating, check_number, step_shape
 from snnlib.neurons.base import Output, Params, State
 from snnlib.neurons.checks import check_threshold
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
-from snnlib.neurons.fields import Constant, Model, constant, fixed, one_of, option
+from snnlib.neurons.fields import Constant, constant, one_of, option
 from snnlib.sequences.input_time import CHOICES
 
 # Time steps beyond which a decay factor is 1 in any precision.
@@ -61,7 +60,7 @@ def response_std(tau_m: float, tau_s: float) -> float:
     return math.sqrt((1 + e_m * e_s) / ((1 - e_m**2) * (1 - e_s**2) * (1 - e_m * e_s))) / tau_s
 
 
-class SRM(ByEvent, Model):
+class SRM(ByEvent):
     """Spike response neurons with an event-driven gradient: currents `[T, N, C, ...]` to spikes of the same shape.
 
     With `e_x = 1 - 1/tau_x`, from zero state::
@@ -108,11 +107,10 @@ class SRM(ByEvent, Model):
     reset_states: str = option(default="all", check=one_of("all", "membrane"))
     input_grad_scale: float = option(default=1.0)
     input_gradient: str | None = option(default=None, check=one_of(*CHOICES))
-    learnable: Sequence[str] = fixed(())
-    channels: InitVar[int | None] = fixed(None)
+    batch_first: bool = option(default=False, repr=False)
 
     def build(self, given: Mapping[str, Any]) -> None:
-        """See `Declared.build`; of the clamp None is none, not the default."""
+        """See `Neuron.build`; of the clamp None is none, not the default."""
         if given.get("grad_clamp", 1.0) is None:
             given = {**given, "grad_clamp": math.inf}
         super().build(given)

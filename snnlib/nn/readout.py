@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import SRM_HINTS, KnownOptions, check_count, first_state
+from snnlib.checks import SRM_HINTS, check_count, first_state
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.potential import srm_potential_stream
 from snnlib.neurons import Output
@@ -21,7 +21,7 @@ from snnlib.sequences.lengths import run_with_lengths
 __all__ = ["SRMReadout"]
 
 
-class SRMReadout(KnownOptions, WeightWithGain):
+class SRMReadout(WeightWithGain):
     """Membrane potentials of fully connected SRM neurons without a threshold: `[T, N, in]` to `[T, N, out]`.
 
     With `e_x = 1 - 1/tau_x` and no reset::

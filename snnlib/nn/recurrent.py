@@ -8,8 +8,9 @@ from typing import TypedDict, Unpack, cast
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import LAYER_HINTS, KnownOptions, check_count, shows
+from snnlib.checks import LAYER_HINTS, check_count, shows
 from snnlib.neurons import Neuron, Output
+from snnlib.neurons.module import CheckedModule
 from snnlib.nn.delays import Delays
 from snnlib.nn.dropout import SpikeDropout
 from snnlib.nn.recurrent_layer import RecurrentLayer, warn_of_high_surrogate
@@ -28,7 +29,7 @@ class _Options(TypedDict, total=False):
     dtype: torch.dtype | None
 
 
-class SpikingRNN(KnownOptions, nn.Module):
+class SpikingRNN(CheckedModule):
     """Recurrent spiking layers, in the manner of `torch.nn.RNN`: `[T, N, input_size]` to `[T, N, hidden_size]`.
 
     ::

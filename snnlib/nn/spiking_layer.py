@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from snnlib.checks import (
     LAYER_HINTS,
-    KnownOptions,
     check_flag,
     check_traced,
     check_untransformed,
@@ -61,7 +60,7 @@ class LayerOptions(PlainOptions, total=False):
     delays: Delays | None
 
 
-class SpikingLayer(KnownOptions, WeightWithGain):
+class SpikingLayer(WeightWithGain):
     """The base of spiking layers: `neuron(operator(x, effective_weight))`, with a state for chunks.
 
     The layer keeps no state between calls: `layer(x)` maps a whole sequence, `layer.run(x, state)` a part of one.

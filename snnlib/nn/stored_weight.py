@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
-from snnlib.neurons.state_dict import StoredConstants
+from snnlib.neurons.module import CheckedModule
 from snnlib.nn.weight_standardization import WeightStandardization
 
 _STORED = "standardization."
@@ -41,7 +41,7 @@ def learned_weight(layer: nn.Module) -> Tensor:
     return next(cast(nn.ModuleDict, layer.parametrizations)["weight"].parameters(recurse=False))
 
 
-class StoredWeight(StoredConstants):
+class StoredWeight(CheckedModule):
     """A layer whose `weight` is in its `state_dict`, standardised or not."""
 
     # Modules that `extra_repr` speaks of, so that they are not printed apart.

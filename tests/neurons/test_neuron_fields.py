@@ -7,12 +7,22 @@ from typing import Any
 import pytest
 import torch
 
-from snnlib.neurons import IF, LIF, MODELS, PLIF, SRM, CubaLIF, Izhikevich, Neuron, SpikingNeuron
-from snnlib.neurons.fields import Constant, Declared, constant, fixed, option
+from snnlib.neurons import (
+    FIXED_LENGTH_MODELS,
+    IF,
+    LIF,
+    MODELS,
+    PLIF,
+    SRM,
+    CubaLIF,
+    Izhikevich,
+    Neuron,
+    SpikingNeuron,
+)
+from snnlib.neurons.fields import Constant, constant, fixed, option
 from snnlib.surrogate import ATan, Sigmoid
 
-DECLARED = [model for model in MODELS.values() if issubclass(model, Declared)]
-every_model = pytest.mark.parametrize("model", DECLARED)
+every_model = pytest.mark.parametrize("model", MODELS.values())
 
 
 def arguments(model: type[Neuron]) -> dict[str, inspect.Parameter]:
@@ -67,7 +77,7 @@ def test_dialects_are_beaten_by_what_is_given_and_no_more() -> None:
 
 
 @every_model
-def test_dialects_set_arguments(model: type[Declared]) -> None:
+def test_dialects_set_arguments(model: type[Neuron]) -> None:
     for dialect in model.dialects.values():
         assert set(dialect) <= set(arguments(model))
 
@@ -130,3 +140,12 @@ def test_a_model_without_an_option_has_its_value() -> None:
     assert Izhikevich().floor is None and Izhikevich().max_spikes == 1
     assert SpikingNeuron.reset == "zero" and CubaLIF.start_value is None
     assert not hasattr(LIF, "tau")
+
+
+@pytest.mark.parametrize(
+    "model", [*MODELS.values(), *FIXED_LENGTH_MODELS.values()], ids=lambda model: model.__name__
+)
+def test_four_classes_above_a_model(model: type[Neuron]) -> None:
+    """A reader of a model meets at most four classes of this library above it."""
+    above = [kind.__name__ for kind in model.__mro__[1:] if kind.__module__.startswith("snnlib")]
+    assert len(above) <= 4, above

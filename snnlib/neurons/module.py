@@ -1,14 +1,15 @@
-"""What modules have in files beside parameters and buffers: constants that are numbers, their reset, and a mark."""
+"""The base of neurons and layers: checked names of options, and constants in the `state_dict` that are numbers."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import nn
 
-from snnlib.checks import warn_caller
+from snnlib.checks import FOREIGN_NAMES, check_options, warn_caller
 
 # An option that changes spikes and is no number: it is in the metadata of a `state_dict`, which `torch.save` keeps.
 _RESET = "reset"
@@ -16,16 +17,36 @@ _RESET = "reset"
 _PREPARED = "prepared"
 
 
-class StoredConstants(nn.Module):
-    """A module whose `state_dict` holds Python numbers as float64 scalars, beside its parameters and buffers.
+class CheckedModule(nn.Module):
+    """A module whose unknown keyword arguments raise a TypeError with a hint, in all subclasses.
 
-    Constants of a file overwrite the module's.
+    Attributes of other libraries' layers raise torch's AttributeError with a hint. The `state_dict` holds Python
+    numbers as float64 scalars, beside parameters and buffers; constants of a file overwrite the module's.
 
     Attributes:
         prepared: what `snnlib.prepare_` left in the module; None in a new one, and in files without the word.
     """
 
+    option_hints: ClassVar[Mapping[str, str]] = {}
     prepared: int | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Returns what `torch.nn.Module` finds; adds the way here to its error for names of other libraries."""
+            try:
+                return super().__getattr__(name)
+            except AttributeError as error:
+                if name in FOREIGN_NAMES:
+                    raise AttributeError(f"{error}; {FOREIGN_NAMES[name]}", name=name, obj=self) from None
+                raise
+
+    def __new__(cls, *_args: Any, **options: Any) -> Self:
+        """Check the names before `__init__` does."""
+        known = inspect.signature(cls.__init__).parameters
+        if options and not any(option.kind is option.VAR_KEYWORD for option in known.values()):
+            check_options(cls.__name__, options, [name for name in known if name != "self"], cls.option_hints)
+        return super().__new__(cls)
 
     def stored_numbers(self) -> dict[str, float]:
         """Constants that are Python numbers, by their key in the `state_dict`."""

@@ -1,0 +1,46 @@
+"""Checks of the `step` of a model of your own: shapes of its results, and spikes without any input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from snnlib.checks import warn_caller
+from snnlib.neurons.training_watch import cannot_watch
+
+if TYPE_CHECKING:
+    from snnlib.neurons.base import Neuron, Params
+
+
+def check_step(neuron: Neuron, value: object, state: object, shape: list[int]) -> None:
+    """Raise ValueError unless a step gave a value and a tuple of states of the current's shape."""
+    what = f"{type(neuron).__name__}.step"
+    names = ", ".join(neuron.state_names)
+    if not isinstance(value, Tensor) or list(value.shape) != shape:
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"{what}: expected spikes of the current's shape {tuple(shape)}, got {got}")
+    if not isinstance(state, tuple) or len(state) != len(neuron.state_names):
+        got = f"{len(state)} of them" if isinstance(state, tuple) else type(state).__name__
+        raise ValueError(f"{what}: expected a tuple of states ({names}), got {got}")
+    for name, part in zip(neuron.state_names, state, strict=True):
+        if list(part.shape) != shape:
+            raise ValueError(f"{what}: expected {name} of shape {tuple(shape)}, got {tuple(part.shape)}")
+
+
+def check_rest(neuron: Neuron, current: Tensor, params: Params) -> None:
+    """Warn once where a model of one's own fires at states of 0 without input, as one in millivolts does."""
+    own = type(neuron).step.__module__.partition(".")[0] != "snnlib"
+    if neuron.rest_known or not own or not neuron.gives_spikes or cannot_watch(current):
+        return
+    neuron.rest_known = True
+    with torch.no_grad(), torch.random.fork_rng([current.device] if current.is_cuda else []):
+        nothing = torch.zeros_like(current)
+        value, _ = neuron.step(tuple(nothing.clone() for _ in neuron.state_names), nothing, params)
+    if isinstance(value, Tensor) and value.numel() and bool((value != 0).all()):
+        warn_caller(
+            f"{type(neuron).__name__}: every neuron fires at the first step without any input, as states begin at 0; "
+            "define initial_state(current, params), which returns the states at rest, as "
+            "(torch.full_like(current, -65.0),)"
+        )
