@@ -187,7 +187,7 @@ def _start(
     if "root" in changes and "data" not in changes and config.kind.folder is None:
         raise ConfigError(
             "root",
-            "expected --data beside it, as the embedded digits need no folder: --data folder for recordings in one "
+            "expected --data beside --root, as the embedded digits need no folder: --data folder for recordings in one "
             f"folder per class, got --root {changes['root']} alone",
         )
     for field in ("time_steps", "overflow"):
@@ -195,7 +195,7 @@ def _start(
         if field in changes and config.kind.ragged:
             raise ConfigError(
                 field,
-                f"expected none for {config.data}, whose sequences keep their own lengths, got {given[field]}",
+                f"expected no value for {config.data}, whose sequences keep their own lengths, got {given[field]}",
             )
     # Only the first of several processes makes the folder; the others would find it full.
     if not is_first_process():
@@ -222,7 +222,7 @@ def _downloaded(kind: Kind, root: str | None) -> Path:
     if kind.public is None:
         public = ", ".join(name for name, own in KINDS.items() if own.public)
         raise ConfigError(
-            "download", f"expected data that their authors offer ({public}), got --data {kind.name}"
+            "download", f"expected a data set with a public download ({public}), got --data {kind.name}"
         )
     return data.download(kind.public, root)
 
@@ -240,7 +240,7 @@ def _go_on(folder: Path, given: dict[str, Any], option: str) -> tuple[RunFolder,
     """The run in a folder, with what may differ from machine to machine as it was given."""
     for name in ("recipe", "out", "download"):
         if name in given:
-            raise ConfigError(name, f"expected none beside --resume, got {str(given[name])!r}")
+            raise ConfigError(name, f"expected no value beside --resume, got {str(given[name])!r}")
     run, config = RunFolder.open(folder, option, writable=True)
     for name, value in given.items():
         before = getattr(config, name, None)

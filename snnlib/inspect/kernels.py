@@ -124,7 +124,7 @@ def _of_net(net: nn.Module, x: Tensor) -> Dispatches:
     layers = {name: module for name, module in modules if isinstance(module, SpikingLayer)}
     if not layers:
         raise TypeError(
-            f"layer: expected a layer with a weight and neurons, or a net with some, got {type(net).__name__}"
+            f"layer: expected a spiking layer or a net with spiking layers, got {type(net).__name__}"
         )
     inputs: dict[nn.Module, Tensor] = {}
 

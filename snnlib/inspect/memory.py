@@ -125,7 +125,9 @@ def memory_report(net: nn.Module, x: Tensor) -> MemoryReport:
     if not spiking_modules(net):
         raise ValueError(f"net: expected a module with spiking layers, got {type(net).__name__} without any")
     if not any(parameter.requires_grad for parameter in net.parameters()):
-        raise ValueError("net: expected parameters that require a gradient, got none: nothing would be kept")
+        raise ValueError(
+            "net: expected parameters that require a gradient, got none: autograd would save nothing"
+        )
     ledger = _Ledger(x)
     # Within `cached`, a layer sees the very weight that is listed here, and nothing of its making is kept again.
     with torch.inference_mode(mode=False), torch.enable_grad(), parametrize.cached():

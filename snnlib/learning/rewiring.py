@@ -187,7 +187,7 @@ def _check_plain(name: str, operator: SparselyConnected) -> None:
     if not isinstance(operator.values, nn.Parameter):
         raise ValueError(
             f"net: expected plain sparse weights, got a parametrised or masked one in {name or 'net'}, whose values "
-            "are computed anew from parameters that do not move; take the parametrisation off first"
+            "follow from other parameters; remove the parametrisation first"
         )
 
 
@@ -196,7 +196,10 @@ def _rate(optimizer: torch.optim.Optimizer, values: Tensor, name: str) -> float:
     for group in optimizer.param_groups:
         if any(parameter is values for parameter in group["params"]):
             return float(group["lr"])
-    raise ValueError(f"optimizer: expected one with the weight {name} of the net, got one without it")
+    raise ValueError(
+        f"optimizer: expected an optimiser that holds the weight {name} of the net, got one without it; make it from "
+        "net.parameters()"
+    )
 
 
 def _coins(count: int, generator: torch.Generator) -> Tensor:

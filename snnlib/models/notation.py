@@ -252,7 +252,7 @@ class _Chain:
                 options["connections"] = self.connections
             self._put("fc", self._with_neurons(SRMLinear, SpikingLinear, (inputs, size), options))
         elif word["delay"]:
-            raise ValueError(f"batch_norm: expected none beside delays, which {word[0]!r} has")
+            raise ValueError(f"batch_norm: expected False with delays, got True for {word[0]!r}")
         else:
             self._put("fc", self._normalized_map(self._flattened(), size))
             self._put_neuron()

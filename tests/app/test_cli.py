@@ -341,7 +341,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         (["--resume", "absent"], r"error: --resume: expected the folder of a run .*, got nothing there: 'absent'"),
         (
             ["--data", "ecg", "--root", "x", "--time-steps", "10"],
-            "error: --time-steps: expected none for ecg, whose sequences keep their own lengths, got 10",
+            "error: --time-steps: expected no value for ecg, whose sequences keep their own lengths, got 10",
         ),
         (["--resume", "."], r"error: --resume: expected the folder of a run .*, got a folder without config\.json"),
         (["--device", "cuda", "--devices", "99"], r"error: --device: expected 99 CUDA device\(s\) .*, got \d+"),
@@ -513,7 +513,7 @@ def test_diverged_run_says_so_and_keeps_its_report(
     config: TrainConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     diverging = options(config, lr=1e30, loss="tet", warmup_epochs=0.0)
-    with pytest.warns(UserWarning, match="expected scores that are numbers, got NaN for 30 of 30 samples"):
+    with pytest.warns(UserWarning, match="expected finite scores, got NaN for 30 of 30 samples"):
         code, out, err = run(capfd, "train", *diverging, "--out", tmp_path / "run")
     assert code == 1
     assert re.search(r"training diverged in epoch 1: the loss is (nan|inf); stopped\..*lower --lr", out + err)

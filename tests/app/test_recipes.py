@@ -88,9 +88,9 @@ def test_the_command_says_source_and_figures_and_keeps_overrides(
         ),
         (
             ["--resume", "x", "--recipe", "digits"],
-            "error: --recipe: expected none beside --resume, got 'digits'\n",
+            "error: --recipe: expected no value beside --resume, got 'digits'\n",
         ),
-        (["--resume", "x", "--out", "y"], "error: --out: expected none beside --resume, got 'y'\n"),
+        (["--resume", "x", "--out", "y"], "error: --out: expected no value beside --resume, got 'y'\n"),
     ],
 )
 def test_bad_choices_are_one_line(

@@ -382,7 +382,7 @@ X = torch.zeros(3, 2, 6)
     [
         ({"loader": []}, r"loader: expected at least one batch \(x, labels\), got none"),
         ({"loader": ["x"]}, r"loader: expected batches \(x, labels\), .* or x alone, got str as batch 0"),
-        ({"loader": [*_one(X, torch.tensor([0, 1])), X]}, r"loader: expected labels in every batch or in none"),
+        ({"loader": [*_one(X, torch.tensor([0, 1])), X]}, r"loader: expected labels in all batches or in no batch"),
         ({"loader": [*_one(X, torch.tensor([0, 1])), *_one(X, torch.zeros(2))]}, r"expected integer labels .*float32"),
         ({"loader": _one(X, torch.zeros(2))}, r"scores: expected answers \(2,\), like the labels, .* got \(2, 2\)"),
         ({"loader": _one(X, torch.rand(2, 2)), "classes": ["a"]}, r"classes: expected 2 names, one per column"),

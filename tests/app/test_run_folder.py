@@ -14,7 +14,7 @@ from snnlib.app.training import ConfigError, RunFolder, TrainConfig
 from snnlib.app.training.checkpoint_io import SafeCheckpointIO
 from snnlib.app.training.run import train_run
 
-BUSY = r"{}: expected a run that no process is training, got '.*', which one is"
+BUSY = r"{}: expected a run that no process is training, got '.*', which is in training"
 
 
 def test_a_folder_belongs_to_one_process(config: TrainConfig, tmp_path: Path) -> None:
@@ -72,7 +72,9 @@ def test_config_names_the_version(config: TrainConfig, tmp_path: Path) -> None:
     values["snnlib_version"] = "0.3.0.dev1"
     del values["copies"]
     run.config.write_text(json.dumps(values))
-    message = rf"written by snnlib 0\.3\.0\.dev1, read by {snnlib.__version__}; .* does not name: copies=1$"
+    message = (
+        rf"written by snnlib 0\.3\.0\.dev1, read by {snnlib.__version__}; .* missing from the file: copies=1$"
+    )
     with pytest.warns(UserWarning, match=message):
         assert RunFolder.open(tmp_path, "resume")[1] == dataclasses.replace(config, copies=1)
 

@@ -73,15 +73,15 @@ def test_batch_norm_needs_a_surrogate_gradient() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "neuron: expected cubalif or lif beside dialect loihi, got 'srm'"),
+        ({}, "neuron: expected cubalif or lif with dialect loihi, got 'srm'"),
         (
             {"neuron": "lif", "batch_norm": True},
-            "batch_norm: expected false beside dialect loihi, .* got True",
+            "batch_norm: expected false with dialect loihi, .* got True",
         ),
-        ({"neuron": "lif", "net": "16R-10"}, "net: expected layers without recurrence beside dialect loihi"),
+        ({"neuron": "lif", "net": "16R-10"}, "net: expected layers without recurrence with dialect loihi"),
         (
             {"neuron": "lif", "precision": "bf16-mixed"},
-            "precision: expected 32-true or 64-true beside dialect",
+            "precision: expected 32-true or 64-true with dialect",
         ),
     ],
 )
@@ -106,7 +106,7 @@ def test_round_trip(tmp_path: Path) -> None:
 
 def test_settings_of_an_older_version_get_defaults(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"snnlib_version": "0.3.0", "epochs": 3}')
-    with pytest.warns(UserWarning, match="settings that it does not name: data=digits"):
+    with pytest.warns(UserWarning, match="settings missing from the file: data=digits"):
         assert TrainConfig.load(tmp_path / "config.json") == TrainConfig(epochs=3)
 
 
@@ -122,7 +122,7 @@ def test_a_run_of_an_older_version_is_refused(version: str | None, tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"epochs": 3', r"config\.json: expected JSON, got text that is none"),
+        ('{"epochs": 3', r"config\.json: expected JSON, got invalid text"),
         ("[1]", r"config\.json: expected a JSON object of settings, got list"),
         ('{"snnlib_version": "0.3.0", "epoch": 3}', r"config\.json: expected known settings only, got epoch"),
         (

@@ -188,7 +188,7 @@ def test_settings_that_do_not_fit(mnist, pictures):
         ({**MNIST, "size": "9x9"}, "size: expected none for mnist, which has no image files, got '9x9'"),
         ({"data": "images", "root": "x", "size": "9"}, "size: expected WIDTHxHEIGHT in pixels, got '9'"),
         ({**MNIST, "pool": 2}, "pool: expected 1 for mnist, which has no sensor, got 2"),
-        ({**MNIST, "encoding": "rate", "mean": 0.1}, "encoding: expected mean 0 and std 1 beside rate"),
+        ({**MNIST, "encoding": "rate", "mean": 0.1}, "encoding: expected mean 0 and std 1 with rate"),
         ({**MNIST, "std": 0}, "std: expected a number > 0, got 0"),
         ({"net": "8S-10"}, "neuron: expected one of lru, spiking-lru for the blocks of '8S-10', got 'srm'"),
         (

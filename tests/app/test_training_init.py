@@ -100,7 +100,9 @@ def test_init_of_another_net(config: TrainConfig, tmp_path: Path) -> None:
     first = dataclasses.replace(config, epochs=1)
     train_run(first, RunFolder.create(tmp_path / "first", first), progress=False)
     second = dataclasses.replace(first, net="5C5s4-P2-10", init_from=str(tmp_path / "first"))
-    with pytest.raises(CheckpointError, match="expected the weights of the net 5C5s4-P2-10, got others"):
+    with pytest.raises(
+        CheckpointError, match="expected the weights of the net 5C5s4-P2-10, got other weights"
+    ):
         train_run(second, RunFolder.create(tmp_path / "second", second), progress=False)
     assert not (tmp_path / "second").exists()
     missing = dataclasses.replace(first, init_from=str(tmp_path / "nothing"))

@@ -155,7 +155,7 @@ def test_damaged_checkpoint_falls_back(
     data = bytearray(last.read_bytes())
     data[len(data) // 2] ^= 1
     last.write_bytes(data)
-    with pytest.warns(UserWarning, match=r"last\.ckpt is damaged: going on from last\.ckpt\.previous"):
+    with pytest.warns(UserWarning, match=r"last\.ckpt is damaged: continuing from last\.ckpt\.previous"):
         result = go_on(tmp_path)
     assert_same(whole[0], result, (whole[1], tmp_path))
 

@@ -63,7 +63,7 @@ def test_a_label_at_every_step(ecg, tmp_path, capsys):
     err = refused(capsys, "export", "c", folder, tmp_path / "program")
     assert err.count("RUN_FOLDER") == 1
     err = refused(capsys, "predict", folder, folder / "config.json")
-    assert "expected a net that classifies whole recordings, got one of ecg" in err
+    assert "expected a net that classifies whole recordings, got a net for ecg" in err
 
 
 @pytest.fixture(scope="module")

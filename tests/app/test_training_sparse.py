@@ -40,13 +40,13 @@ def test_hidden_layers_are_sparse_and_the_last_is_dense() -> None:
     [
         ({"density": 0.0}, "density", "expected a number > 0"),
         ({"density": 1.5}, "density", "a share of the connections, up to 1"),
-        ({"density": 0.5}, "density", "expected 1 beside srm, got 0.5"),
-        ({"density": 0.5, "neuron": "cuba-event"}, "density", "expected 1 beside cuba-event"),
-        ({"density": 0.5, "neuron": "lif", "batch_norm": True}, "density", "expected 1 beside batch_norm"),
+        ({"density": 0.5}, "density", "expected 1 with srm, got 0.5"),
+        ({"density": 0.5, "neuron": "cuba-event"}, "density", "expected 1 with cuba-event"),
+        ({"density": 0.5, "neuron": "lif", "batch_norm": True}, "density", "expected 1 with batch_norm"),
         (
             {"rewire": "set", "neuron": "lif"},
             "rewire",
-            "expected no where all connections exist, density = 1",
+            "expected no at density 1, at which all connections exist",
         ),
     ],
     ids=str,

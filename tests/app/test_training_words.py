@@ -128,7 +128,7 @@ def test_sound_of_any_length_has_an_answer_after_each_step(
     assert out[-1].startswith(f"{tmp_path / 'second.wav'}\t1.000\t{name}\t")
     assert done(capsys, "predict", "keywords", tmp_path / "second.wav").splitlines()[1].split("\t")[1] == name
     err = refused(capsys, "predict", "digits", tmp_path / "second.wav", "--steps")
-    assert "steps: expected a net of words, got one of digits" in err
+    assert "steps: expected a net for words, got a net for digits" in err
 
 
 def test_each_beat_of_a_record_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

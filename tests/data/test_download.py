@@ -365,7 +365,7 @@ def test_the_commands(
     assert command.done(capfd, "data", "get", "mnist").strip() == str(folder)
     assert "name: expected one of mnist, " in command.refused(capfd, "data", "get", "cifar")
     said = command.refused(capfd, "train", "--data", "yin-yang", "--download")
-    assert "download: expected data that their authors offer (nmnist, " in said
+    assert "download: expected a data set with a public download (nmnist, " in said
     said = command.refused(capfd, "train", "--data", "mnist")
     assert "--download downloads it" in said
     mnist.faults[BAD] = _status(404)

@@ -44,9 +44,9 @@ class Paths(nn.Module):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        (lambda net, x: net.other(x), r"expected one call of it per forward pass, got 0"),
-        (lambda net, x: net.layer(x) + net.layer(x), r"expected one call of it per forward pass, got 2"),
-        (lambda net, x: net.layer(x).detach(), r"expected a layer that the score depends on, got a Conv2d that"),
+        (lambda net, x: net.other(x), r"expected one call of the layer per forward pass, got 0"),
+        (lambda net, x: net.layer(x) + net.layer(x), r"expected one call of the layer per forward pass, got 2"),
+        (lambda net, x: net.layer(x).detach(), r"expected a layer that the score depends on, got a Conv2d without"),
         (lambda net, x: (net.layer(x), net.other(x))[1], r"expected a layer that the score depends on, got a"),
     ],
 )  # fmt: skip

@@ -265,7 +265,9 @@ def test_what_does_not_fit_is_named() -> None:
             Rewiring(net, **options)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="net: expected layers with connections=Sparse"):
         Rewiring(snnlib.SpikingLinear(3, 2), every=1)
-    with pytest.raises(ValueError, match="optimizer: expected one with the weight weight of the net"):
+    with pytest.raises(
+        ValueError, match="optimizer: expected an optimiser that holds the weight weight of the net"
+    ):
         Rewiring(net, every=1).step(adam(layer()))
     rewiring = Rewiring(net, every=1)
     with pytest.raises(ValueError, match=r"state: expected signs of connections \{.weight.: 120\}"):

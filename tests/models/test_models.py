@@ -45,7 +45,7 @@ def test_delays_are_those_of_connections() -> None:
         assert net.fc1.delays.max_delay == 7
         assert net.fc2.delays is None
         assert net(torch.zeros(9, 2, 1, 1, 6)).shape == (9, 2, 4)
-    with pytest.raises(ValueError, match="batch_norm: expected none beside delays, which '5D7' has"):
+    with pytest.raises(ValueError, match="batch_norm: expected False with delays, got True for '5D7'"):
         from_notation("5D7-4", (1, 1, 6), neuron=snnlib.neurons.LIF(), batch_norm=True)
 
 

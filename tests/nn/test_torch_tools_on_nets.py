@@ -203,7 +203,7 @@ def test_rewiring_asks_for_the_weight(rule: Any) -> None:
     before = copy.deepcopy(net.state_dict())
     # The first weight alone is there.
     for optimizer in (torch.optim.Adam(other.parameters()), torch.optim.Adam(net[0].parameters())):
-        with pytest.raises(ValueError, match="optimizer: expected one with the weight"):
+        with pytest.raises(ValueError, match="optimizer: expected an optimiser that holds the weight"):
             rewiring.step(optimizer)
     assert rewiring.steps == 0
     assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())

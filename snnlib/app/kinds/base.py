@@ -135,7 +135,7 @@ class Kind(ABC):
         """Raises ConfigError where there is nothing to tell apart."""
         if len(classes) < 2:
             raise ConfigError(
-                "root", f"expected {self.noun} of two classes or more, got {', '.join(classes)}"
+                "root", f"expected {self.noun} of at least two classes, got {', '.join(classes)}"
             )
 
     def say(self, text: str, config: TrainConfig, facts: DataFacts) -> str:

@@ -142,8 +142,8 @@ def evaluate(
         raise ValueError("loader: expected at least one batch (x, labels), got none")
     if result.without_scores:
         warnings.warn(
-            f"net: expected scores that are numbers, got NaN for {result.without_scores} of "
-            f"{result.answered} {result.unit}; what the page says of them is arbitrary",
+            f"net: expected finite scores, got NaN for {result.without_scores} of {result.answered} {result.unit}, "
+            "whose answers on the page are arbitrary",
             stacklevel=3,
         )
     return result
@@ -202,7 +202,9 @@ def _add(result: Evaluation, frames: Tensor, x: Tensor, labels: Tensor | None) -
     else:
         answers = _numbers(result, found, rows, labels)
     if (labels is None) != (result.task == "none"):
-        raise ValueError("loader: expected labels in every batch or in none, got both")
+        raise ValueError(
+            "loader: expected labels in all batches or in no batch, got batches with and without labels"
+        )
     for name, layer in recorded.items():
         spikes = layer.spikes
         batch = count_per_neuron(spikes).cpu()

@@ -122,10 +122,10 @@ def find_intact(path: Path) -> Path:
         return path
     what = "damaged" if is_there(path) else "missing"
     if _intact(previous_of(path)):
-        warnings.warn(f"{path} is {what}: going on from {previous_of(path).name}", stacklevel=2)
+        warnings.warn(f"{path} is {what}: continuing from {previous_of(path).name}", stacklevel=2)
         return previous_of(path)
     raise CheckpointError(
-        f"{path}: expected a checkpoint, got a file that is {what}, and no older version is there"
+        f"{path}: expected a checkpoint, got a file that is {what}, and there is no older version"
     )
 
 

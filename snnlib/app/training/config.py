@@ -416,7 +416,7 @@ class TrainConfig(RunSettings, LearningSettings, NetSettings, DataSettings):
             values = json.loads(path.read_text(encoding="utf-8"))
         # Brackets within brackets without end exceed Python's recursion limit.
         except (ValueError, RecursionError) as error:
-            raise ConfigError(str(path), f"expected JSON, got text that is none ({error})") from error
+            raise ConfigError(str(path), f"expected JSON, got invalid text ({error})") from error
         if not isinstance(values, dict):
             raise ConfigError(str(path), f"expected a JSON object of settings, got {type(values).__name__}")
         version = str(values.pop(_VERSION_KEY, "0.1.0"))
@@ -437,7 +437,7 @@ class TrainConfig(RunSettings, LearningSettings, NetSettings, DataSettings):
         if version != __version__ or missing:
             warnings.warn(
                 f"{path}: written by snnlib {version}, read by {__version__}; "
-                f"settings that it does not name: {', '.join(missing) or 'none'}",
+                f"settings missing from the file: {', '.join(missing) or 'none'}",
                 stacklevel=2,
             )
         return config

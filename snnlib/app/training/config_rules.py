@@ -59,22 +59,22 @@ def fixed_point(config: TrainConfig) -> None:
         return
     if config.neuron not in FIXED_POINT_NEURONS:
         known = " or ".join(sorted(FIXED_POINT_NEURONS))
-        raise wrong(config, "neuron", f"{known} beside dialect {config.dialect}")
+        raise wrong(config, "neuron", f"{known} with dialect {config.dialect}")
     if config.batch_norm:
-        raise wrong(config, "batch_norm", f"false beside dialect {config.dialect}, whose weights have 8 bits")
+        raise wrong(config, "batch_norm", f"false with dialect {config.dialect}, whose weights have 8 bits")
     if any("R" in word for word in config.net.split("-")):
-        raise wrong(config, "net", f"layers without recurrence beside dialect {config.dialect}")
+        raise wrong(config, "net", f"layers without recurrence with dialect {config.dialect}")
     if config.precision not in ("32-true", "64-true"):
-        raise wrong(config, "precision", f"32-true or 64-true beside dialect {config.dialect}")
+        raise wrong(config, "precision", f"32-true or 64-true with dialect {config.dialect}")
 
 
 def sparse(config: TrainConfig) -> None:
     """Neurons and layers that take sparse connections, and such connections where they are to move."""
     if config.density < 1 and (config.neuron in SPIKE_TIME_NEURONS or config.batch_norm):
         beside = "batch_norm" if config.batch_norm else config.neuron
-        raise wrong(config, "density", f"1 beside {beside}")
+        raise wrong(config, "density", f"1 with {beside}")
     if config.density == 1 and config.rewire != "no":
-        raise wrong(config, "rewire", "no where all connections exist, density = 1")
+        raise wrong(config, "rewire", "no at density 1, at which all connections exist")
 
 
 def data(config: TrainConfig) -> None:
@@ -88,7 +88,7 @@ def data(config: TrainConfig) -> None:
             raise wrong(config, declared.name, f"{str(declared.off).lower()} {reason}")
     if config.encoding in ("rate", "latency") and (config.mean, config.std) != (0, 1):
         got = f"{config.mean} and {config.std}"
-        raise ConfigError("encoding", f"expected mean 0 and std 1 beside {config.encoding}, got {got}")
+        raise ConfigError("encoding", f"expected mean 0 and std 1 with {config.encoding}, got {got}")
     if not kind.ragged:
         return
     if config.batch_norm:

@@ -106,8 +106,8 @@ class EventData(pl.LightningDataModule):
         if not chosen:
             raise ConfigError(
                 "root" if self.config.crop is None else "crop",
-                f"expected training samples with events in the part of the sensor and the time that the net sees, got "
-                f"{len(order)} without any",
+                f"expected training samples with events within the crop and the time steps of the net, got "
+                f"{len(order)} without events",
             )
         return self.kind.collate(self.config)(chosen)[0]
 

@@ -45,7 +45,7 @@ def opened(folder: Path, checkpoint: Checkpoint, root: Path | None) -> tuple[Spi
     """
     run, config = RunFolder.open(folder, "RUN_FOLDER")
     if not {"frames", "counts"} & config.kind.has:
-        raise ConfigError("RUN_FOLDER", f"expected a net that takes frames, got one of {config.data}")
+        raise ConfigError("RUN_FOLDER", f"expected a net for frames, got a net for {config.data}")
     if root is not None:
         config = dataclasses.replace(config, root=str(root))
     # What is written are integers or numbers of 32 bits and more, and NumPy, which writes them, has no bfloat16.

@@ -133,7 +133,7 @@ def load_weights(module: SpikingClassifier, path: Path, epochs: int | None = Non
     except (RuntimeError, TypeError, ValueError, AttributeError) as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(
-            f"{path}: expected the weights of the net {module.config.net}, got others: {reason}"
+            f"{path}: expected the weights of the net {module.config.net}, got other weights: {reason}"
         ) from error
 
 

@@ -70,7 +70,7 @@ class Predictor:
         """
         if config.kind.labels_steps:
             raise ConfigError(
-                "RUN_FOLDER", f"expected a net that classifies whole recordings, got one of {config.data}"
+                "RUN_FOLDER", f"expected a net that classifies whole recordings, got a net for {config.data}"
             )
         module = load_module(config, run, checkpoint)
         transform = config.kind.transform(config, dtype_of(config))
@@ -99,9 +99,7 @@ class Predictor:
         content, done = kind.reader(self.config)(file)
         x = self.transform(content)
         if not x.any() and "images" not in kind.has:
-            warn_caller(
-                f"{file}: expected events in the part of the sensor and the time that the net sees, got none"
-            )
+            warn_caller(f"{file}: expected events within the crop and the time steps of the net, got none")
         if kind.times is None:
             return [Answer(self.decide(self.net(x.unsqueeze(1)))[0], None, done)]
         return list(map(Answer, self.decide(self.net(x)), kind.times(content)))
@@ -118,7 +116,7 @@ class Predictor:
         """
         transform, stream = self.transform, Stream(self.net)
         if not isinstance(transform, WordToSteps):
-            raise ConfigError("steps", f"expected a net of words, got one of {self.config.data}")
+            raise ConfigError("steps", f"expected a net for words, got a net for {self.config.data}")
         sound, _ = self.config.kind.reader(self.config)(file)
         outputs: deque[Tensor] = deque(maxlen=transform.steps)
         heard = None

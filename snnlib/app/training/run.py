@@ -114,7 +114,7 @@ def train_run(
                 raise
             # What Lightning restores before it starts: the optimiser, the schedule, the state of its callbacks.
             raise CheckpointError(
-                f"{checkpoint}: expected a checkpoint that training can go on from, got other content than it has: "
+                f"{checkpoint}: expected a checkpoint to resume from, got other content: "
                 f"{type(error).__name__}: {' '.join(str(error).split())}"
             ) from error
         except SystemExit as stop:

@@ -83,7 +83,8 @@ class RunFolder:
             lock.acquire()
         except Timeout:
             raise ConfigError(
-                option, f"expected a run that no process is training, got {str(self.path)!r}, which one is"
+                option,
+                f"expected a run that no process is training, got {str(self.path)!r}, which is in training",
             ) from None
         try:
             yield

@@ -175,7 +175,7 @@ class GradCAM:
                 answer = self.model(x.clone() if x.is_inference() else x)
                 if len(outputs) != 1:
                     raise ValueError(
-                        f"target_layer: expected one call of it per forward pass, got {len(outputs)}"
+                        f"target_layer: expected one call of the layer per forward pass, got {len(outputs)}"
                     )
                 layout = layout_of(outputs[0], self.layout)
                 score = scores_of(answer, target, layout, outputs[0].shape[layout.index("N")]).sum()
@@ -187,7 +187,7 @@ class GradCAM:
         if gradient is None:
             raise ValueError(
                 f"target_layer: expected a layer that the score depends on, got a {type(self.target_layer).__name__} "
-                "that it has no gradient for"
+                "without a gradient of the score"
             )
         return outputs[0].detach(), gradient
 
@@ -199,9 +199,9 @@ class GradCAM:
         before, patches = slopes[..., :prefix], slopes[..., prefix:]
         if bool(before.any()) and not bool(patches.any()):
             raise ValueError(
-                "target_layer: expected a layer from which patch tokens reach the score, got one after which only the "
-                f"{prefix} prefix token(s) do: all patch gradients are 0; choose one before the last attention, "
-                "such as blocks[-1].norm1"
+                "target_layer: expected a layer from which patch tokens reach the score, got a layer after which only "
+                f"the {prefix} prefix token(s) do: all patch gradients are 0; choose a layer before the last "
+                "attention, such as blocks[-1].norm1"
             )
         shape = (*frames.shape[:3], *grid)
         return frames[..., prefix:].reshape(shape), patches.reshape(shape)

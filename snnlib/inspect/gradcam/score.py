@@ -39,7 +39,7 @@ def class_scores(answer: Tensor, layout: str) -> Tensor:
     if answer.dim() != 2:
         raise ValueError(
             "model: expected an output [N, K], or [T, N, K] for a layer with a time dimension, got shape "
-            f"{tuple(answer.shape)}; let target be a function of it"
+            f"{tuple(answer.shape)}; pass a function of the output as target"
         )
     return answer
 
