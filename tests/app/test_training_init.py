@@ -50,7 +50,7 @@ def test_pretrained_on_simulated_events(
 ) -> None:
     words = ["--net", "4C5s4-P2-10", "--time-steps", "8", "--threads", "1", "--device", "cpu"]
     first, second = tmp_path / "first", tmp_path / "second"
-    begun = ["--recipe", "nmnist", "--root", data_root, "--step-ms", 5, "--epochs", 1, "--init", first]
+    begun = ["--recipe", "nmnist", "--root", data_root, "--step-ms", 5, "--epochs", 1, "--init-from", first]
     out = ""
     for arguments in (
         ["--data", "mnist-events", "--root", mnist, "--step-ms", 40, "--epochs", 2, "--out", first],
