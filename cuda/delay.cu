@@ -74,14 +74,13 @@ constexpr int kSumWarps = 8;
 
 template <class S>
 __global__ void SNNLIB_MOST_THREADS(kSumWarps* kWarpThreads)
-    delay_sums_kernel(DelaySumsArgs args, Divider<uint64_t> channels, Divider<uint64_t> space) {
-  const DelayShiftArgs& a = args.sequence;
+    delay_sums_kernel(DelaySumsArgs a, Divider<uint64_t> channels, Divider<uint64_t> space) {
   const int lane = block_thread() % kWarpThreads;
   const int64_t row = block_index() * kSumWarps + block_thread() / kWarpThreads;
   if (row >= a.batch * a.channels) return;
   const int64_t n = int64_t(channels.quotient(uint64_t(row))), c = row - n * a.channels, k = a.delays[c];
   const int64_t start = n * a.batch_stride + c * a.channel_stride, elements = a.steps * a.space;
-  const S *x = static_cast<const S*>(a.x) + start, *grad = static_cast<const S*>(args.grad) + start;
+  const S *x = static_cast<const S*>(a.x) + start, *grad = static_cast<const S*>(a.grad) + start;
   // Those of the first thread count.
   double sums[3] = {};
   for (int64_t low = 0; low < elements; low += kWarpThreads) {
@@ -106,25 +105,22 @@ __global__ void SNNLIB_MOST_THREADS(kSumWarps* kWarpThreads)
   }
   SNNLIB_UNROLL
   for (int i = 0; i < 3; ++i) {
-    if (lane == 0) args.sums[(n * 3 + i) * a.channels + c] = sums[i];
+    if (lane == 0) a.sums[(n * 3 + i) * a.channels + c] = sums[i];
   }
 }
 
 template <class S>
-void sums_of(const DelaySumsArgs& args) {
-  const DelayShiftArgs& a = args.sequence;
+void sums_of(const DelaySumsArgs& a) {
   const int64_t rows = a.batch * a.channels;
   if (rows == 0) return;
   launch_blocks("delay_shift_sums", delay_sums_kernel<S>,
-                {(rows + kSumWarps - 1) / kSumWarps, kSumWarps * kWarpThreads, 0}, a.executor, args,
+                {(rows + kSumWarps - 1) / kSumWarps, kSumWarps * kWarpThreads, 0}, a.executor, a,
                 Divider<uint64_t>(a.channels), Divider<uint64_t>(a.space > 0 ? a.space : 1));
 }
 
 void shift(const DelayShiftArgs& a) { a.dtype == DType::kFloat32 ? shift_of<float>(a) : shift_of<double>(a); }
 
-void shift_sums(const DelaySumsArgs& a) {
-  a.sequence.dtype == DType::kFloat32 ? sums_of<float>(a) : sums_of<double>(a);
-}
+void shift_sums(const DelaySumsArgs& a) { a.dtype == DType::kFloat32 ? sums_of<float>(a) : sums_of<double>(a); }
 
 }  // namespace
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "launch_shape.h"
-#include "snnlib/core/call.h"
+#include "snnlib/core/platform.h"
 
 #ifdef SNNLIB_EMULATION
 #include "emulation/launch.h"

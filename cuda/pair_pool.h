@@ -148,9 +148,9 @@ bool rows_aligned(const PoolArgs& a, const void* cells, const void* windows) {
 template <class T, int P, bool Last, bool Aligned>
 bool pair_forward(const PoolForwardArgs& a, double scale) {
   PairPool pool;
-  if (!split<P, Last>(a.pool, &pool)) return false;
-  launch("pool_forward", pair_forward_kernel<T, P, Last, Aligned>, pool.threads, a.pool.executor, Scratch{}, pool,
-         a.pool.input, a.output, typename StateOf<T>::type(scale));
+  if (!split<P, Last>(a, &pool)) return false;
+  launch("pool_forward", pair_forward_kernel<T, P, Last, Aligned>, pool.threads, a.executor, Scratch{}, pool, a.input,
+         a.output, typename StateOf<T>::type(scale));
   return true;
 }
 
@@ -159,21 +159,21 @@ template <class T, int P = 16 / sizeof(T)>
 bool pair_forward(const PoolForwardArgs& a) {
   // Dividing by a power of two is multiplying by its inverse, to the bit.
   const int64_t divisor = a.divisor_override ? a.divisor_override : 4;
-  if (!are_pairs(a.pool) || divisor <= 0 || (divisor & (divisor - 1)) != 0 || divisor > 1024) return false;
+  if (!are_pairs(a) || divisor <= 0 || (divisor & (divisor - 1)) != 0 || divisor > 1024) return false;
   const double scale = 1.0 / double(divisor);
-  if (rows_aligned<T, P>(a.pool, a.pool.input, a.output)) {
-    return a.pool.inner > 1 ? pair_forward<T, P, true, true>(a, scale) : pair_forward<T, P, false, true>(a, scale);
+  if (rows_aligned<T, P>(a, a.input, a.output)) {
+    return a.inner > 1 ? pair_forward<T, P, true, true>(a, scale) : pair_forward<T, P, false, true>(a, scale);
   }
   if constexpr (P > 2) return pair_forward<T, P / 2>(a);
-  return a.pool.inner > 1 ? pair_forward<T, 1, true, true>(a, scale) : pair_forward<T, 2, false, false>(a, scale);
+  return a.inner > 1 ? pair_forward<T, 1, true, true>(a, scale) : pair_forward<T, 2, false, false>(a, scale);
 }
 
 template <class T, int P, bool Last>
 bool pair_backward(const PoolBackwardArgs& a) {
   PairPool pool;
-  if (!split<P, Last>(a.pool, &pool)) return false;
-  launch("pool_backward", pair_backward_kernel<T, P, Last>, pool.threads, a.pool.executor, Scratch{}, pool,
-         a.pool.input, a.grad_output, a.grad_input);
+  if (!split<P, Last>(a, &pool)) return false;
+  launch("pool_backward", pair_backward_kernel<T, P, Last>, pool.threads, a.executor, Scratch{}, pool, a.input,
+         a.grad_output, a.grad_input);
   return true;
 }
 
@@ -181,13 +181,13 @@ bool pair_backward(const PoolBackwardArgs& a) {
 template <class T, int P = 16 / sizeof(T)>
 bool pair_backward(const PoolBackwardArgs& a) {
   // Cells of no window get a zero, which the general kernel writes.
-  const bool covered = are_pairs(a.pool) && 2 * a.pool.out[1] == a.pool.in[1] && 2 * a.pool.out[2] == a.pool.in[2];
+  const bool covered = are_pairs(a) && 2 * a.out[1] == a.in[1] && 2 * a.out[2] == a.in[2];
   if (!covered) return false;
-  if (is_aligned(a.grad_input, P * sizeof(T)) && rows_aligned<T, P>(a.pool, a.pool.input, a.grad_output)) {
-    return a.pool.inner > 1 ? pair_backward<T, P, true>(a) : pair_backward<T, P, false>(a);
+  if (is_aligned(a.grad_input, P * sizeof(T)) && rows_aligned<T, P>(a, a.input, a.grad_output)) {
+    return a.inner > 1 ? pair_backward<T, P, true>(a) : pair_backward<T, P, false>(a);
   }
   if constexpr (P > 2) return pair_backward<T, P / 2>(a);
-  return a.pool.inner > 1 && pair_backward<T, 1, true>(a);
+  return a.inner > 1 && pair_backward<T, 1, true>(a);
 }
 
 }  // namespace cuda

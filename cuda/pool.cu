@@ -80,10 +80,10 @@ __global__ void pool_forward_kernel(PoolForwardArgs args, int64_t outputs) {
   using S = typename StateOf<T>::type;
   const int64_t index = thread_index();
   if (index >= outputs) return;
-  const Axes a(args.pool);
+  const Axes a(args);
   const Cell c = cell_at(index, a.d.out, a.h.out, a.w.out, a.inner);
   S sum = S(0);
-  for_each_cell(a, static_cast<const T*>(args.pool.input), c, c.z, c.y, c.x, [&](S value) { sum += value; });
+  for_each_cell(a, static_cast<const T*>(args.input), c, c.z, c.y, c.x, [&](S value) { sum += value; });
   const int64_t full = a.d.full_size(c.z) * a.h.full_size(c.y) * a.w.full_size(c.x);
   const int64_t inside =
       (a.d.end(c.z) - a.d.begin(c.z)) * (a.h.end(c.y) - a.h.begin(c.y)) * (a.w.end(c.x) - a.w.begin(c.x));
@@ -110,14 +110,14 @@ __global__ void pool_backward_kernel(PoolBackwardArgs args, int64_t inputs) {
   const int64_t index = thread_index();
   if (index >= inputs) return;
   T* const grad_input = static_cast<T*>(args.grad_input) + index;
-  const T* const input = static_cast<const T*>(args.pool.input);
+  const T* const input = static_cast<const T*>(args.input);
   const S value = to_state(input[index]);
   // Most cells hold no event, and cost no more than this.
   if (value == S(0)) {
     from_state(S(0), grad_input);
     return;
   }
-  const Axes a(args.pool);
+  const Axes a(args);
   const Cell c = cell_at(index, a.d.in, a.h.in, a.w.in, a.inner);
   const S epsilon = sizeof(S) == 8 ? S(DBL_EPSILON) : S(FLT_EPSILON);
   const S tolerance = S(a.d.kernel * a.h.kernel * a.w.kernel) * epsilon;
@@ -143,24 +143,24 @@ __global__ void pool_backward_kernel(PoolBackwardArgs args, int64_t inputs) {
 template <class T>
 void forward_planes(const PoolForwardArgs& a) {
   if (pair_forward<T>(a)) return;
-  const int64_t outputs = a.pool.outer * a.pool.out[0] * a.pool.out[1] * a.pool.out[2] * a.pool.inner;
-  launch("pool_forward", pool_forward_kernel<T>, outputs, a.pool.executor, Scratch{}, a, outputs);
+  const int64_t outputs = a.outer * a.out[0] * a.out[1] * a.out[2] * a.inner;
+  launch("pool_forward", pool_forward_kernel<T>, outputs, a.executor, Scratch{}, a, outputs);
 }
 
 template <class T>
 void backward_planes(const PoolBackwardArgs& a) {
   if (pair_backward<T>(a)) return;
-  const int64_t inputs = a.pool.outer * a.pool.in[0] * a.pool.in[1] * a.pool.in[2] * a.pool.inner;
-  launch("pool_backward", pool_backward_kernel<T>, inputs, a.pool.executor, Scratch{}, a, inputs);
+  const int64_t inputs = a.outer * a.in[0] * a.in[1] * a.in[2] * a.inner;
+  launch("pool_backward", pool_backward_kernel<T>, inputs, a.executor, Scratch{}, a, inputs);
 }
 
 void forward(const PoolForwardArgs& a) {
-  by_dtype(a.pool.dtype, a, forward_planes<float>, forward_planes<double>, forward_planes<__nv_bfloat16>,
+  by_dtype(a.dtype, a, forward_planes<float>, forward_planes<double>, forward_planes<__nv_bfloat16>,
            forward_planes<__half>);
 }
 
 void backward(const PoolBackwardArgs& a) {
-  by_dtype(a.pool.dtype, a, backward_planes<float>, backward_planes<double>, backward_planes<__nv_bfloat16>,
+  by_dtype(a.dtype, a, backward_planes<float>, backward_planes<double>, backward_planes<__nv_bfloat16>,
            backward_planes<__half>);
 }
 

@@ -182,9 +182,8 @@ void forward_as(const ScanPoolForwardArgs& a) {
   by_layout<T>(a.planes, [&](auto shape) {
     constexpr int P = decltype(shape)::kLanes;
     constexpr bool Last = decltype(shape)::kLast;
-    const WindowPlaces places = WindowPlaces::split<P, Last>("scan_pool_forward", a.planes, a.scan.view);
-    launch("scan_pool_forward", scan_pool_forward_kernel<T, P, Last>, places.threads, a.scan.executor, Scratch{},
-           a.scan, places);
+    const WindowPlaces places = WindowPlaces::split<P, Last>("scan_pool_forward", a.planes, a.view);
+    launch("scan_pool_forward", scan_pool_forward_kernel<T, P, Last>, places.threads, a.executor, Scratch{}, a, places);
   });
 }
 
@@ -196,19 +195,19 @@ void backward_as(const ScanPoolBackwardArgs& a) {
     constexpr int P = Shape::kLanes, kBytes = Shape::kCells * int(sizeof(S));
     static_assert((kScratchBytes / kBytes + 2) / 2 * sizeof(T) >= sizeof(LinearState<1, S>),
                   "a chunk has room for a state");
-    const WindowPlaces places = WindowPlaces::split<P, Shape::kLast>("scan_pool_backward", a.planes, a.scan.view);
-    const Chunks chunks = even_chunks<kBytes>(a.scan.view.steps);
-    launch("scan_pool_backward", scan_pool_backward_kernel<T, P, Shape::kLast>, places.threads, a.scan.executor,
-           Scratch{chunks.steps * kBytes}, a.scan, places, chunks);
+    const WindowPlaces places = WindowPlaces::split<P, Shape::kLast>("scan_pool_backward", a.planes, a.view);
+    const Chunks chunks = even_chunks<kBytes>(a.view.steps);
+    launch("scan_pool_backward", scan_pool_backward_kernel<T, P, Shape::kLast>, places.threads, a.executor,
+           Scratch{chunks.steps * kBytes}, a, places, chunks);
   });
 }
 
 void forward(const ScanPoolForwardArgs& a) {
-  by_dtype(a.scan.dtype, a, forward_as<float>, forward_as<double>, forward_as<__nv_bfloat16>, forward_as<__half>);
+  by_dtype(a.dtype, a, forward_as<float>, forward_as<double>, forward_as<__nv_bfloat16>, forward_as<__half>);
 }
 
 void backward(const ScanPoolBackwardArgs& a) {
-  by_dtype(a.scan.dtype, a, backward_as<float>, backward_as<double>, backward_as<__nv_bfloat16>, backward_as<__half>);
+  by_dtype(a.dtype, a, backward_as<float>, backward_as<double>, backward_as<__nv_bfloat16>, backward_as<__half>);
 }
 
 }  // namespace

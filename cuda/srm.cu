@@ -10,7 +10,7 @@ namespace {
 template <class T, int V>
 void launch_forward(const SrmForwardArgs& a) {
   launch("srm_forward", srm_forward_kernel<T, V>, a.view.outer * a.view.inner / V, a.executor, Scratch{}, a,
-         srm_decay<typename StateOf<T>::type>(a.constants), Places(a.view, a.threshold_period));
+         srm_decay<typename StateOf<T>::type>(a.flags), Places(a.view, a.period));
 }
 
 template <class T>
@@ -24,8 +24,8 @@ void launch_backward(const SrmBackwardArgs& a) {
   constexpr int kBytes = SrmSlot<T, V, Input>::kBytes;
   const Chunks chunks = even_chunks<kBytes>(a.view.steps);
   launch("srm_backward", srm_backward_kernel<T, V, Input>, a.view.outer * a.view.inner / V, a.executor,
-         Scratch{chunks.steps * kBytes}, a, srm_decay<typename StateOf<T>::type>(a.constants),
-         Places(a.view, a.threshold_period), chunks);
+         Scratch{chunks.steps * kBytes}, a, srm_decay<typename StateOf<T>::type>(a.flags), Places(a.view, a.period),
+         chunks);
 }
 
 template <class T, int V>

@@ -53,7 +53,7 @@ __global__ void srm_backward_kernel(SrmBackwardArgs a, SrmDecay<typename StateOf
   T* weight_signal = static_cast<T*>(a.weight_signal ? a.weight_signal : a.input_signal);
   T* input_signal = static_cast<T*>(a.input_signal);
   T* spare = weight_signal + start;
-  const S clamp = S(a.constants.grad_clamp);
+  const S clamp = S(a.flags.grad_clamp);
   constexpr int kPack = V * sizeof(T);
   S limit[V];
   load_thresholds(a, places, place, limit);

@@ -29,12 +29,12 @@ __device__ SrmState<S> first_state(const Args& a, int64_t neuron) {
 // Thresholds of V neurons side by side.
 template <class S, int V, class Args>
 __device__ void load_thresholds(const Args& a, const Places& places, const NeuronPlace& place, S (&limit)[V]) {
-  const S* limits = static_cast<const S*>(a.threshold);
+  const S* limits = static_cast<const S*>(a.coefficients);
   int64_t at = places.constants(place);
   SNNLIB_UNROLL
   for (int v = 0; v < V; ++v) {
     limit[v] = limits[at];
-    at = at + 1 == a.threshold_period ? 0 : at + 1;
+    at = at + 1 == a.period ? 0 : at + 1;
   }
 }
 

@@ -17,7 +17,7 @@ template <class S, int C, class Args>
 __device__ void load_limits(const Args& a, uint32_t channel, S (&limit)[C]) {
   SNNLIB_UNROLL
   for (int c = 0; c < C; ++c) {
-    limit[c] = static_cast<const S*>(a.threshold)[a.threshold_period == 1 ? 0 : channel + c];
+    limit[c] = static_cast<const S*>(a.coefficients)[a.period == 1 ? 0 : channel + c];
   }
 }
 
@@ -51,7 +51,7 @@ __global__ void srm_pool_backward_kernel(SrmBackwardArgs a, SrmDecay<typename St
   const WindowPlace place = places.of<P, Last>(uint32_t(index));
   S limit[Shape::kChannels];
   load_limits(a, place.channel, limit);
-  const S clamp = S(a.constants.grad_clamp), tolerance = S(4) * (sizeof(S) == 8 ? S(DBL_EPSILON) : S(FLT_EPSILON));
+  const S clamp = S(a.flags.grad_clamp), tolerance = S(4) * (sizeof(S) == 8 ? S(DBL_EPSILON) : S(FLT_EPSILON));
   const int64_t stride = places.step_stride;
   const T* current = static_cast<const T*>(a.current) + place.cell;
   const T* grad_means = static_cast<const T*>(a.grad_spikes) + place.window;
@@ -214,9 +214,9 @@ void forward_as(const SrmPoolForwardArgs& a) {
   by_layout<T>(a.planes, [&](auto shape) {
     constexpr int P = decltype(shape)::kLanes;
     constexpr bool Last = decltype(shape)::kLast;
-    const WindowPlaces places = WindowPlaces::split<P, Last>("srm_pool_forward", a.planes, a.srm.view);
-    launch("srm_pool_forward", srm_pool_forward_kernel<T, P, Last>, places.threads, a.srm.executor, Scratch{}, a.srm,
-           srm_decay<typename StateOf<T>::type>(a.srm.constants), places);
+    const WindowPlaces places = WindowPlaces::split<P, Last>("srm_pool_forward", a.planes, a.view);
+    launch("srm_pool_forward", srm_pool_forward_kernel<T, P, Last>, places.threads, a.executor, Scratch{}, a,
+           srm_decay<typename StateOf<T>::type>(a.flags), places);
   });
 }
 
@@ -225,30 +225,30 @@ void run_backward(const SrmPoolBackwardArgs& a) {
   using S = typename StateOf<T>::type;
   constexpr int kBytes = WindowShape<P, Last>::kCells * (Input ? 2 : 1) * int(sizeof(S));
   static_assert((kScratchBytes / kBytes + 2) / 2 * sizeof(T) >= sizeof(SrmState<S>), "a chunk has room for a state");
-  const WindowPlaces places = WindowPlaces::split<P, Last>("srm_pool_backward", a.planes, a.srm.view);
-  const Chunks chunks = even_chunks<kBytes>(a.srm.view.steps);
-  launch("srm_pool_backward", srm_pool_backward_kernel<T, P, Last, Input>, places.threads, a.srm.executor,
-         Scratch{chunks.steps * kBytes}, a.srm, srm_decay<S>(a.srm.constants), places, chunks);
+  const WindowPlaces places = WindowPlaces::split<P, Last>("srm_pool_backward", a.planes, a.view);
+  const Chunks chunks = even_chunks<kBytes>(a.view.steps);
+  launch("srm_pool_backward", srm_pool_backward_kernel<T, P, Last, Input>, places.threads, a.executor,
+         Scratch{chunks.steps * kBytes}, a, srm_decay<S>(a.flags), places, chunks);
 }
 
 template <class T>
 void backward_as(const SrmPoolBackwardArgs& a) {
-  if (a.srm.view.steps == 0) return;
-  if (a.srm.input_signal) {
+  if (a.view.steps == 0) return;
+  if (a.input_signal) {
     // With both signals two channels would halve the steps of a chunk: from T = 13 on currents would be read twice.
     return a.planes.channels_last ? run_backward<T, 1, true, true>(a) : run_backward<T, 2, false, true>(a);
   }
-  if (!a.srm.weight_signal) return;
+  if (!a.weight_signal) return;
   by_layout<T>(a.planes,
                [&](auto shape) { run_backward<T, decltype(shape)::kLanes, decltype(shape)::kLast, false>(a); });
 }
 
 void forward(const SrmPoolForwardArgs& a) {
-  by_dtype(a.srm.dtype, a, forward_as<float>, forward_as<double>, forward_as<__nv_bfloat16>, forward_as<__half>);
+  by_dtype(a.dtype, a, forward_as<float>, forward_as<double>, forward_as<__nv_bfloat16>, forward_as<__half>);
 }
 
 void backward(const SrmPoolBackwardArgs& a) {
-  by_dtype(a.srm.dtype, a, backward_as<float>, backward_as<double>, backward_as<__nv_bfloat16>, backward_as<__half>);
+  by_dtype(a.dtype, a, backward_as<float>, backward_as<double>, backward_as<__nv_bfloat16>, backward_as<__half>);
 }
 
 }  // namespace

@@ -6,15 +6,14 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <sstream>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "snnlib/core/dtype.h"
 #include "snnlib/core/isa.h"
 #include "snnlib/core/threads.h"
-#include "snnlib/neurons/exact.h"
-#include "snnlib/neurons/linear.h"
-#include "snnlib/neurons/srm.h"
 
 namespace snnlib {
 
@@ -32,16 +31,16 @@ inline void* address_of(pybind11::handle value) {
 // The arguments of a call by name; every field of a struct wants one, and no other may be there.
 class Arguments {
  public:
-  Arguments(const pybind11::dict& values, bool& float64) : values_(values), float64_(float64) {}
-
-  template <class T>
-  Arguments& operator()(const char* name, T& field) {
-    const pybind11::handle value = PyDict_GetItemString(values_.ptr(), name);
-    if (!value) throw pybind11::type_error(std::string(name) + ": expected as an argument of the kernel, got none");
-    read(value, field);
-    ++taken_;
-    return *this;
-  }
+  // The names of the fields in a list of expressions, as Python compares them fastest. They live as long as the
+  // process.
+  struct Names {
+    explicit Names(const std::string& fields) {
+      std::istringstream list(fields);
+      for (std::string field; std::getline(list >> std::ws, field, ',');)
+        names.push_back(PyUnicode_InternFromString(field.c_str()));
+    }
+    std::vector<PyObject*> names;
+  };
 
   template <class T>
   static T filled(const pybind11::dict& values) {
@@ -53,28 +52,53 @@ class Arguments {
   static T filled(const pybind11::dict& values, bool& float64) {
     T out = T();
     Arguments arguments(values, float64);
-    fill(arguments, out);
+    out.read_fields(arguments);
     if (arguments.taken_ != values.size()) {
-      throw pybind11::type_error("expected " + std::to_string(arguments.taken_) + " arguments of the kernel, got " +
-                                 pybind11::str(pybind11::list(values)).cast<std::string>());
+      const std::string got = pybind11::str(pybind11::list(values)).cast<std::string>();
+      arguments.refuse("expected " + std::to_string(arguments.taken_) + " arguments of the kernel, got " + got);
     }
     return out;
   }
 
+  template <class... Fields>
+  void read(const Names& names, Fields&... fields) {
+    PyObject* const* name = names.names.data();
+    (take(*name++, fields), ...);
+  }
+
  private:
-  // Structs are dicts, filled by the function `fill` that stands beside their bindings.
+  Arguments(const pybind11::dict& values, bool& float64) : values_(values), float64_(float64) {}
+
+  // Python code and compiled module are of one version, or somebody has to build.
+  [[noreturn]] static void refuse(const std::string& problem) {
+    throw pybind11::type_error(problem +
+                               "; the compiled module and the Python code are of different versions: build the "
+                               "module again (`make env`, or install snnlib again)");
+  }
+
   template <class T>
-  void read(pybind11::handle value, T& field) {
+  void take(PyObject* name, T& field) {
+    const pybind11::handle value = PyDict_GetItemWithError(values_.ptr(), name);
+    if (!value) refuse(pybind11::str(name).cast<std::string>() + ": expected as an argument of the kernel, got none");
+    fill(value, field);
+    ++taken_;
+  }
+
+  // Structs are dicts; None leaves them as they are.
+  template <class T>
+  void fill(pybind11::handle value, T& field) {
     if constexpr (std::is_pointer_v<T>) {
       field = static_cast<T>(address_of(value));
     } else if constexpr (std::is_enum_v<T>) {
       field = T(value.cast<int>());
       if constexpr (std::is_same_v<T, DType>) float64_ |= field == DType::kFloat64;
+    } else if constexpr (std::is_same_v<T, Executor>) {
+      field.word = value.cast<intptr_t>();
     } else if constexpr (std::is_arithmetic_v<T> || std::is_base_of_v<pybind11::object, T>) {
       field = value.cast<T>();
     } else if constexpr (std::is_array_v<T>) {
-      for (size_t i = 0; i < std::extent_v<T>; ++i) read(value[pybind11::int_(i)], field[i]);
-    } else {
+      for (size_t i = 0; i < std::extent_v<T>; ++i) fill(value[pybind11::int_(i)], field[i]);
+    } else if (!value.is_none()) {
       field = filled<T>(value.cast<pybind11::dict>(), float64_);
     }
   }
@@ -100,21 +124,6 @@ void bind_kernel(pybind11::module_& module, KernelTable table, const char* name,
     const FloatMode mode(float64 ? FloatMode::current() : FloatMode::flushed());
     return ((table().*family)->*kernel)(args);
   });
-}
-
-inline void fill(Arguments& a, LinearFlags& f) {
-  a("kind", f.surrogate)("strict", f.strict)("detach_reset", f.detach_reset)("detach_jump", f.detach_jump);
-  a("reset_next", f.reset_next)("membrane", f.membrane)("through_time", f.through_time);
-  a("rectified", f.rectified)("quadratic", f.quadratic)("fixed_point", f.fixed_point);
-  a("refractory", f.refractory);
-}
-
-inline void fill(Arguments& a, ExactFlags& f) {
-  a("strict", f.strict)("reset_current", f.reset_current)("by_time", f.by_time)("refractory", f.refractory);
-}
-
-inline void fill(Arguments& a, SrmConstants& c) {
-  a("e_m", c.e_m)("e_s", c.e_s)("e_g", c.e_g)("r_s", c.r_s)("clamp", c.grad_clamp);
 }
 
 // The kernels that tensors of any device may have, as far as the table has them.

@@ -9,20 +9,15 @@
 #include "snnlib/core/threads.h"
 
 namespace snnlib {
-void fill(Arguments& a, snn_layer& l) {
-  a("in_height", l.in_height)("in_width", l.in_width)("in_channels", l.in_channels)("height", l.height);
-  a("width", l.width)("channels", l.channels)("kernel_height", l.kernel_height)("kernel_width", l.kernel_width);
-  a("stride_y", l.stride_y)("stride_x", l.stride_x)("padding_y", l.padding_y)("padding_x", l.padding_x);
-  a("dilation_y", l.dilation_y)("dilation_x", l.dilation_x)("pool_y", l.pool_y)("pool_x", l.pool_x);
-  a("refractory", l.refractory)("toward_zero", l.toward_zero);
-  a("leak_m", l.leak_m)("leak_s", l.leak_s)("fraction", l.fraction)("has_synapse", l.has_synapse);
-  a("resets_all", l.resets_all)("keep", l.keep)("is_wide", l.is_wide)("packed", l.packed)("weight", l.weight);
-  a("recurrent", l.recurrent)("delay", l.delay)("weight_delay", l.weight_delay);
-  a("recurrent_delay", l.recurrent_delay)("period", l.period)("bias", l.bias)("drive", l.drive)("above", l.above)(
-      "offset", l.offset);
-}
-
 namespace {
+
+// A layer as Python names its fields.
+struct LayerArgs : snn_layer {
+  SNNLIB_FIELDS(in_height, in_width, in_channels, height, width, channels, kernel_height, kernel_width, stride_y,
+                stride_x, padding_y, padding_x, dilation_y, dilation_x, pool_y, pool_x, refractory, toward_zero, leak_m,
+                leak_s, fraction, has_synapse, resets_all, keep, is_wide, packed, weight, recurrent, delay,
+                weight_delay, recurrent_delay, period, bias, drive, above, offset)
+};
 
 int64_t neurons(const snn_layer& layer) { return int64_t(layer.height) * layer.width * layer.channels; }
 
@@ -116,22 +111,18 @@ struct IntegerNetArgs {
   int64_t steps, samples;
   const uint8_t* frames;
   int32_t* result;
-  int executor;
+  Executor executor;
+  SNNLIB_FIELDS(layers, steps, samples, frames, result, executor)
 };
-
-void fill(Arguments& a, IntegerNetArgs& n) {
-  a("layers", n.layers)("steps", n.steps)("samples", n.samples)("frames", n.frames)("result", n.result);
-  a("executor", n.executor);
-}
 
 void run(const pybind11::kwargs& values) {
   const IntegerNetArgs args = Arguments::filled<IntegerNetArgs>(values);
   std::vector<snn_layer> layers;
-  for (const auto& layer : args.layers) layers.push_back(Arguments::filled<snn_layer>(layer.cast<pybind11::dict>()));
+  for (const auto& layer : args.layers) layers.push_back(Arguments::filled<LayerArgs>(layer.cast<pybind11::dict>()));
   const int64_t in = int64_t(layers[0].in_height) * layers[0].in_width * layers[0].in_channels;
   const int64_t out = neurons(layers.back());
   const pybind11::gil_scoped_release unlocked;
-  parallel_for(args.samples, args.executor, [&](int64_t sample) {
+  parallel_for(args.samples, args.executor.threads(), [&](int64_t sample) {
     Net net(layers);
     net.clear();
     for (int64_t t = sample * args.steps; t < (sample + 1) * args.steps; ++t) {

@@ -11,54 +11,6 @@
 #include "snnlib/core/threads.h"
 
 namespace snnlib {
-
-void fill(Arguments& a, ConvShape& s) {
-  a("steps", s.steps)("batch", s.batch)("in_channels", s.in_channels)("in_height", s.in_height);
-  a("in_width", s.in_width)("channels", s.channels)("height", s.height)("width", s.width);
-  a("kernel_h", s.kernel_h)("kernel_w", s.kernel_w)("stride_h", s.stride_h)("stride_w", s.stride_w);
-  a("padding_h", s.padding_h)("padding_w", s.padding_w);
-}
-void fill(Arguments& a, Bands& b) { a("rows", b.rows)("count", b.count); }
-void fill(Arguments& a, FrameOrder& f) { a("step_stride", f.step_stride)("batch_stride", f.batch_stride); }
-void fill(Arguments& a, PoolWindow& p) { a("h", p.h)("w", p.w); }
-void fill(Arguments& a, Elements& e) { a("data", e.data)("dtype", e.dtype); }
-void fill(Arguments& a, InputSequence& x) {
-  a("elements", x.elements)("step", x.step)("batch", x.batch)("channel", x.channel)("height", x.height);
-  a("width", x.width);
-}
-void fill(Arguments& a, LinearNeuron& n) { a("rows", n.rows)("period", n.period)("flags", n.flags); }
-
-void fill(Arguments& a, ExactNeuron& n) { a("rows", n.rows)("period", n.period)("flags", n.flags); }
-
-void fill(Arguments& a, LayerArgs& l) {
-  a("shape", l.shape)("bands", l.bands)("frames", l.frames)("pool", l.pool)("neuron", l.neuron)("executor", l.threads);
-  if (l.neuron == LayerNeuron::kSrm) a("constants", l.constants);
-  if (l.neuron == LayerNeuron::kLinear) a("linear", l.linear);
-  if (l.neuron == LayerNeuron::kExact) a("exact", l.exact);
-}
-void fill(Arguments& a, LayerForwardArgs& f) {
-  fill(a, static_cast<LayerArgs&>(f));
-  a("input", f.input)("weight", f.weight)("scatter", f.scatter)("current", f.current)("state_in", f.state_in);
-  a("state_out", f.state_out)("output", f.output)("bits", f.bits)("fan_out", f.fan_out);
-  if (f.neuron == LayerNeuron::kSrm) a("threshold", f.threshold)("threshold_period", f.threshold_period);
-}
-void fill(Arguments& a, LayerRecord& r) {
-  fill(a, static_cast<LayerArgs&>(r));
-  a("bits", r.bits)("slope", r.slope)("gain", r.gain)("task_starts", r.task_starts)("output", r.output);
-  a("grad_output", r.grad_output)("grad_state", r.grad_state);
-}
-void fill(Arguments& a, LayerBackwardArgs& b) {
-  fill(a, static_cast<LayerRecord&>(b));
-  a("input", b.input)("by_inputs", b.by_inputs)("grad_weight_blocks", b.grad_weight_blocks);
-  a("grad_weight", b.grad_weight)("block_floats", b.block_floats)("tasks_per_block", b.tasks_per_block);
-  a("grad_input", b.grad_input)("input_frames", b.input_frames)("weight", b.weight)("scatter", b.scatter);
-  a("input_grad_scale", b.input_grad_scale)("grad_start", b.grad_start);
-}
-void fill(Arguments& a, LayerSignalsArgs& s) {
-  fill(a, static_cast<LayerRecord&>(s));
-  a("a", s.a)("b", s.b)("grad_start", s.grad_start);
-}
-
 namespace {
 
 // Slopes and gains of a forward pass until a tensor of the right size takes them, or what it counted instead.

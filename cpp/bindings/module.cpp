@@ -3,6 +3,7 @@
 #include "bindings.h"
 #include "snnlib/core/isa.h"
 #include "snnlib/event_files.h"
+#include "snnlib/neurons/surrogate.h"
 
 namespace snnlib {
 

@@ -55,10 +55,6 @@ std::unique_ptr<PackedBlocks> pack(Address words, int64_t count, int threads) {
 
 }  // namespace
 
-void fill(Arguments& a, UnpackArgs& u) {
-  a("packed", u.packed)("starts", u.starts)("words", u.words)("count", u.count)("executor", u.threads);
-}
-
 void bind_pack(pybind11::module_& module) {
   namespace py = pybind11;
   const auto unlocked = py::call_guard<py::gil_scoped_release>();

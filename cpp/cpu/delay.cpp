@@ -10,7 +10,7 @@ namespace {
 
 // Calls f(channel, at) for the elements of a sample at one step that are not zero; `at` counts from the step's first.
 template <class S, class F>
-inline void for_elements(const DelayShiftArgs& a, const S* x, const F& f) {
+inline void for_elements(const DelaySequence& a, const S* x, const F& f) {
   constexpr int64_t L = Simd<S>::kLanes;
   const bool by_channel = a.channel_stride == 1;
   const int64_t lines = by_channel ? a.space : a.channels, length = by_channel ? a.channels : a.space;
@@ -127,7 +127,7 @@ void shift_signal(const DelayShiftArgs& a, int64_t n) {
 
 // Adds the products of one event.
 template <class S>
-inline void add_products(const DelayShiftArgs& a, S x, const S* grad, int64_t t, int64_t c, double* sums) {
+inline void add_products(const DelaySequence& a, S x, const S* grad, int64_t t, int64_t c, double* sums) {
   for (int i = 0; i < 3; ++i) {
     const int64_t from = t + a.delays[c] + i - 1;
     if (from >= 0 && from < a.steps) sums[i * a.channels + c] += delay_product(x, grad[(from - t) * a.step_stride]);
@@ -135,13 +135,12 @@ inline void add_products(const DelayShiftArgs& a, S x, const S* grad, int64_t t,
 }
 
 template <class S>
-void sums_of_sample(const DelaySumsArgs& args, int64_t n) {
-  const DelayShiftArgs& a = args.sequence;
-  double* sums = args.sums + n * 3 * a.channels;
+void sums_of_sample(const DelaySumsArgs& a, int64_t n) {
+  double* sums = a.sums + n * 3 * a.channels;
   std::memset(sums, 0, size_t(3 * a.channels) * sizeof(double));
   for (int64_t t = 0; t < a.steps; ++t) {
     const int64_t here = t * a.step_stride + n * a.batch_stride;
-    const S *x = static_cast<const S*>(a.x) + here, *grad = static_cast<const S*>(args.grad) + here;
+    const S *x = static_cast<const S*>(a.x) + here, *grad = static_cast<const S*>(a.grad) + here;
     for_elements(a, x, [&](int64_t c, int64_t at) { add_products(a, x[at], grad + at, t, c, sums); });
   }
 }
@@ -154,15 +153,14 @@ void shift_of(const DelayShiftArgs& a) {
 
 template <class S>
 void shift_sums_of(const DelaySumsArgs& a) {
-  parallel_for(a.sequence.batch, a.sequence.executor.threads(), [&](int64_t n) { sums_of_sample<S>(a, n); });
+  parallel_for(a.batch, a.executor.threads(), [&](int64_t n) { sums_of_sample<S>(a, n); });
 }
 
 void shift(const DelayShiftArgs& a) {
   by_state(a.dtype, a, portable::delay_kernels.shift, [&](auto zero) { shift_of<decltype(zero)>(a); });
 }
 void shift_sums(const DelaySumsArgs& a) {
-  by_state(a.sequence.dtype, a, portable::delay_kernels.shift_sums,
-           [&](auto zero) { shift_sums_of<decltype(zero)>(a); });
+  by_state(a.dtype, a, portable::delay_kernels.shift_sums, [&](auto zero) { shift_sums_of<decltype(zero)>(a); });
 }
 }  // namespace
 

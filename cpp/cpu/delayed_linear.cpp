@@ -43,9 +43,8 @@ ConnectionPlaces places_of(const DelayedLinearArgs& a) {
 
 // Currents of samples from `first` on; `arrivals` and `taps` are [outputs / kTileOutputs][inputs][kTileOutputs].
 template <class S, int N>
-void connect_samples(const DelayedCurrentsArgs& args, const ConnectionPlaces& p, int64_t first, const int32_t* arrivals,
+void connect_samples(const DelayedCurrentsArgs& a, const ConnectionPlaces& p, int64_t first, const int32_t* arrivals,
                      const Values<S, N>* taps) {
-  const DelayedLinearArgs& a = args.linear;
   thread_local EventsByInput<S> local_events;
   thread_local FoundEvents<S> local_found;
   EventsByInput<S>& events = of_thread(local_events);
@@ -72,14 +71,13 @@ void connect_samples(const DelayedCurrentsArgs& args, const ConnectionPlaces& p,
       }
       for (int64_t n = 0; n < samples; ++n)
         transpose(sums + n * p.time + start - from, p.row, count, end - start,
-                  row_of<S>(a, args.out, start, first + n, a.outputs) + low, a.step_rows * a.outputs);
+                  row_of<S>(a, a.out, start, first + n, a.outputs) + low, a.step_rows * a.outputs);
     }
   }
 }
 
 template <class S, int N>
-void connect(const DelayedCurrentsArgs& args) {
-  const DelayedLinearArgs& a = args.linear;
+void connect(const DelayedCurrentsArgs& a) {
   const int threads = a.executor.threads();
   const ConnectionPlaces p = places_of<S>(a);
   const int64_t tiles = parts_of(a.outputs, kTileOutputs), size = a.inputs * kTileOutputs;
@@ -91,15 +89,14 @@ void connect(const DelayedCurrentsArgs& args) {
     pack_taps<S, N>(a, tile * kTileOutputs, p.row, arrivals + tile * size, taps + tile * size);
   });
   parallel_for(parts_of(a.batch, p.samples), threads,
-               [&](int64_t task) { connect_samples<S, N>(args, p, task * p.samples, arrivals, taps); });
+               [&](int64_t task) { connect_samples<S, N>(a, p, task * p.samples, arrivals, taps); });
 }
 
 template <class S, bool Two>
-void add_all_arrivals(const DelayedCurrentsArgs& args, const EventsByArrival<S>& events, int64_t n) {
+void add_all_arrivals(const DelayedCurrentsArgs& a, const EventsByArrival<S>& events, int64_t n) {
   // As many vectors as there are registers for, at two steps.
   constexpr int64_t L = Simd<S>::kLanes, N = kVectorBytes == 64 ? 8 : 4;
-  const DelayedLinearArgs& a = args.linear;
-  S* out = row_of<S>(a, args.out, 0, n, a.outputs);
+  S* out = row_of<S>(a, a.out, 0, n, a.outputs);
   const int64_t step = a.step_rows * a.outputs;
   int64_t low = 0;
   for (; a.outputs - low > 2 * L; low += N * L) add_arrivals<S, N, Two>(events, a, low, out + low, step);
@@ -108,8 +105,7 @@ void add_all_arrivals(const DelayedCurrentsArgs& args, const EventsByArrival<S>&
 
 // Currents of samples from `first` on, by delays of channels.
 template <class S>
-void delay_samples(const DelayedCurrentsArgs& args, int64_t first, int64_t samples) {
-  const DelayedLinearArgs& a = args.linear;
+void delay_samples(const DelayedCurrentsArgs& a, int64_t first, int64_t samples) {
   thread_local EventsByArrival<S> local[kSamples];
   EventsByArrival<S>* lists = &of_thread(local[0]);
   for (int64_t n = 0; n < samples; ++n) lists[n].clear(a.inputs, a.steps);
@@ -118,19 +114,17 @@ void delay_samples(const DelayedCurrentsArgs& args, int64_t first, int64_t sampl
   }
   for (int64_t n = 0; n < samples; ++n) {
     lists[n].sort(static_cast<const S*>(a.taps));
-    a.two ? add_all_arrivals<S, true>(args, lists[n], first + n)
-          : add_all_arrivals<S, false>(args, lists[n], first + n);
+    a.two ? add_all_arrivals<S, true>(a, lists[n], first + n) : add_all_arrivals<S, false>(a, lists[n], first + n);
   }
 }
 
 template <class S>
-void currents_of(const DelayedCurrentsArgs& args) {
-  const DelayedLinearArgs& a = args.linear;
-  if (!a.per_channel) return a.two ? connect<S, 2>(args) : connect<S, 1>(args);
+void currents_of(const DelayedCurrentsArgs& a) {
+  if (!a.per_channel) return a.two ? connect<S, 2>(a) : connect<S, 1>(a);
   const int threads = a.executor.threads();
   const int64_t size = smaller_of(kSamples, larger_of(parts_of(a.batch, threads > 1 ? threads : 1), 1));
   parallel_for(parts_of(a.batch, size), threads,
-               [&](int64_t task) { delay_samples<S>(args, task * size, smaller_of(a.batch - task * size, size)); });
+               [&](int64_t task) { delay_samples<S>(a, task * size, smaller_of(a.batch - task * size, size)); });
 }
 
 // Steps of a signal besides those of the sequence and of the longest delay: one before the first, and what an event
@@ -156,11 +150,9 @@ void list_blocks(const DelayedLinearArgs& a, int64_t first, int64_t blocks, int6
 
 // Sums per channel for N vectors of outputs from `low` on, over blocks of samples.
 template <class S, int N, int J>
-void sum_channels(const DelayedSumsArgs& args, int64_t low, int64_t first, int64_t blocks,
-                  const EventsByInput<S>* lists) {
+void sum_channels(const DelayedSumsArgs& a, int64_t low, int64_t first, int64_t blocks, const EventsByInput<S>* lists) {
   using V = typename Simd<S>::Vector;
   constexpr int64_t L = Simd<S>::kLanes;
-  const DelayedLinearArgs& a = args.linear;
   thread_local Scratch<V> signals, totals;
   const int64_t time = a.steps + a.longest + kMoreSteps, left = a.outputs - low;
   V *signal = signals.reserve(kSamples * time * N), *sums = totals.zeroed(a.inputs * J * N);
@@ -169,16 +161,16 @@ void sum_channels(const DelayedSumsArgs& args, int64_t low, int64_t first, int64
     std::memset(static_cast<void*>(signal), 0, size_t(kSamples * time * N) * sizeof(V));
     for (int64_t t = 0; t < a.steps; ++t) {
       for (int64_t n = 0; n < samples; ++n) {
-        const S* grad = row_of<S>(a, args.grad, t, start + n, a.outputs) + low;
+        const S* grad = row_of<S>(a, a.grad, t, start + n, a.outputs) + low;
         V* to = signal + (n * time + t + 1) * N;
         for (int64_t v = 0; v < N && v * L < left; ++v) to[v] = load_lanes<S>(grad + v * L, left - v * L);
       }
     }
-    add_all_steps<S, N, J>(lists[block].sorted(), a.inputs, a.delays, signal + (args.first + 1) * N, sums);
+    add_all_steps<S, N, J>(lists[block].sorted(), a.inputs, a.delays, signal + (a.first + 1) * N, sums);
   }
   for (int64_t j = 0; j < J; ++j) {
     for (int64_t i = 0; i < a.inputs; ++i) {
-      S* out = static_cast<S*>(args.sums) + (j * a.inputs + i) * a.outputs + low;
+      S* out = static_cast<S*>(a.sums) + (j * a.inputs + i) * a.outputs + low;
       for (int64_t v = 0; v < N && v * L < left; ++v) {
         const V more = sums[(i * J + j) * N + v];
         store_lanes<S>(out + v * L, load_lanes<S>(out + v * L, left - v * L) + more, left - v * L);
@@ -188,11 +180,11 @@ void sum_channels(const DelayedSumsArgs& args, int64_t low, int64_t first, int64
 }
 
 template <class S, int N>
-void sum_channels_of(const DelayedSumsArgs& args, int64_t low, int64_t first, int64_t blocks,
+void sum_channels_of(const DelayedSumsArgs& a, int64_t low, int64_t first, int64_t blocks,
                      const EventsByInput<S>* lists) {
-  if (args.count == 1) return sum_channels<S, N, 1>(args, low, first, blocks, lists);
-  if (args.count == 2) return sum_channels<S, N, 2>(args, low, first, blocks, lists);
-  sum_channels<S, N, 3>(args, low, first, blocks, lists);
+  if (a.count == 1) return sum_channels<S, N, 1>(a, low, first, blocks, lists);
+  if (a.count == 2) return sum_channels<S, N, 2>(a, low, first, blocks, lists);
+  sum_channels<S, N, 3>(a, low, first, blocks, lists);
 }
 
 // f(first sample, blocks, lists) for all events, listed as many blocks of samples at a time as have room.
@@ -209,16 +201,15 @@ void for_listed(const DelayedLinearArgs& a, const F& f) {
 }
 
 template <class S>
-void sums_of(const DelayedSumsArgs& args) {
-  const DelayedLinearArgs& a = args.linear;
+void sums_of(const DelayedSumsArgs& a) {
   constexpr int64_t N = 4, L = Simd<S>::kLanes;
-  const int64_t elements = args.count * a.inputs * a.outputs;
-  if (elements) std::memset(args.sums, 0, size_t(elements) * sizeof(S));
+  const int64_t elements = a.count * a.inputs * a.outputs;
+  if (elements) std::memset(a.sums, 0, size_t(elements) * sizeof(S));
   const int64_t width = a.outputs > L ? N * L : L;
   for_listed<S>(a, [&](int64_t first, int64_t blocks, const EventsByInput<S>* lists) {
     parallel_for(parts_of(a.outputs, width), a.executor.threads(), [&](int64_t task) {
-      width == L ? sum_channels_of<S, 1>(args, task * width, first, blocks, lists)
-                 : sum_channels_of<S, N>(args, task * width, first, blocks, lists);
+      width == L ? sum_channels_of<S, 1>(a, task * width, first, blocks, lists)
+                 : sum_channels_of<S, N>(a, task * width, first, blocks, lists);
     });
   });
 }
@@ -226,9 +217,8 @@ void sums_of(const DelayedSumsArgs& args) {
 // Sums of connections to the kGroup outputs from `low` on, over blocks of samples: [tile][inputs][kTileOutputs]. Events
 // see N steps from the one numbered `seen` on, where the one before the arrival has the number 0.
 template <class S, int N>
-void sum_connections(const DelayedGradientsArgs& args, int64_t low, int64_t first, int64_t blocks, int64_t seen,
+void sum_connections(const DelayedGradientsArgs& a, int64_t low, int64_t first, int64_t blocks, int64_t seen,
                      const EventsByInput<S>* lists, const int32_t* arrivals, Values<S, N>* sums) {
-  const DelayedLinearArgs& a = args.linear;
   thread_local Scratch<S> signals;
   const int64_t time = a.steps + a.longest + kMoreSteps, row = signal_row(a), size = a.inputs * kTileOutputs;
   const int64_t count = smaller_of(a.outputs - low, kGroup);
@@ -239,7 +229,7 @@ void sum_connections(const DelayedGradientsArgs& args, int64_t low, int64_t firs
     // Some steps of all samples lie close together.
     for (int64_t t = 0; t < a.steps; t += kGroup) {
       for (int64_t n = 0; n < samples; ++n)
-        transpose(row_of<S>(a, args.grad, t, start + n, a.outputs) + low, a.step_rows * a.outputs,
+        transpose(row_of<S>(a, a.grad, t, start + n, a.outputs) + low, a.step_rows * a.outputs,
                   smaller_of(a.steps - t, kGroup), count, signal + n * time + t + 1, row);
     }
     const SortedEvents<S> sorted = lists[block].sorted();
@@ -254,8 +244,7 @@ void sum_connections(const DelayedGradientsArgs& args, int64_t low, int64_t firs
 }
 
 template <class S, int N>
-void connection_gradients(const DelayedGradientsArgs& args, int64_t seen) {
-  const DelayedLinearArgs& a = args.linear;
+void connection_gradients(const DelayedGradientsArgs& a, int64_t seen) {
   const int threads = a.executor.threads();
   const int64_t tiles = parts_of(a.outputs, kTileOutputs), size = a.inputs * kTileOutputs;
   const int64_t tasks = parts_of(a.outputs, kGroup), apart = kGroup / kTileOutputs * size;
@@ -267,48 +256,44 @@ void connection_gradients(const DelayedGradientsArgs& args, int64_t seen) {
                [&](int64_t tile) { pack_arrivals<S>(a, tile * kTileOutputs, signal_row(a), arrivals + tile * size); });
   for_listed<S>(a, [&](int64_t first, int64_t blocks, const EventsByInput<S>* lists) {
     parallel_for(tasks, threads, [&](int64_t task) {
-      sum_connections<S, N>(args, task * kGroup, first, blocks, seen, lists, arrivals + task * apart,
-                            sums + task * apart);
+      sum_connections<S, N>(a, task * kGroup, first, blocks, seen, lists, arrivals + task * apart, sums + task * apart);
     });
   });
   parallel_for(tiles, threads, [&](int64_t tile) {
-    gradients_of_sums<S, N>(args, tile * kTileOutputs, sums + tile * size, int(1 - seen));
+    gradients_of_sums<S, N>(a, tile * kTileOutputs, sums + tile * size, int(1 - seen));
   });
 }
 
 template <class S>
-void gradients_of(const DelayedGradientsArgs& args) {
+void gradients_of(const DelayedGradientsArgs& a) {
   // Between steps the arrival and the step behind it, at rounded delays all three or the arrival alone.
-  if (args.linear.two) return connection_gradients<S, 2>(args, 1);
-  args.grad_delay ? connection_gradients<S, 4>(args, 0) : connection_gradients<S, 1>(args, 1);
+  if (a.two) return connection_gradients<S, 2>(a, 1);
+  a.grad_delay ? connection_gradients<S, 4>(a, 0) : connection_gradients<S, 1>(a, 1);
 }
 
 template <class S>
-void input_of(const DelayedInputArgs& args) {
-  const DelayedLinearArgs& a = args.linear;
+void input_of(const DelayedInputArgs& a) {
   constexpr int64_t L = Simd<S>::kLanes;
   const int64_t block = InputGradient<S>::outputs_at_once(a), parts = parts_of(a.steps, kTaskSteps);
   Scratch<Connection<S>> packed;
   InputGradient<S>::pack(a, block, packed.reserve(a.inputs * a.outputs));
   parallel_for(parts_of(a.batch, L) * parts, a.executor.threads(), [&](int64_t task) {
     thread_local InputGradient<S> gradient;
-    of_thread(gradient).run(args, packed.data(), block, task / parts * L, task % parts * kTaskSteps);
+    of_thread(gradient).run(a, packed.data(), block, task / parts * L, task % parts * kTaskSteps);
   });
 }
 
 void currents(const DelayedCurrentsArgs& a) {
-  by_state(a.linear.dtype, a, portable::delayed_linear_kernels.currents,
-           [&](auto zero) { currents_of<decltype(zero)>(a); });
+  by_state(a.dtype, a, portable::delayed_linear_kernels.currents, [&](auto zero) { currents_of<decltype(zero)>(a); });
 }
 void sums(const DelayedSumsArgs& a) {
-  by_state(a.linear.dtype, a, portable::delayed_linear_kernels.sums, [&](auto zero) { sums_of<decltype(zero)>(a); });
+  by_state(a.dtype, a, portable::delayed_linear_kernels.sums, [&](auto zero) { sums_of<decltype(zero)>(a); });
 }
 void gradients(const DelayedGradientsArgs& a) {
-  by_state(a.linear.dtype, a, portable::delayed_linear_kernels.gradients,
-           [&](auto zero) { gradients_of<decltype(zero)>(a); });
+  by_state(a.dtype, a, portable::delayed_linear_kernels.gradients, [&](auto zero) { gradients_of<decltype(zero)>(a); });
 }
 void input(const DelayedInputArgs& a) {
-  by_state(a.linear.dtype, a, portable::delayed_linear_kernels.input, [&](auto zero) { input_of<decltype(zero)>(a); });
+  by_state(a.dtype, a, portable::delayed_linear_kernels.input, [&](auto zero) { input_of<decltype(zero)>(a); });
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ class InputsBySpikes {
     spikes_.start(conv_, reaching.count());
     if (a.neuron == LayerNeuron::kLinear) decay_ = linear_decay(a.linear);
     if (a.neuron == LayerNeuron::kSrm) {
-      decay_ = float(a.constants.e_g);
+      decay_ = float(a.srm.flags.e_g);
       no_successors(successors_, reaching.count() * s.row(), s.steps);
       double power = 1.0;
       float* left = left_.reserve(s.steps + 1);
@@ -320,7 +320,7 @@ void run_band_of_signals(const LayerSignalsArgs& args, int64_t task, Workspace& 
   const int64_t n = task / args.bands.count, row = s.row(), stored = padded(row);
   const size_t bytes = size_t(row) * sizeof(float);
   const Rows own = output_rows(s, args.bands, task % args.bands.count);
-  const SrmDecay<float> decay = float_decay(args.constants);
+  const SrmDecay<float> decay = float_decay(args.srm.flags);
   SpikeRows rows(args, n, own.first, own.last, w.rows);
   if (args.neuron == LayerNeuron::kExact) {
     w.exact.start(args, own);
@@ -347,7 +347,7 @@ void run_band_of_signals(const LayerSignalsArgs& args, int64_t task, Workspace& 
   }
   const int64_t plane = own.count() * stored;
   w.carried.zeroed(3 * plane);
-  const float ratio = credit_ratio(args.constants);
+  const float ratio = credit_ratio(args.srm.flags);
   for (int64_t y = own.first; args.grad_state && y < own.last; ++y) {
     float* u = w.carried.data() + (y - own.first) * stored;
     credit_of_state(args.grad_state_row(0, n, y), args.grad_state_row(1, n, y), row, ratio, u, u + plane);
@@ -391,7 +391,7 @@ void run_band_of_signals(const LayerSignalsArgs& args, int64_t task, Workspace& 
 void sum_blocks(const LayerBackwardArgs& a, int64_t blocks) {
   constexpr int64_t kChunk = 4096;
   const int64_t floats = a.block_floats;
-  parallel_for((floats + kChunk - 1) / kChunk, a.threads, [&](int64_t chunk) {
+  parallel_for((floats + kChunk - 1) / kChunk, a.executor.threads(), [&](int64_t chunk) {
     const int64_t end = (chunk + 1) * kChunk < floats ? (chunk + 1) * kChunk : floats;
     for (int64_t i = chunk * kChunk; i < end; ++i) a.grad_weight[i] = 0.0f;
     for (int64_t b = 0; b < blocks; ++b) {
@@ -407,7 +407,7 @@ void sum_blocks(const LayerBackwardArgs& a, int64_t blocks) {
 
 void layer_backward(const LayerBackwardArgs& a) {
   const int64_t tasks = a.shape.batch * a.bands.count, blocks = (tasks + a.tasks_per_block - 1) / a.tasks_per_block;
-  parallel_for(blocks, a.threads, [&](int64_t block) {
+  parallel_for(blocks, a.executor.threads(), [&](int64_t block) {
     thread_local Workspace local;
     Workspace& workspace = of_thread(local);
     const int64_t end = (block + 1) * a.tasks_per_block < tasks ? (block + 1) * a.tasks_per_block : tasks;
@@ -420,7 +420,7 @@ void layer_backward(const LayerBackwardArgs& a) {
 }
 
 void layer_signals(const LayerSignalsArgs& a) {
-  parallel_for(a.shape.batch * a.bands.count, a.threads, [&](int64_t task) {
+  parallel_for(a.shape.batch * a.bands.count, a.executor.threads(), [&](int64_t task) {
     thread_local Workspace local;
     Workspace& workspace = of_thread(local);
     run_band_of_signals(a, task, workspace);

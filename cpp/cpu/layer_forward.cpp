@@ -57,7 +57,7 @@ class Band {
     w.pooled_row.reserve(padded_row_ + kGroup);
     if (a.neuron == LayerNeuron::kSrm) {
       float* limit = w.threshold.reserve(padded_row_);
-      for (int64_t i = 0; i < padded_row_; ++i) limit[i] = i < row_ ? a.threshold[i % a.threshold_period] : 1.0f;
+      for (int64_t i = 0; i < padded_row_; ++i) limit[i] = i < row_ ? a.srm.rows[i % a.srm.period] : 1.0f;
     } else if (a.neuron == LayerNeuron::kLinear) {
       w.coefficients.load(a.linear, row_);
     } else if (a.neuron == LayerNeuron::kExact) {
@@ -137,7 +137,7 @@ class Band {
                   row_, out, bits, du, w_.delta_ut.data() + count, &w_.fired);
     }
     const auto step = add ? srm_row<kKeep, true, Count> : srm_row<kKeep, false, Count>;
-    return step(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_, float_decay(a_.constants),
+    return step(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_, float_decay(a_.srm.flags),
                 out, bits, du, w_.delta_ut.data() + count, &w_.fired);
   }
 
@@ -335,12 +335,12 @@ void keep_entries(TaskSpikes& task, const Workspace& w, int64_t count, const Lay
     if (count) std::memcpy(task.slope_gain + count, w.delta_ut.data(), size_t(count) * sizeof(float));
     return;
   }
-  const float clamp = float(a.constants.grad_clamp);
+  const float clamp = float(a.srm.flags.grad_clamp);
   to_slope_and_gain(w.delta_u.data(), w.delta_ut.data(), count, clamp, task.slope_gain, task.slope_gain + count);
 }
 
 void forward(const LayerForwardArgs& a) {
-  parallel_for(a.shape.batch * a.bands.count, a.threads, [&](int64_t task) {
+  parallel_for(a.shape.batch * a.bands.count, a.executor.threads(), [&](int64_t task) {
     thread_local Workspace local;
     Workspace& workspace = of_thread(local);
     Band band(a, task, workspace);

@@ -36,11 +36,11 @@ template <class T>
 void forward_planes(const MaxPoolForwardArgs& args) {
   using S = typename StateOf<T>::type;
   constexpr int64_t kLanes = Largest<S>::kLanes;
-  const Axes a(args.pool);
+  const Axes a(args);
   const int64_t row = a.out_row();
-  const T* input = static_cast<const T*>(args.pool.input);
-  const RowReducer<T> reduce(a, input + args.pool.outer * a.in_plane());
-  for_each_task(args.pool, a, [&](int64_t plane, int64_t last) {
+  const T* input = static_cast<const T*>(args.input);
+  const RowReducer<T> reduce(a, input + args.outer * a.in_plane());
+  for_each_task(args, a, [&](int64_t plane, int64_t last) {
     WindowRows<S> rows(a);
     // What a vector writes beyond its row is written again by the next row of the task.
     const int64_t end = last * a.out_plane();
@@ -119,7 +119,7 @@ void backward_added(const Axes& a, const int64_t* offset, const T* grad_output, 
 
 template <class T>
 void backward_planes(const MaxPoolBackwardArgs& args) {
-  const Axes a(args.pool);
+  const Axes a(args);
   const int64_t cells = a.in_plane();
   const bool apart = a.inner >= Largest<typename StateOf<T>::type>::kLanes && a.d.apart() && a.h.apart() && a.w.apart();
   const bool covered = a.d.covered() && a.h.covered() && a.w.covered();
@@ -131,7 +131,7 @@ void backward_planes(const MaxPoolBackwardArgs& args) {
       for (int64_t x = 0; x < a.w.kernel; ++x, ++tap) offset[tap] = ((z * a.h.in + y) * a.w.in + x) * a.inner;
     }
   }
-  for_each_task(args.pool, a, [&](int64_t plane, int64_t last) {
+  for_each_task(args, a, [&](int64_t plane, int64_t last) {
     for (; plane < last; ++plane) {
       const T* grad_output = static_cast<const T*>(args.grad_output) + plane * a.out_plane();
       const uint8_t* taps = args.taps + plane * a.out_plane();
@@ -147,13 +147,11 @@ void backward_planes(const MaxPoolBackwardArgs& args) {
 }
 
 void forward(const MaxPoolForwardArgs& a) {
-  by_element(a.pool.dtype, a, portable::max_pool_kernels.forward,
-             [&](auto zero) { forward_planes<decltype(zero)>(a); });
+  by_element(a.dtype, a, portable::max_pool_kernels.forward, [&](auto zero) { forward_planes<decltype(zero)>(a); });
 }
 
 void backward(const MaxPoolBackwardArgs& a) {
-  by_element(a.pool.dtype, a, portable::max_pool_kernels.backward,
-             [&](auto zero) { backward_planes<decltype(zero)>(a); });
+  by_element(a.dtype, a, portable::max_pool_kernels.backward, [&](auto zero) { backward_planes<decltype(zero)>(a); });
 }
 
 }  // namespace

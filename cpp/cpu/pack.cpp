@@ -186,7 +186,7 @@ void pack(const PackArgs& a) {
 }
 
 void unpack(const UnpackArgs& a) {
-  parallel_for(pack_blocks(a.count), a.threads, [&](int64_t block) {
+  parallel_for(pack_blocks(a.count), a.executor.threads(), [&](int64_t block) {
     unpack_block(a.packed + a.starts[block], a.words + block * kPackWords * 4, words_of(block, a.count));
   });
 }

@@ -73,14 +73,14 @@ void average_plane_windows(const Axes& a, const T* input, int64_t z, int64_t y, 
 template <class T>
 void forward_planes(const PoolForwardArgs& args) {
   using S = typename StateOf<T>::type;
-  const Axes a(args.pool);
+  const Axes a(args);
   const int64_t row = a.out_row();
-  for_each_task(args.pool, a, [&](int64_t plane, int64_t last) {
+  for_each_task(args, a, [&](int64_t plane, int64_t last) {
     thread_local Scratch<S> scratch;
     S* __restrict sum = scratch.reserve(row);
     Divisors<S> divisors;
     for (; plane < last; ++plane) {
-      const T* __restrict input = static_cast<const T*>(args.pool.input) + plane * a.in_plane();
+      const T* __restrict input = static_cast<const T*>(args.input) + plane * a.in_plane();
       T* __restrict output = static_cast<T*>(args.output) + plane * a.out_plane();
       for_each_output_row(a, [&](int64_t to_row, int64_t z, int64_t y) {
         const S* __restrict divisor = divisors.row(args, a, z, y);
@@ -109,7 +109,7 @@ inline S shared_out(S value, S share) {
 template <class T>
 void backward_planes(const PoolBackwardArgs& args) {
   using S = typename StateOf<T>::type;
-  const Axes a(args.pool);
+  const Axes a(args);
   const int64_t row = a.out_row(), cells = a.in_plane();
   // Bound of the rounding error of a window sum, relative to the sum of magnitudes.
   const S tolerance = S(a.d.kernel * a.h.kernel * a.w.kernel) * std::numeric_limits<S>::epsilon();
@@ -118,13 +118,13 @@ void backward_planes(const PoolBackwardArgs& args) {
   const bool long_loops = a.inner == 1 || a.inner >= kManyChannels;
   const bool apart = long_loops && a.d.apart() && a.h.apart() && a.w.apart();
   const bool covered = a.d.covered() && a.h.covered() && a.w.covered();
-  for_each_task(args.pool, a, [&](int64_t plane, int64_t last) {
+  for_each_task(args, a, [&](int64_t plane, int64_t last) {
     thread_local Scratch<S> scratch;
     S* __restrict sum = scratch.reserve(2 * row + (apart ? 0 : cells));
     S* __restrict sum_abs = sum + row;
     S* __restrict shares = sum_abs + row;
     for (; plane < last; ++plane) {
-      const T* __restrict input = static_cast<const T*>(args.pool.input) + plane * cells;
+      const T* __restrict input = static_cast<const T*>(args.input) + plane * cells;
       const T* __restrict grad_output = static_cast<const T*>(args.grad_output) + plane * a.out_plane();
       T* __restrict grad_input = static_cast<T*>(args.grad_input) + plane * cells;
       if (!apart) {
@@ -169,11 +169,11 @@ void backward_planes(const PoolBackwardArgs& args) {
 }
 
 void forward(const PoolForwardArgs& a) {
-  by_element(a.pool.dtype, a, portable::pool_kernels.forward, [&](auto zero) { forward_planes<decltype(zero)>(a); });
+  by_element(a.dtype, a, portable::pool_kernels.forward, [&](auto zero) { forward_planes<decltype(zero)>(a); });
 }
 
 void backward(const PoolBackwardArgs& a) {
-  by_element(a.pool.dtype, a, portable::pool_kernels.backward, [&](auto zero) { backward_planes<decltype(zero)>(a); });
+  by_element(a.dtype, a, portable::pool_kernels.backward, [&](auto zero) { backward_planes<decltype(zero)>(a); });
 }
 
 }  // namespace

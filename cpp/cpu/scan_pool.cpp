@@ -62,8 +62,7 @@ SNNLIB_NOINLINE State* load_states(const ScanArgs& a, const WindowGrid& w, const
 }
 
 template <bool Usual, bool Small>
-void forward_block(const ScanPoolForwardArgs& args, const WindowGrid& w, const WindowBlock& block, bool streamed) {
-  const ScanForwardArgs& a = args.scan;
+void forward_block(const ScanPoolForwardArgs& a, const WindowGrid& w, const WindowBlock& block, bool streamed) {
   const Coefficients* coefficients = load_coefficients(a, block);
   State* states = load_states(a, w, block);
   const LinearFlags flags = Usual ? usual_flags(a.flags.surrogate) : a.flags;
@@ -122,8 +121,7 @@ void forward_block(const ScanPoolForwardArgs& args, const WindowGrid& w, const W
 }
 
 template <bool Usual, bool Small>
-void backward_block(const ScanPoolBackwardArgs& args, const WindowGrid& w, const WindowBlock& block, bool streamed) {
-  const ScanBackwardArgs& a = args.scan;
+void backward_block(const ScanPoolBackwardArgs& a, const WindowGrid& w, const WindowBlock& block, bool streamed) {
   const Coefficients* coefficients = load_coefficients(a, block);
   State* states = load_states(a, w, block);
   const LinearFlags flags = Usual ? usual_flags(a.flags.surrogate) : a.flags;
@@ -231,25 +229,25 @@ void by_options(const LinearFlags& flags, const WindowGrid& w, const F& f) {
 }
 
 void forward(const ScanPoolForwardArgs& a) {
-  const WindowGrid w(a.scan, a.planes, kBlockLines);
-  const SequenceView& view = a.scan.view;
-  const bool streamed = streamable(a.scan.value, w.samples * view.steps * w.cells() / w.area * int64_t(sizeof(float)),
+  const WindowGrid w(a, a.planes, kBlockLines);
+  const SequenceView& view = a.view;
+  const bool streamed = streamable(a.value, w.samples * view.steps * w.cells() / w.area * int64_t(sizeof(float)),
                                    view.step_stride / w.area * int64_t(sizeof(float)));
-  for_each_window_block(w, a.scan.executor.threads(), [&](const WindowBlock& block) {
-    by_options(a.scan.flags, w, [&](auto usual, auto small) {
+  for_each_window_block(w, a.executor.threads(), [&](const WindowBlock& block) {
+    by_options(a.flags, w, [&](auto usual, auto small) {
       forward_block<decltype(usual)::value, decltype(small)::value>(a, w, block, streamed);
     });
   });
 }
 
 void backward(const ScanPoolBackwardArgs& a) {
-  const SequenceView& view = a.scan.view;
-  const int64_t steps = view.steps > 0 ? view.steps : 1, values = 1 + (a.scan.flags.refractory != 0);
+  const SequenceView& view = a.view;
+  const int64_t steps = view.steps > 0 ? view.steps : 1, values = 1 + (a.flags.refractory != 0);
   const int64_t room = kScratchBytes / (steps * values * kCacheLine);
-  const WindowGrid w(a.scan, a.planes, room < kBlockLines ? room : kBlockLines);
-  const bool streamed = streamable_sequence<float>(view, a.scan.grad_current);
-  for_each_window_block(w, a.scan.executor.threads(), [&](const WindowBlock& block) {
-    by_options(a.scan.flags, w, [&](auto usual, auto small) {
+  const WindowGrid w(a, a.planes, room < kBlockLines ? room : kBlockLines);
+  const bool streamed = streamable_sequence<float>(view, a.grad_current);
+  for_each_window_block(w, a.executor.threads(), [&](const WindowBlock& block) {
+    by_options(a.flags, w, [&](auto usual, auto small) {
       backward_block<decltype(usual)::value, decltype(small)::value>(a, w, block, streamed);
     });
   });

@@ -27,48 +27,45 @@ void for_frames(const SparseArgs& a, int64_t count, const F& f) {
 
 template <class S>
 void add_currents(const SparseCurrentsArgs& a) {
-  const SparseArgs& m = a.map;
-  for_frames(m, m.outputs, [&](int64_t n, const TargetPart& some) {
+  for_frames(a, a.outputs, [&](int64_t n, const TargetPart& some) {
     thread_local Scratch<int32_t> numbers;
     thread_local Scratch<S> amounts;
-    Fired<S> events{numbers.reserve(m.inputs + kMoreEvents), amounts.reserve(m.inputs + kMoreEvents), 0};
-    list_events(static_cast<const S*>(m.x) + n * m.inputs, 0, m.inputs, events);
-    S* sums = static_cast<S*>(a.out) + n * m.outputs;
+    Fired<S> events{numbers.reserve(a.inputs + kMoreEvents), amounts.reserve(a.inputs + kMoreEvents), 0};
+    list_events(static_cast<const S*>(a.x) + n * a.inputs, 0, a.inputs, events);
+    S* sums = static_cast<S*>(a.out) + n * a.outputs;
     std::memset(sums + some.first, 0, size_t(some.end - some.first) * sizeof(S));
-    add_rows(rows_of<S>(m), events, some, sums);
+    add_rows(rows_of<S>(a), events, some, sums);
   });
 }
 
 template <class S>
 void input_gradient(const SparseGradientsArgs& a) {
-  const SparseArgs& m = a.map;
-  for_frames(m, m.inputs, [&](int64_t n, const TargetPart& some) {
+  for_frames(a, a.inputs, [&](int64_t n, const TargetPart& some) {
     thread_local Scratch<int32_t> numbers;
     const int64_t count = some.end - some.first;
     int32_t* listed = numbers.reserve(count);
     for (int64_t j = 0; j < count; ++j) listed[j] = int32_t(some.first + j);
-    rows_times(rows_of<S>(m), listed, count, static_cast<const S*>(a.signal) + n * m.outputs,
-               static_cast<S*>(a.grad_x) + n * m.inputs);
+    rows_times(rows_of<S>(a), listed, count, static_cast<const S*>(a.signal) + n * a.outputs,
+               static_cast<S*>(a.grad_x) + n * a.inputs);
   });
 }
 
 template <class S>
 void add_gradients_of(const SparseGradientsArgs& a) {
-  const SparseArgs& m = a.map;
   if (a.grad_x) input_gradient<S>(a);
   if (!a.grad_weight) return;
   sparse_weight_gradient(
-      rows_of<S>(m), m.frames, m.executor.threads(), static_cast<S*>(a.grad_weight), [&](int64_t n, const auto& take) {
-        take(static_cast<const S*>(m.x) + n * m.inputs, static_cast<const S*>(a.signal) + n * m.outputs);
+      rows_of<S>(a), a.frames, a.executor.threads(), static_cast<S*>(a.grad_weight), [&](int64_t n, const auto& take) {
+        take(static_cast<const S*>(a.x) + n * a.inputs, static_cast<const S*>(a.signal) + n * a.outputs);
       });
 }
 
 void currents(const SparseCurrentsArgs& a) {
-  by_state(a.map.dtype, a, portable::sparse_kernels.currents, [&](auto zero) { add_currents<decltype(zero)>(a); });
+  by_state(a.dtype, a, portable::sparse_kernels.currents, [&](auto zero) { add_currents<decltype(zero)>(a); });
 }
 
 void gradients(const SparseGradientsArgs& a) {
-  by_state(a.map.dtype, a, portable::sparse_kernels.gradients, [&](auto zero) { add_gradients_of<decltype(zero)>(a); });
+  by_state(a.dtype, a, portable::sparse_kernels.gradients, [&](auto zero) { add_gradients_of<decltype(zero)>(a); });
 }
 
 }  // namespace

@@ -22,16 +22,16 @@ struct Block {
   template <class Args>
   Block(const Args& a, int64_t o, int64_t first, int64_t count) {
     const int64_t neurons = a.view.outer * a.view.inner, at = o * a.view.inner + first;
-    const S* limits = static_cast<const S*>(a.threshold);
-    int64_t next = first % a.threshold_period;
+    const S* limits = static_cast<const S*>(a.coefficients);
+    int64_t next = first % a.period;
     for_each_vector<T>(count, [&](int64_t i, int64_t lanes) {
       // Lanes past the end never fire: their current is 0 and their threshold 1.
       S lane[kLanes];
       for (int64_t j = 0; j < kLanes; ++j) lane[j] = lanes >= kLanes ? limits[0] : S(1);
-      if (lanes < kLanes || a.threshold_period > 1) {
+      if (lanes < kLanes || a.period > 1) {
         for (int64_t j = 0; j < kLanes && j < lanes; ++j) {
           lane[j] = limits[next];
-          if (++next == a.threshold_period) next = 0;
+          if (++next == a.period) next = 0;
         }
       }
       std::memcpy(&threshold[i], lane, sizeof lane);
@@ -65,7 +65,7 @@ template <class T, bool Traced, bool Streamed>
 void forward_block(const SrmForwardArgs& a, int64_t o, int64_t first, int64_t count) {
   using S = typename StateOf<T>::type;
   constexpr int64_t L = Line<T>::kLanes, V = Line<T>::kVectors;
-  const SrmDecay<S> k = decay<S>(a.constants);
+  const SrmDecay<S> k = decay<S>(a.flags);
   const T* current = static_cast<const T*>(a.current) + a.view.offset(o, 0, first);
   const int64_t stride = a.view.step_stride;
   Block<T> block(a, o, first, count);
@@ -124,8 +124,8 @@ template <class T, bool Weight, bool Input, bool Streamed>
 void backward_block(const SrmBackwardArgs& a, Rise<T> rise, int64_t vectors, int64_t o, int64_t first, int64_t count) {
   using S = typename StateOf<T>::type;
   constexpr int64_t L = Line<T>::kLanes, V = Line<T>::kVectors;
-  const SrmDecay<S> k = decay<S>(a.constants);
-  const S clamp = S(a.constants.grad_clamp);
+  const SrmDecay<S> k = decay<S>(a.flags);
+  const S clamp = S(a.flags.grad_clamp);
   const int64_t stride = a.view.step_stride, start = a.view.offset(o, 0, first);
   const T* current = static_cast<const T*>(a.current) + start;
   const T* grad = static_cast<const T*>(a.grad_spikes) + start;

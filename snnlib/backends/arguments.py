@@ -192,12 +192,13 @@ class NeuronArgs:
     @property
     def srm_constants(self) -> dict[str, float]:
         """`SrmConstants` of cpp/include/snnlib/neurons/srm.h."""
-        return {**self.decay._asdict(), "clamp": self.clamp}
+        return {**self.decay._asdict(), "grad_clamp": self.clamp}
 
     @property
     def linear_flags(self) -> dict[str, int]:
         """`LinearFlags` of cpp/include/snnlib/neurons/linear.h."""
-        return self.options._asdict()
+        options = self.options._asdict()
+        return {"surrogate": options.pop("kind"), **options}
 
     def of_samples(self, samples: slice) -> NeuronArgs:
         """Returns these neurons with the state of some samples alone."""

@@ -31,15 +31,22 @@ def layer_arguments(call: LayerArgs, neuron: NeuronArgs | None, constants: Tenso
         "frames": conv_layout.frame_order(g, call.time_dim),
         "pool": dict(zip(("h", "w"), call.pool, strict=True)),
     }
+    neurons: dict[str, Any] = dict.fromkeys(("srm", "linear", "exact"))
     if neuron is None or constants is None:
-        return {**arguments, "neuron": _NONE}
+        return {**arguments, **neurons, "neuron": _NONE}
     if neuron.is_srm:
-        return {**arguments, "neuron": _SRM, "constants": neuron.srm_constants}
+        neurons["srm"] = {
+            "rows": constants,
+            "period": max(constants.numel(), 1),
+            "flags": neuron.srm_constants,
+        }
+        return {**arguments, **neurons, "neuron": _SRM}
+    rows = {"rows": constants, "period": constants.shape[1]}
     if neuron.is_exact:
-        exact = {"rows": constants, "period": constants.shape[1], "flags": neuron.exact_flags._asdict()}
-        return {**arguments, "neuron": _EXACT, "exact": exact}
-    linear = {"rows": constants, "period": constants.shape[1], "flags": neuron.linear_flags}
-    return {**arguments, "neuron": _LINEAR, "linear": linear}
+        neurons["exact"] = {**rows, "flags": neuron.exact_flags._asdict()}
+        return {**arguments, **neurons, "neuron": _EXACT}
+    neurons["linear"] = {**rows, "flags": neuron.linear_flags}
+    return {**arguments, **neurons, "neuron": _LINEAR}
 
 
 def forward(
@@ -59,8 +66,6 @@ def forward(
     """
     numbers = None if neuron is None else neuron.constants.to(torch.float32).contiguous()
     arguments = layer_arguments(call, neuron, numbers)
-    if neuron is not None and numbers is not None and neuron.is_srm:
-        arguments |= {"threshold": numbers, "threshold_period": max(numbers.numel(), 1)}
     scatter = scatters(call.geometry)
     counts = counting.active() if bits is None else None
     record = kernel(

@@ -63,7 +63,7 @@ def _arguments(args: RecurrentArgs, lengths: Tensor | None) -> dict[str, Any]:
         "row": row,
         "delays": delays,
         "lengths": lengths,
-        **({} if args.rows is None else dict(zip(("starts", "targets"), args.rows, strict=True))),
+        **dict(zip(("starts", "targets"), args.rows or (None, None), strict=True)),
     }
 
 

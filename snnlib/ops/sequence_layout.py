@@ -78,15 +78,15 @@ def view_of(sequence: Tensor, time_dim: int) -> dict[str, int]:
 
 def scan_arguments(current: Tensor, neuron: NeuronArgs, constants: Tensor, time_dim: int) -> dict[str, Any]:
     """What the structs of cpp/include/snnlib/loop/scan.h share; the constants are as the kernel reads them."""
-    arguments = {
+    arguments: dict[str, Any] = {
         "view": view_of(current, time_dim),
         "dtype": DTYPE_CODES[current.dtype],
         "current": current,
         "state_in": laid_out_state(neuron.state, current, time_dim),
     }
     if neuron.is_srm:
-        threshold = {"threshold": constants, "threshold_period": max(constants.numel(), 1)}
-        return {**arguments, **threshold, "constants": neuron.srm_constants}
+        rows = {"coefficients": constants, "period": max(constants.numel(), 1)}
+        return {**arguments, **rows, "states": neuron.states, "flags": neuron.srm_constants}
     rows = {"coefficients": constants, "period": constants.shape[1]}
     if neuron.is_exact:
         return {**arguments, **rows, "states": neuron.states, "flags": neuron.exact_flags._asdict()}

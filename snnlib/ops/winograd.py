@@ -40,7 +40,7 @@ def adjoint(signal: Tensor, weight: Tensor, size: Sequence[int], padding: int) -
     kernel = native.kernel("winograd_adjoint", signal)
     if kernel is None:
         raise RuntimeError("signal: expected a tensor that the compiled kernels can take")
-    sizes = {"frames": batch, "channels": channels, "height": height, "width": width, "padding": padding}
-    outputs = dict(zip(("out_channels", "out_height", "out_width"), out.shape[1:], strict=True))
-    kernel(**sizes, **outputs, signal=signal, weight=taps, out=out)
+    shape = {"frames": batch, "channels": channels, "height": height, "width": width, "padding": padding}
+    shape |= dict(zip(("out_channels", "out_height", "out_width"), out.shape[1:], strict=True))
+    kernel(shape=shape, signal=signal, weight=taps, out=out)
     return out

@@ -66,6 +66,32 @@ def test_native_path_says_why_it_cannot_run() -> None:
         assert native.kernel("srm_forward", torch.zeros(1, device="meta")) is None
 
 
+def test_arguments_of_another_version_say_to_build_again() -> None:
+    """Python code that is newer than the module, or older: fields of a struct, also of one within another."""
+    kernel = native.plain_function("count_nonzero")
+    assert kernel is not None
+    known = {
+        "dtype": 0,
+        "frames": 0,
+        "cells": 0,
+        "frame_stride": 0,
+        "parts": 0,
+        "elements": None,
+        "counts": None,
+    }
+    assert kernel(**known, executor=1)
+    with pytest.raises(
+        TypeError, match=r"^executor: expected as an argument .*: build the module again \(`make env`"
+    ):
+        kernel(**known)
+    with pytest.raises(TypeError, match=r"expected 8 arguments .*, 'more'\]; .* build the module again"):
+        kernel(**known, executor=1, more=1)
+    winograd = native.plain_function("winograd_adjoint")
+    assert winograd is not None
+    with pytest.raises(TypeError, match=r"^frames: expected as an argument"):
+        winograd(shape={"height": 1}, signal=None, weight=None, out=None, executor=1)
+
+
 def test_tensors_of_two_devices(path: str) -> None:
     """An address on another device would be read as one of this device."""
     train, elsewhere = torch.zeros(3, 2, 4), torch.zeros((), device="meta")

@@ -1,7 +1,7 @@
 // Batch normalisation over the rows of a matrix: the launchers that the bindings call.
 #pragma once
 
-#include "snnlib/core/call.h"
+#include "snnlib/core/platform.h"
 
 namespace snnlib {
 
@@ -12,6 +12,7 @@ struct MomentsArgs {
   // [channels] each; the variance is that of the rows, divided by their number.
   double *mean, *variance;
   Executor executor;
+  SNNLIB_FIELDS(rows, channels, values, mean, variance, executor)
 };
 
 // With d = value - mean, per channel:
@@ -26,6 +27,7 @@ struct NormalizeBackwardArgs {
   // [2, channels].
   double* sums;
   Executor executor;
+  SNNLIB_FIELDS(rows, channels, values, mean, variance, epsilon, grad, sums, executor)
 };
 
 struct BatchNormKernels {

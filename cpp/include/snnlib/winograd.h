@@ -11,7 +11,7 @@
 // Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016.
 #pragma once
 
-#include "snnlib/core/call.h"
+#include "snnlib/core/platform.h"
 
 namespace snnlib {
 
@@ -19,6 +19,7 @@ namespace snnlib {
 struct WinogradShape {
   int64_t frames, channels, height, width;  // of the signal
   int64_t out_channels, out_height, out_width, padding;
+  SNNLIB_FIELDS(frames, channels, height, width, out_channels, out_height, out_width, padding)
 };
 
 struct WinogradArgs {
@@ -27,6 +28,7 @@ struct WinogradArgs {
   const float* weight;  // [channels][3][3][out_channels]
   float* out;           // [frames][out_height][out_width][out_channels]
   Executor executor;
+  SNNLIB_FIELDS(shape, signal, weight, out, executor)
 };
 
 struct WinogradKernels {

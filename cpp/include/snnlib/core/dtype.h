@@ -13,6 +13,7 @@ enum class DType : int { kFloat32 = 0, kFloat64 = 1, kBFloat16 = 2, kFloat16 = 3
 struct Elements {
   void* data;
   DType dtype;
+  SNNLIB_FIELDS(data, dtype)
 };
 
 namespace SNNLIB_ISA {

@@ -33,6 +33,22 @@
 #define SNNLIB_INLINE inline
 #endif
 
+// The fields of a struct that the callers of a kernel fill by name, all of them, and below those of its base. The
+// reader is `Arguments` of the bindings.
+#define SNNLIB_FIELDS(...)                                   \
+  template <class Reader>                                    \
+  void read_fields(Reader& reader) {                         \
+    static const typename Reader::Names names(#__VA_ARGS__); \
+    reader.read(names, __VA_ARGS__);                         \
+  }
+#define SNNLIB_MORE_FIELDS(Base, ...)                        \
+  template <class Reader>                                    \
+  void read_fields(Reader& reader) {                         \
+    static const typename Reader::Names names(#__VA_ARGS__); \
+    Base::read_fields(reader);                               \
+    reader.read(names, __VA_ARGS__);                         \
+  }
+
 // Every instruction set compiles the same source; its own namespace keeps the linker from merging the copies.
 #ifndef SNNLIB_ISA
 #define SNNLIB_ISA portable
@@ -46,6 +62,15 @@
 #endif
 
 namespace snnlib {
+
+// A number of CPU threads or a CUDA stream, in one word so that both kinds of kernels share one calling convention.
+struct Executor {
+  intptr_t word;
+
+  int threads() const { return int(word); }
+  void* stream() const { return reinterpret_cast<void*>(word); }
+};
+
 namespace SNNLIB_ISA {
 
 SNNLIB_HD inline float opaque(float x) {

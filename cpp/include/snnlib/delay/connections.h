@@ -172,12 +172,11 @@ SNNLIB_NOINLINE void add_all_seen(SortedEvents<S> events, int64_t inputs, const 
 // Gradients of connections to the outputs from `low` on, from sums [inputs][kTileOutputs] over N steps, of which that
 // of the arrival is the one numbered `now`.
 template <class S, int N>
-void gradients_of_sums(const DelayedGradientsArgs& args, int64_t low, const Values<S, N>* sums, int now) {
-  const DelayedLinearArgs& a = args.linear;
+void gradients_of_sums(const DelayedGradientsArgs& a, int64_t low, const Values<S, N>* sums, int now) {
   for (int64_t o = 0; o < kTileOutputs && low + o < a.outputs; ++o) {
     const int64_t row = (low + o) * a.inputs;
     const S *delay = static_cast<const S*>(a.delay) + row, *weight = static_cast<const S*>(a.weight) + row;
-    S *grad_weight = static_cast<S*>(args.grad_weight), *grad_delay = static_cast<S*>(args.grad_delay);
+    S *grad_weight = static_cast<S*>(a.grad_weight), *grad_delay = static_cast<S*>(a.grad_delay);
     for (int64_t i = 0; i < a.inputs; ++i) {
       const SplitDelay<S> split = split_delay(a, delay[i]);
       S sum[N];

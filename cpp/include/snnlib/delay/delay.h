@@ -6,29 +6,35 @@
 // Steps before the first are 0. In front of a dense matrix it takes no tensor of its own: delay/linear.h.
 #pragma once
 
-#include "snnlib/core/call.h"
 #include "snnlib/core/dtype.h"
+#include "snnlib/core/platform.h"
 
 namespace snnlib {
 
-struct DelayShiftArgs {
+struct DelaySequence {
   DType dtype;  // float32 or float64, of the taps as well
   int64_t steps, batch, channels, space;
   int64_t step_stride, batch_stride, channel_stride, space_stride;  // of all sequences; one of the last two is 1
   const void* x;
   const int32_t* delays;
+  Executor executor;
+  SNNLIB_FIELDS(dtype, steps, batch, channels, space, step_stride, batch_stride, channel_stride, space_stride, x,
+                delays, executor)
+};
+
+struct DelayShiftArgs : DelaySequence {
   const void *first, *second;
   void* out;
   bool earlier;  // the adjoint: out[t] = first x[t + k] + second x[t + k + 1]
-  Executor executor;
+  SNNLIB_MORE_FIELDS(DelaySequence, first, second, out, earlier)
 };
 
 // For each sample and channel the sums over t of x[t] grad[t + k - 1], x[t] grad[t + k] and x[t] grad[t + k + 1], in
-// double: [batch][3][channels]. Taps and `out` of `sequence` are not read.
-struct DelaySumsArgs {
-  DelayShiftArgs sequence;
+// double: [batch][3][channels].
+struct DelaySumsArgs : DelaySequence {
   const void* grad;
   double* sums;
+  SNNLIB_MORE_FIELDS(DelaySequence, grad, sums)
 };
 
 struct DelayKernels {

@@ -77,12 +77,11 @@ class InputGradient {
     }
   }
 
-  void run(const DelayedInputArgs& args, const Connection<S>* packed, int64_t block, int64_t sample, int64_t start) {
-    const DelayedLinearArgs& a = args.linear;
+  void run(const DelayedInputArgs& a, const Connection<S>* packed, int64_t block, int64_t sample, int64_t start) {
     const int64_t end = smaller_of(start + kTaskSteps, a.steps);
     row_ = parts_of(end - start, kFewSteps) * kFewSteps + a.longest + 2;
     lanes_ = smaller_of(a.batch - sample, L);
-    load_signal(args, sample, start);
+    load_signal(a, sample, start);
     for (int64_t first = 0; first < a.inputs; first += kInputs) {
       const int64_t inputs = smaller_of(a.inputs - first, kInputs);
       for (int64_t t = start, done; t < end; t += done) {
@@ -96,19 +95,18 @@ class InputGradient {
           a.two ? add<kFewSteps, true>(a, packed, block, first, inputs, signal)
                 : add<kFewSteps, false>(a, packed, block, first, inputs, signal);
         }
-        store(args, sample, t, steps, done, first, inputs);
+        store(a, sample, t, steps, done, first, inputs);
       }
     }
   }
 
  private:
-  void load_signal(const DelayedInputArgs& args, int64_t sample, int64_t start) {
-    const DelayedLinearArgs& a = args.linear;
+  void load_signal(const DelayedInputArgs& a, int64_t sample, int64_t start) {
     S* signal = reinterpret_cast<S*>(signal_.zeroed(a.outputs * row_));
     const int64_t end = smaller_of(start + row_, a.steps);
     for (int64_t low = 0; low < a.outputs; low += kGroup) {
       for (int64_t t = start; t < end; ++t)
-        transpose(row_of<S>(a, args.grad, t, sample, a.outputs) + low, a.batch_rows * a.outputs, lanes_,
+        transpose(row_of<S>(a, a.grad, t, sample, a.outputs) + low, a.batch_rows * a.outputs, lanes_,
                   smaller_of(a.outputs - low, kGroup), signal + (low * row_ + t - start) * L, row_ * L);
     }
   }
@@ -124,12 +122,11 @@ class InputGradient {
     }
   }
 
-  void store(const DelayedInputArgs& args, int64_t sample, int64_t start, int64_t steps, int64_t apart, int64_t first,
+  void store(const DelayedInputArgs& a, int64_t sample, int64_t start, int64_t steps, int64_t apart, int64_t first,
              int64_t inputs) {
-    const DelayedLinearArgs& a = args.linear;
     const S* sums = reinterpret_cast<const S*>(sums_.data());
     for (int64_t t = 0; t < steps; ++t)
-      transpose(sums + t * L, apart * L, inputs, lanes_, row_of<S>(a, args.grad_x, start + t, sample, a.inputs) + first,
+      transpose(sums + t * L, apart * L, inputs, lanes_, row_of<S>(a, a.grad_x, start + t, sample, a.inputs) + first,
                 a.batch_rows * a.inputs);
   }
 

@@ -7,8 +7,8 @@
 // before the first are 0.
 #pragma once
 
-#include "snnlib/core/call.h"
 #include "snnlib/core/dtype.h"
+#include "snnlib/core/platform.h"
 
 namespace snnlib {
 
@@ -27,36 +27,38 @@ struct DelayedLinearArgs {
   const void* weight;  // per connection [outputs][inputs]; per channel [inputs][weight_row], zeros behind the outputs
   int64_t weight_row;  // a multiple of kGroup
   Executor executor;
+  SNNLIB_FIELDS(dtype, steps, batch, inputs, outputs, step_rows, batch_rows, longest, per_channel, two, x, delay,
+                delays, taps, weight, weight_row, executor)
 };
 
-struct DelayedCurrentsArgs {
-  DelayedLinearArgs linear;
+struct DelayedCurrentsArgs : DelayedLinearArgs {
   void* out;
+  SNNLIB_MORE_FIELDS(DelayedLinearArgs, out)
 };
 
 // Per channel, sums over samples and t of x[t]_i grad[t + k + j]_o for j = first to first + count - 1, of -1 to 1:
-// [count][inputs][outputs]. Taps and weights of `linear` are not read.
-struct DelayedSumsArgs {
-  DelayedLinearArgs linear;
+// [count][inputs][outputs]. Taps and weights are not read.
+struct DelayedSumsArgs : DelayedLinearArgs {
   const void* grad;
   void* sums;
   int64_t first, count;
+  SNNLIB_MORE_FIELDS(DelayedLinearArgs, grad, sums, first, count)
 };
 
 // Per connection dL/dweight and dL/ddelay [outputs][inputs], either may be null. With sums S_j of x[t]_i grad[t + k +
 // j]_o over samples and t they are S_0 + f (S_1 - S_0) and w (S_1 - S_0); at a rounded delay S_0, and w (S_1 - S_-1) /
 // 2 or where k = 0 w (S_1 - S_0).
-struct DelayedGradientsArgs {
-  DelayedLinearArgs linear;
+struct DelayedGradientsArgs : DelayedLinearArgs {
   const void* grad;
   void *grad_weight, *grad_delay;
+  SNNLIB_MORE_FIELDS(DelayedLinearArgs, grad, grad_weight, grad_delay)
 };
 
 // Per connection dL/dx[t]_i = sum over o of first_io grad[t + k_io]_o + second_io grad[t + k_io + 1]_o.
-struct DelayedInputArgs {
-  DelayedLinearArgs linear;
+struct DelayedInputArgs : DelayedLinearArgs {
   const void* grad;
   void* grad_x;
+  SNNLIB_MORE_FIELDS(DelayedLinearArgs, grad, grad_x)
 };
 
 struct DelayedLinearKernels {

@@ -1,8 +1,8 @@
 // Nonzero elements of frames, counted per cell: the launcher that the bindings call.
 #pragma once
 
-#include "snnlib/core/call.h"
 #include "snnlib/core/dtype.h"
+#include "snnlib/core/platform.h"
 
 namespace snnlib {
 
@@ -14,6 +14,7 @@ struct NonzeroArgs {
   const void* elements;
   int64_t* counts;
   Executor executor;
+  SNNLIB_FIELDS(dtype, frames, cells, frame_stride, parts, elements, counts, executor)
 };
 
 struct NonzeroKernels {

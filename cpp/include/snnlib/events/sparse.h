@@ -10,8 +10,8 @@
 // bits.
 #pragma once
 
-#include "snnlib/core/call.h"
 #include "snnlib/core/dtype.h"
+#include "snnlib/core/platform.h"
 #include "snnlib/loop/recurrent.h"
 
 namespace snnlib {
@@ -24,18 +24,19 @@ struct SparseArgs {
   const int64_t* starts;
   const int32_t* targets;
   Executor executor;
+  SNNLIB_FIELDS(dtype, frames, inputs, outputs, x, weight, starts, targets, executor)
 };
 
-struct SparseCurrentsArgs {
-  SparseArgs map;
+struct SparseCurrentsArgs : SparseArgs {
   void* out;  // [frames][outputs]
+  SNNLIB_MORE_FIELDS(SparseArgs, out)
 };
 
-struct SparseGradientsArgs {
-  SparseArgs map;
+struct SparseGradientsArgs : SparseArgs {
   const void* signal;  // dL/dI, [frames][outputs]
   void* grad_x;        // null where not wanted
   void* grad_weight;   // null where not wanted
+  SNNLIB_MORE_FIELDS(SparseArgs, signal, grad_x, grad_weight)
 };
 
 struct SparseKernels {

@@ -10,14 +10,16 @@
 // Kernels of neurons walk the rows of one image instead (events/conv.h); both add in the order (ky, kx, c).
 #pragma once
 
-#include "snnlib/core/call.h"
 #include "snnlib/core/dtype.h"
+#include "snnlib/core/platform.h"
 
 namespace snnlib {
 
 struct TapShape {
   int64_t frames, in_channels, in_height, in_width, channels, height, width, kernel_h, kernel_w;
   int64_t stride_h, stride_w, padding_h, padding_w, dilation_h, dilation_w;
+  SNNLIB_FIELDS(frames, in_channels, in_height, in_width, channels, height, width, kernel_h, kernel_w, stride_h,
+                stride_w, padding_h, padding_w, dilation_h, dilation_w)
 
   int64_t taps() const { return kernel_h * kernel_w; }
   // Where input rows and columns under a tap begin: output (y, x) sees input (y stride_h + down, x stride_w + right).
@@ -34,6 +36,7 @@ struct TapCurrentsArgs {
   int64_t piece;
   float* current;  // [frames][height][width][channels]
   Executor executor;
+  SNNLIB_FIELDS(shape, input, weight, piece, current, executor)
 
   int64_t pieces() const { return (shape.channels + piece - 1) / piece; }
 };
@@ -44,6 +47,7 @@ struct TapWeightsArgs {
   const float* signal;  // dL/dI, [frames][height][width][channels]
   float* grad_weight;   // [kernel_h][kernel_w][in_channels][channels]
   Executor executor;
+  SNNLIB_FIELDS(shape, input, signal, grad_weight, executor)
 };
 
 struct TapKernels {
@@ -62,6 +66,7 @@ struct EventCurrentsArgs {
   const float* weight;  // [kernel_h][kernel_w][in_channels][channels]
   float* output;        // [frames][height][width][channels]
   Executor executor;
+  SNNLIB_FIELDS(shape, dtype, batch, input, strides, weight, output, executor)
 };
 
 struct EventKernels {

@@ -18,6 +18,8 @@ struct ConvShape {
   int64_t in_channels, in_height, in_width;
   int64_t channels, height, width;
   int64_t kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w;
+  SNNLIB_FIELDS(steps, batch, in_channels, in_height, in_width, channels, height, width, kernel_h, kernel_w, stride_h,
+                stride_w, padding_h, padding_w)
 
   int64_t row() const { return width * channels; }
   // 16-bit words of one row's spike bits.
@@ -28,6 +30,7 @@ struct ConvShape {
 // and columns that fill no window are left out.
 struct PoolWindow {
   int64_t h, w;
+  SNNLIB_FIELDS(h, w)
 
   bool none() const { return h == 1 && w == 1; }
 };
@@ -35,12 +38,15 @@ struct PoolWindow {
 // Where frame (t, n) starts, in frames.
 struct FrameOrder {
   int64_t step_stride, batch_stride;
+  SNNLIB_FIELDS(step_stride, batch_stride)
+
   int64_t operator()(int64_t t, int64_t n) const { return t * step_stride + n * batch_stride; }
 };
 
 struct InputSequence {
   Elements elements;
   int64_t step, batch, channel, height, width;  // strides in elements
+  SNNLIB_FIELDS(elements, step, batch, channel, height, width)
 };
 
 // What the layer's neurons are: SRM neurons, neurons of one state (neurons/linear.h), none, which gives currents, or
@@ -50,19 +56,19 @@ enum class LayerNeuron : int { kSrm, kLinear, kNone, kExact };
 // Whether a mean of spikes hands its gradient to the spikes, as each of them is moved, or in equal parts to all cells.
 inline bool moves_spikes(LayerNeuron neuron) { return neuron == LayerNeuron::kSrm || neuron == LayerNeuron::kExact; }
 
-// Coefficients of neurons of one state, [rows][period] with period 1 or the number of channels.
-struct LinearNeuron {
+// Neurons of one state (LinearFlags), with exact spike times (ExactFlags) or of the spike response model
+// (SrmConstants).
+template <class Flags>
+struct NeuronOf {
+  // Coefficients, or the threshold of SRM neurons, [rows][period] with period 1 or the number of channels.
   const float* rows;
   int64_t period;
-  LinearFlags flags;
+  Flags flags;
+  SNNLIB_FIELDS(rows, period, flags)
 };
-
-// Coefficients of neurons with exact spike times, likewise.
-struct ExactNeuron {
-  const float* rows;
-  int64_t period;
-  ExactFlags flags;
-};
+using SrmNeuron = NeuronOf<SrmConstants>;
+using LinearNeuron = NeuronOf<LinearFlags>;
+using ExactNeuron = NeuronOf<ExactFlags>;
 
 // (slope, gain) of every spike of one task, in the order (step, row, place in the row): min(1/delta_u, clamp) and
 // 1/delta_ut, each 0 where the neuron has no rise. Of neurons with exact times: (rise, passed). Of neurons of one
@@ -90,6 +96,7 @@ struct Tally {
 struct Bands {
   int64_t rows;   // rows of neurons of a band, whole windows
   int64_t count;  // bands of a sample
+  SNNLIB_FIELDS(rows, count)
 };
 
 // What all passes are told of a layer.
@@ -99,10 +106,12 @@ struct LayerArgs {
   FrameOrder frames;  // of all that lies in the order of the output: its gradient, bits, currents and signals
   PoolWindow pool;
   LayerNeuron neuron;
-  SrmConstants constants;  // of SRM neurons
-  LinearNeuron linear;     // of neurons of one state
-  ExactNeuron exact;       // of neurons with exact spike times
-  int threads;
+  // One of them, or none; the others are zero.
+  SrmNeuron srm;
+  LinearNeuron linear;
+  ExactNeuron exact;
+  Executor executor;
+  SNNLIB_FIELDS(shape, bands, frames, pool, neuron, srm, linear, exact, executor)
 };
 
 struct LayerForwardArgs : LayerArgs {
@@ -110,9 +119,7 @@ struct LayerForwardArgs : LayerArgs {
   // [kernel_h][...] as `scatter` or `gather` of events/conv.h want them; null with `current`.
   const float* weight;
   bool scatter;
-  const float* current;    // given instead of being computed from events
-  const float* threshold;  // of SRM neurons
-  int64_t threshold_period;
+  const float* current;  // given instead of being computed from events
   const float* state_in;
   float* state_out;
   Elements output;  // spikes, pooled
@@ -123,6 +130,7 @@ struct LayerForwardArgs : LayerArgs {
   // each task; null where nothing is. A pass that keeps entries does not count.
   const int32_t* fan_out;
   Tally* tallies;
+  SNNLIB_MORE_FIELDS(LayerArgs, input, weight, scatter, current, state_in, state_out, output, bits, fan_out)
 };
 
 // What a forward pass kept of its spikes, and what comes back to them.
@@ -136,6 +144,7 @@ struct LayerRecord : LayerArgs {
   // dL/dstate after the last step, [K][batch][height][row], with K = 3 (u, s, g) or 1. Null: zero, as of neurons with
   // exact times.
   const float* grad_state;
+  SNNLIB_MORE_FIELDS(LayerArgs, bits, slope, gain, task_starts, output, grad_output, grad_state)
 
   const float* grad_state_row(int64_t variable, int64_t n, int64_t y) const {
     return grad_state + ((variable * shape.batch + n) * shape.height + y) * shape.row();
@@ -160,6 +169,8 @@ struct LayerBackwardArgs : LayerRecord {
   float input_grad_scale;
   // dL/dstate before the first step, as `grad_state`; null: not wanted.
   float* grad_start;
+  SNNLIB_MORE_FIELDS(LayerRecord, input, by_inputs, grad_weight_blocks, grad_weight, block_floats, tasks_per_block,
+                     grad_input, input_frames, weight, scatter, input_grad_scale, grad_start)
 };
 
 // The signals a and b of neurons/srm.h, channels-last, and dL/dstate before the first step, as `grad_state`; each null
@@ -168,6 +179,7 @@ struct LayerSignalsArgs : LayerRecord {
   float* a;
   float* b;
   float* grad_start;
+  SNNLIB_MORE_FIELDS(LayerRecord, a, b, grad_start)
 };
 
 struct LayerKernels {

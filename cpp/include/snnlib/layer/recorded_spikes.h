@@ -208,7 +208,7 @@ class StateGradient {
     float* left = carried_.zeroed(4 * plane_) + 3 * plane_;
     for (int64_t i = 0; i < plane_; ++i) left[i] = float(a.shape.steps);
     for (int64_t y = own.first; a.grad_state && y < own.last; ++y) {
-      const float ratio = credit_ratio(a.constants);
+      const float ratio = credit_ratio(a.srm.flags);
       credit_of_state(a.grad_state_row(0, n, y), a.grad_state_row(1, n, y), row_, ratio, row(0, y), row(1, y));
       std::memcpy(row(2, y), a.grad_state_row(2, n, y), size_t(row_) * sizeof(float));
     }
@@ -229,7 +229,7 @@ class StateGradient {
   // Writes `out`, laid out as `grad_state`.
   void finish(float* out) {
     const int64_t image = a_->shape.height * row_, variable = a_->shape.batch * image;
-    const float ratio = credit_ratio(a_->constants);
+    const float ratio = credit_ratio(a_->srm.flags);
     int64_t i = 0;
     for (; i + kTogether * kLanes <= plane_; i += kTogether * kLanes) go_back<kTogether>(i);
     for (; i < plane_; i += kLanes) go_back<1>(i);
@@ -250,7 +250,7 @@ class StateGradient {
   // All steps of V vectors of neurons.
   template <int V>
   SNNLIB_NOINLINE void go_back(int64_t at) {
-    const SrmDecay<float> k = float_decay(a_->constants);
+    const SrmDecay<float> k = float_decay(a_->srm.flags);
     float *pu = carried_.data() + at, *ps = pu + plane_, *pg = ps + plane_, *pleft = pg + plane_;
     Floats u[V], s[V], g[V], left[V];
     float most = 0.0f, least = pleft[0];

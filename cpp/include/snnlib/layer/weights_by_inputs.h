@@ -198,7 +198,7 @@ class WeightsByInputs {
   void step() {
     const ConvShape& s = a_->shape;
     const bool any = events_.any(0, seen_.count());
-    const SrmDecay<float> decay = float_decay(a_->constants);
+    const SrmDecay<float> decay = float_decay(a_->srm.flags);
     for (int64_t block = 0; block * pixel_ < s.channels; ++block) {
       float* signal = signal_.data() + block * block_;
       if (a_->neuron == LayerNeuron::kSrm) step_back(signal, synapse_.data() + block * block_, block_, decay);
@@ -213,7 +213,7 @@ class WeightsByInputs {
   void set_credit(int64_t y) {
     const int64_t shift = (y - own_.first) * signal_row_, row = a_->shape.row();
     float *u = credit_.reserve(2 * row), *s = u + row;
-    credit_of_state(a_->grad_state_row(0, n_, y), a_->grad_state_row(1, n_, y), row, credit_ratio(a_->constants), u, s);
+    credit_of_state(a_->grad_state_row(0, n_, y), a_->grad_state_row(1, n_, y), row, credit_ratio(a_->srm.flags), u, s);
     for (int64_t i = 0; i < row; ++i) {
       signal_.data()[shift + places_.data()[i]] = u[i];
       synapse_.data()[shift + places_.data()[i]] = s[i];

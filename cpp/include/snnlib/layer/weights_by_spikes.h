@@ -115,7 +115,7 @@ class WeightsBySpikes {
       const int64_t x = i / s.channels, o = i % s.channels;
       places[i] = {int32_t(x * s.stride_w * s.in_channels), uint32_t(o * padded(length_))};
     }
-    if (a.neuron == LayerNeuron::kSrm) decay_ = float_decay(a.constants);
+    if (a.neuron == LayerNeuron::kSrm) decay_ = float_decay(a.srm.flags);
     if (a.neuron == LayerNeuron::kLinear) decay_ = {linear_decay(a.linear), 0.0f, 0.0f, 1.0f};
     if (a.neuron != LayerNeuron::kSrm) return;
     no_successors(successors_, own.count() * s.row(), s.steps);
@@ -217,7 +217,7 @@ class WeightsBySpikes {
     float of_u, of_s, synapse;
   };
   void make_left() {
-    const SrmDecay<float> k = float_decay(a_->constants);
+    const SrmDecay<float> k = float_decay(a_->srm.flags);
     Left* left = left_.reserve(a_->shape.steps + 1);
     double of_u = 1.0, of_s = 0.0, s = 1.0;
     for (int64_t d = 0; d <= a_->shape.steps; ++d) {

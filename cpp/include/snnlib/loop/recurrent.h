@@ -25,6 +25,7 @@ struct RecurrentDelays {
   int64_t longest;
   // Whether there are second taps; else delays are rounded to whole steps.
   bool two;
+  SNNLIB_FIELDS(delay, longest, two)
 };
 
 // As `ScanArgs` with the samples outside: `view` is [batch, steps, neurons]. States have one row more, the spikes of
@@ -41,12 +42,14 @@ struct RecurrentArgs : ScanArgs {
   const int32_t* targets;
   // Steps of each sample; null: all of them.
   const int64_t* lengths;
+  SNNLIB_MORE_FIELDS(ScanArgs, weight, row, delays, starts, targets, lengths)
 };
 
 struct RecurrentForwardArgs : RecurrentArgs {
   void* value;
   void* state_out;
   void* total;  // I of every step; null where not wanted
+  SNNLIB_MORE_FIELDS(RecurrentArgs, value, state_out, total)
 };
 
 struct RecurrentBackwardArgs : RecurrentArgs {
@@ -62,6 +65,8 @@ struct RecurrentBackwardArgs : RecurrentArgs {
   // reset_next, one with a refractory time, K more where coefficients have gradients or the neuron has products of
   // states.
   void* kept;
+  SNNLIB_MORE_FIELDS(RecurrentArgs, value, grad_value, grad_state_out, grad_current, grad_state_in, grad_coefficients,
+                     grad_weight, kept)
 };
 
 // The same with sparse connections, which have kernels on the CPU alone.

@@ -10,27 +10,29 @@
 
 namespace snnlib {
 
-// Neurons of the linear family (LinearFlags) or, on CPUs, with exact spike times (ExactFlags); coefficients and states
-// are float (double for float64 tensors).
+// Neurons of the linear family (LinearFlags), of the spike response model (SrmConstants) or, on CPUs, with exact spike
+// times (ExactFlags); coefficients and states are float (double for float64 tensors).
 template <class Flags>
 struct ScanArgsOf {
   SequenceView view;
   DType dtype;  // of exact times: float32 or float64
-  int states;   // K: 1 to 3; v, i and with a refractory time the steps that are left
+  int states;   // K: 1 to 3; u, s and g of SRM neurons; v, i and with a refractory time the steps that are left
   Flags flags;
-  // [rows][period]: coefficient `row` of neuron i of one step is [row][i % period].
+  // [rows][period]: coefficient `row` of neuron i of one step is [row][i % period]; SRM neurons have a threshold alone.
   const void* coefficients;
   int64_t period;
   const void* current;
   // Before the first step, [K + added_rows(flags)][outer * inner]. Null: zero.
   const void* state_in;
   Executor executor;
+  SNNLIB_FIELDS(view, dtype, states, flags, coefficients, period, current, state_in, executor)
 };
 
 template <class Flags>
 struct ScanForwardArgsOf : ScanArgsOf<Flags> {
   void* value;
   void* state_out;
+  SNNLIB_MORE_FIELDS(ScanArgsOf<Flags>, value, state_out)
 };
 
 template <class Flags>
@@ -40,6 +42,7 @@ struct ScanBackwardArgsOf : ScanArgsOf<Flags> {
   void* grad_current;
   void* grad_state_in;
   void* grad_coefficients;  // of every neuron, [rows][outer * inner]; null where not wanted, as of exact times
+  SNNLIB_MORE_FIELDS(ScanArgsOf<Flags>, grad_value, grad_state_out, grad_current, grad_state_in, grad_coefficients)
 };
 
 using ScanArgs = ScanArgsOf<LinearFlags>;
@@ -59,17 +62,7 @@ struct ExactKernels {
   void (*backward)(const ExactBackwardArgs&);
 };
 
-// SRM neurons; state and threshold are float (double for float64 sequences).
-struct SrmArgs {
-  SequenceView view;
-  DType dtype;
-  SrmConstants constants;
-  const void* current;
-  const void* threshold;  // of neuron i of one step: [i % threshold_period]
-  int64_t threshold_period;
-  const void* state_in;  // before the first step, [3][outer * inner]: u, s, g. Null: zero
-  Executor executor;
-};
+using SrmArgs = ScanArgsOf<SrmConstants>;
 
 struct SrmForwardArgs : SrmArgs {
   void* spikes;
@@ -78,12 +71,14 @@ struct SrmForwardArgs : SrmArgs {
   void* potential;
   void* delta_u;
   void* delta_ut;
+  SNNLIB_MORE_FIELDS(SrmArgs, spikes, state_out, potential, delta_u, delta_ut)
 };
 
 struct SrmBackwardArgs : SrmArgs {
   const void* grad_spikes;
   void* weight_signal;  // a, null where not wanted
   void* input_signal;   // b, null where not wanted
+  SNNLIB_MORE_FIELDS(SrmArgs, grad_spikes, weight_signal, input_signal)
 };
 
 struct SrmKernels {
@@ -101,17 +96,18 @@ struct CellPlanes {
   int64_t channels, height, width;
   bool channels_last;
   int64_t window_rows, window_columns;
+  SNNLIB_FIELDS(channels, height, width, channels_last, window_rows, window_columns)
 };
 
-struct ScanPoolForwardArgs {
-  ScanForwardArgs scan;
+struct ScanPoolForwardArgs : ScanForwardArgs {
   CellPlanes planes;
+  SNNLIB_MORE_FIELDS(ScanForwardArgs, planes)
 };
 
 // Without gradients of coefficients.
-struct ScanPoolBackwardArgs {
-  ScanBackwardArgs scan;
+struct ScanPoolBackwardArgs : ScanBackwardArgs {
   CellPlanes planes;
+  SNNLIB_MORE_FIELDS(ScanBackwardArgs, planes)
 };
 
 struct ScanPoolKernels {
@@ -123,14 +119,14 @@ struct ScanPoolKernels {
 //
 // From a state of zero. `spikes` and `grad_spikes` have windows in the place of cells; the period of the threshold is 1
 // or the number of channels.
-struct SrmPoolForwardArgs {
-  SrmForwardArgs srm;
+struct SrmPoolForwardArgs : SrmForwardArgs {
   CellPlanes planes;
+  SNNLIB_MORE_FIELDS(SrmForwardArgs, planes)
 };
 
-struct SrmPoolBackwardArgs {
-  SrmBackwardArgs srm;
+struct SrmPoolBackwardArgs : SrmBackwardArgs {
   CellPlanes planes;
+  SNNLIB_MORE_FIELDS(SrmBackwardArgs, planes)
 };
 
 struct SrmPoolKernels {

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "snnlib/core/platform.h"
+
 namespace snnlib {
 
 // A block in memory from malloc.
@@ -25,7 +27,8 @@ struct UnpackArgs {
   const int64_t* starts;  // of each block, in bytes
   uint8_t* words;
   int64_t count;
-  int threads;
+  Executor executor;
+  SNNLIB_FIELDS(packed, starts, words, count, executor)
 };
 
 // Words of a block: their places fit in 16 bits, and the block in the L2 cache.

@@ -29,6 +29,7 @@ struct ExactFlags {
   bool reset_current;  // a spike sets the current to 0, too
   bool by_time;        // of layers: input events get their gradient by time, x[t] (dL/dx[t] - dL/dx[t+1])
   int64_t refractory;  // steps; -1 for ever
+  SNNLIB_FIELDS(strict, reset_current, by_time, refractory)
 };
 
 // Rows of the coefficients, per neuron: `ExactRows` of snnlib/backends/arguments.py.

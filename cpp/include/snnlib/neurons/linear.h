@@ -48,6 +48,8 @@ struct LinearFlags {
   bool quadratic;      // p is of products of states instead of the new membrane
   bool fixed_point;    // states are whole multiples of 2^-12
   int64_t refractory;  // steps after a spike in which the state is held; -1: all of them
+  SNNLIB_FIELDS(surrogate, strict, detach_reset, detach_jump, reset_next, membrane, through_time, rectified, quadratic,
+                fixed_point, refractory)
 };
 
 // The options that most nets have: kernels take them as constants.

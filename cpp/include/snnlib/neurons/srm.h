@@ -26,6 +26,7 @@ namespace snnlib {
 struct SrmConstants {
   double e_m, e_s, e_g, r_s;
   double grad_clamp;  // infinity: no clamp
+  SNNLIB_FIELDS(e_m, e_s, e_g, r_s, grad_clamp)
 };
 
 namespace SNNLIB_ISA {

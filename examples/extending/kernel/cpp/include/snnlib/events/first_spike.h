@@ -14,6 +14,7 @@ struct FirstSpikeArgs {
   const void* x;
   int32_t* first;  // [outer * inner]
   Executor executor;
+  SNNLIB_FIELDS(view, dtype, x, first, executor)
 };
 
 struct FirstSpikeKernels {
