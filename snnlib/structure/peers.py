@@ -42,6 +42,17 @@ def package_of(module: nn.Module) -> str:
     return (kind.__mro__[is_parametrized(module)]).__module__.partition(".")[0]
 
 
+def is_class(module: nn.Module, library: Library, *names: str) -> bool:
+    """Returns whether a module is of a class of a library with one of these names."""
+    kind = type(module)
+    return kind.__name__ in names and kind.__module__.startswith(f"{library}.")
+
+
+def holds_states(module: nn.Module) -> bool:
+    """Returns whether a module is a neuron, or has SpikingJelly's memories."""
+    return neuron_library(module) is not None or bool(getattr(module, "_memories", None))
+
+
 def takes_sequences(module: Any) -> bool:
     """Returns whether a call of a module of another library takes all time steps, by its step mode or its class."""
     kinds = [

@@ -59,6 +59,10 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         ),
         (2, 4, 4),
     ),
+    "sums of windows": (
+        lambda: nn.Sequential(snnlib.AvgPool2d(2, divisor_override=1), nn.Flatten(2), SpikingLinear(8, 5)),
+        (2, 4, 4),
+    ),
     "one axis": (lambda: nn.Sequential(snnlib.SpikingConv1d(2, 4, 3, dilation=2, padding="same")), (2, 7)),
     "recurrent": (
         lambda: nn.Sequential(SpikingRNN(10, 6, 2, neuron=CubaLIF(4.0, 2.0, surrogate=LOW)), nn.Identity()),

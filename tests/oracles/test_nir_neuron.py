@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib.exchange import verify_nir
-from snnlib.exchange.nir.graph_modules import Shift
+from snnlib.exchange.sequences import Later
 from snnlib.neurons import LIF, Neuron
 
 nir: Any = pytest.importorskip("nir", reason="NIR graphs need the package nir, which is not installed")
@@ -52,7 +52,7 @@ def runtimes() -> dict[str, Runtime]:
     # sinabs counts in steps and adds the input as it is: Rockpool and it get it times 1 / tau.
     stepwise = snnlib.from_nir(graph(STEPS, 1.0), reading="sinabs")
     next_step = LIF(STEPS, threshold=THRESHOLD, decay_input=True, dialect="snntorch")
-    later = Shift(np.ones(()))
+    later = Later(np.ones(()))
     return {
         "norse": Runtime(euler),
         # Its membrane is in units of one input.

@@ -8,7 +8,7 @@ from torch import nn
 
 from snnlib.exchange.conversion.modules import (
     Notes,
-    dropout_leaf,
+    is_dropout,
     is_torch,
     neuron_leaf,
     states_of,
@@ -16,44 +16,35 @@ from snnlib.exchange.conversion.modules import (
 )
 from snnlib.exchange.conversion.recurrent_containers import container
 from snnlib.exchange.conversion.sequence_modules import Kept
-from snnlib.structure.peers import neuron_library, package_of, takes_sequences
+from snnlib.structure.peers import holds_states, is_class, neuron_library, package_of, takes_sequences
 
-# Classes of other libraries whose call is that of their children, one after the other.
-_CHAINS = {
-    "norse": ("SequentialState",),
-    "spikingjelly": ("MultiStepContainer", "SeqToANNContainer", "StepModeContainer"),
-}
+# Classes of SpikingJelly whose call is that of their children, one after the other.
+_CHAINS = ("MultiStepContainer", "SeqToANNContainer", "StepModeContainer")
 
 
 def is_chain(module: nn.Module) -> bool:
     """Returns whether a module calls its children one after the other and does nothing else."""
-    library = type(module).__module__.partition(".")[0]
-    if library in _CHAINS and type(module).__name__ in _CHAINS[library]:
+    if is_class(module, "norse", "SequentialState") or is_class(module, "spikingjelly", *_CHAINS):
         return not getattr(module, "return_hidden", False)
     return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
 
 
 def is_chain_of_leaves(net: nn.Module) -> bool:
     """Returns whether a net is chains of neurons and torch modules all the way down."""
-    return is_chain(net) and all(
-        neuron_library(child) is not None or is_chain_of_leaves(child) or is_leaf(child)
-        for child in net.children()
-    )
+    return is_chain(net) and all(is_chain_of_leaves(child) or is_leaf(child) for child in net.children())
 
 
 def is_leaf(module: nn.Module) -> bool:
-    """Returns whether a net calls a module as a whole: torch's, and layers of other libraries, but no neuron."""
+    """Returns whether a net calls a module as a whole: neurons, torch's modules, and layers of other libraries."""
     # A package's class without modules of its own computes with tensors alone.
     plain = package_of(module) in ("spikingjelly", "snntorch", "norse") and not is_chain(module)
-    stateful = bool(getattr(module, "_memories", None))
     simple = plain and not any(neuron_library(part) for part in module.modules())
-    return is_torch(module) or _is_lift(module) or is_recurrent(module) or stateful or simple
+    return is_torch(module) or _is_lift(module) or is_recurrent(module) or holds_states(module) or simple
 
 
 def runs_steps(module: nn.Module) -> bool:
     """Returns whether a module of SpikingJelly takes a sequence and calls what is inside of it by steps or frames."""
-    names = ("TLastMultiStepContainer", "TLastSeqToANNContainer", *_CHAINS["spikingjelly"])
-    known = package_of(module) == "spikingjelly" and type(module).__name__ in names
+    known = is_class(module, "spikingjelly", "TLastMultiStepContainer", "TLastSeqToANNContainer", *_CHAINS)
     return (known or is_recurrent(module)) and takes_sequences(module)
 
 
@@ -96,24 +87,18 @@ def leaf(path: str, module: nn.Module, notes: Notes, stepwise: bool) -> nn.Modul
     if is_recurrent(module):
         return container(path, module, notes, whole=not stepwise)
     if is_torch(module) or is_dropout(module):
-        return dropout_leaf(path, module, notes) or torch_leaf(path, module, notes, stepwise)
-    if any(getattr(part, "_memories", None) or neuron_library(part) for part in module.modules()):
+        return torch_leaf(path, module, notes, stepwise)
+    if any(map(holds_states, module.modules())):
         notes.left[path] = f"{type(module).__name__} has no counterpart"
     else:
         notes.done[path] = f"{type(module).__name__}, step by step"
-    return Kept(module, hidden_states=True, gives_states=True, whole=takes_sequences(module) or not stepwise)
+    return Kept(module, takes_sequences(module) or not stepwise)
 
 
 def _is_lift(module: nn.Module) -> bool:
-    return type(module).__name__ == "Lift" and type(module).__module__.startswith("norse.")
+    return is_class(module, "norse", "Lift")
 
 
 def is_recurrent(module: nn.Module) -> bool:
     """Returns whether a module is one of SpikingJelly's recurrent containers."""
-    names = ("LinearRecurrentContainer", "ElementWiseRecurrentContainer")
-    return type(module).__name__ in names and type(module).__module__.startswith("spikingjelly.")
-
-
-def is_dropout(module: nn.Module) -> bool:
-    """Returns whether a module is SpikingJelly's dropout."""
-    return dropout_leaf("", module, Notes()) is not None
+    return is_class(module, "spikingjelly", "LinearRecurrentContainer", "ElementWiseRecurrentContainer")

@@ -10,7 +10,6 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from snnlib.checks import check_choice
 from snnlib.exchange.conversion import chains
@@ -30,7 +29,8 @@ from snnlib.exchange.conversion.loop_net import FoldedNet
 from snnlib.exchange.conversion.modules import Notes, neuron_leaf, states_of
 from snnlib.exchange.conversion.sequence_modules import Kept
 from snnlib.exchange.conversion.trace import Call, Ref, Trace, trace_in_both_modes
-from snnlib.structure.peers import attributes_kept, clear_states, library_of, neuron_library
+from snnlib.exchange.sequences import over_steps
+from snnlib.structure.peers import attributes_kept, clear_states, holds_states, library_of, neuron_library
 from snnlib.structure.unsupported import Unsupported
 
 __all__ = ["convert"]
@@ -121,11 +121,7 @@ def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.M
         # More steps than one, so that what a net keeps from step to step is seen.
         run = partial(run_original, net, stepwise=outside)
         written = trace_in_both_modes(net, leaves, run, x[:3] if outside else x)
-    stateful = {
-        path
-        for path, module in leaves.items()
-        if neuron_library(module) or getattr(module, "_memories", None)
-    }
+    stateful = {path for path, module in leaves.items() if holds_states(module)}
     try:
         folded = fold(written, stateful)
         _check_states(folded, stateful)
@@ -170,7 +166,7 @@ def _calls_of_neurons(net: nn.Module, x: Tensor) -> Counter[str]:
 
 def _leaves(net: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
     """Modules that are called as a whole: neurons, torch modules, layers of the libraries."""
-    if neuron_library(net) is not None or chains.is_leaf(net):
+    if chains.is_leaf(net):
         yield path, net
         return
     for name, child in net.named_children():
@@ -182,13 +178,16 @@ def run_original(net: nn.Module, x: Tensor, stepwise: bool) -> Any:
     if not stepwise:
         return net(x)
     norse = any(neuron_library(module) == "norse" for module in net.modules())
-    outputs, state = [], None
-    for step in x:
-        out = net(step, state) if norse and state is not None else net(step)
+    state: tuple[Any, ...] = ()
+
+    def step(now: Tensor) -> Any:
+        nonlocal state
+        out = net(now, *state)
         if norse and isinstance(out, tuple):
-            out, state = out
-        outputs.append(out)
-    return pytree.tree_map(lambda *leaves: torch.stack(leaves), outputs[0], *outputs[1:])
+            out, state = out[0], out[1:]
+        return out
+
+    return over_steps(step, x)
 
 
 def _check_states(loop: Loop, neurons: set[str]) -> None:

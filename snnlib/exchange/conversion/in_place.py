@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from torch.utils import _pytree as pytree
 from snnlib.exchange.conversion import chains
 from snnlib.exchange.conversion.modules import (
     Notes,
+    is_dropout,
     is_torch,
     neuron_leaf,
     plain_torch,
@@ -19,13 +22,13 @@ from snnlib.exchange.conversion.modules import (
 )
 from snnlib.exchange.conversion.sequence_modules import Kept
 from snnlib.structure import peers
-from snnlib.structure.peers import attributes_kept, clear_states, neuron_library, package_of
+from snnlib.structure.peers import attributes_kept, clear_states, holds_states, neuron_library, package_of
 from snnlib.structure.unsupported import Unsupported
 
 
 def takes_sequences(net: nn.Module) -> bool:
     """Returns whether a neuron or another stateful module of a net is called once for the whole sequence."""
-    return any(peers.takes_sequences(module) and _holds_states(module) for _, module in _outer_modules(net))
+    return any(peers.takes_sequences(module) and _is_stateful(module) for _, module in _outer_modules(net))
 
 
 def replace_leaves(net: nn.Module, x: Tensor, notes: Notes) -> nn.Module:
@@ -52,10 +55,9 @@ def _outer_modules(net: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Mod
             yield from _outer_modules(child, f"{path}.{name}".lstrip("."))
 
 
-def _holds_states(module: nn.Module) -> bool:
-    """Returns whether a module is a neuron, has SpikingJelly's states, or a container of such modules."""
-    stateful = neuron_library(module) is not None or bool(getattr(module, "_memories", None))
-    return stateful or (chains.runs_steps(module) and any(map(_holds_states, module.children())))
+def _is_stateful(module: nn.Module) -> bool:
+    """Returns whether a module holds states, or runs modules that do step by step."""
+    return holds_states(module) or (chains.runs_steps(module) and any(map(_is_stateful, module.children())))
 
 
 def _ranks(net: nn.Module, x: Tensor) -> dict[nn.Module, int]:
@@ -65,11 +67,10 @@ def _ranks(net: nn.Module, x: Tensor) -> dict[nn.Module, int]:
         Unsupported: a state is carried from call to call in this run, or goes on in the next.
     """
     ranks: dict[nn.Module, int] = {}
-    names = dict(_outer_modules(net))
+    outer = dict(_outer_modules(net))
 
-    def note(module: nn.Module, args: Any) -> None:
-        path = next(path for path, other in names.items() if other is module)
-        if module in ranks and _holds_states(module) and getattr(module, "_memories", None):
+    def note(path: str, module: nn.Module, args: Any) -> None:
+        if module in ranks and getattr(module, "_memories", None):
             raise Unsupported(
                 f"{path} ({type(module).__name__}) is called more than once in a forward, and its state goes from "
                 "call to call; give each place a module of its own"
@@ -77,41 +78,35 @@ def _ranks(net: nn.Module, x: Tensor) -> dict[nn.Module, int]:
         ranks[module] = args[0].dim() if args and isinstance(args[0], Tensor) else 0
 
     own = {
-        path: module
-        for path, module in names.items()
-        if not (_holds_states(module) or chains.is_leaf(module))
+        path: module for path, module in outer.items() if not (_is_stateful(module) or chains.is_leaf(module))
     }
-    handles = [module.register_forward_pre_hook(note) for module in names.values()]
-    try:
-        with torch.no_grad(), attributes_kept(net), torch.random.fork_rng(devices=[]):
-            net.eval()
-            before = {path: dict(module.__dict__) for path, module in own.items()}
-            outputs = []
-            for _ in range(2):
-                ranks.clear()
-                clear_states(net)
-                torch.manual_seed(0)
-                outputs.append(
-                    [leaf for leaf in pytree.tree_leaves(net(x.clone())) if isinstance(leaf, Tensor)]
-                )
-            changed = [
-                f"{path or 'the net'} ({name})"
-                for path, module in own.items()
-                for name, value in module.__dict__.items()
-                if before[path].get(name) is not value
-            ]
-    finally:
-        for handle in handles:
-            handle.remove()
-    if changed and not all(map(_same, *outputs)):
+    with ExitStack() as stack:
+        for path, module in outer.items():
+            stack.callback(module.register_forward_pre_hook(partial(note, path)).remove)
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(attributes_kept(net))
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        net.eval()
+        before = {path: dict(module.__dict__) for path, module in own.items()}
+        outputs = []
+        for _ in range(2):
+            ranks.clear()
+            clear_states(net)
+            torch.manual_seed(0)
+            outputs.append(pytree.tree_leaves(net(x.clone())))
+        changed = [
+            f"{path or 'the net'} ({name})"
+            for path, module in own.items()
+            for name, value in module.__dict__.items()
+            if before[path].get(name) is not value
+        ]
+    pairs = (pair for pair in zip(*outputs, strict=False) if isinstance(pair[0], Tensor))
+    same = (a.shape == b.shape and torch.allclose(a, b, equal_nan=True) for a, b in pairs)
+    if changed and not all(same):
         raise Unsupported(
             f"{changed[0]} keeps a state of its own from call to call, which convert cannot clear"
         )
     return ranks
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and bool(torch.isclose(a, b, equal_nan=True).all())
 
 
 def _replaced(net: nn.Module, ranks: dict[nn.Module, int], notes: Notes, path: str) -> nn.Module:
@@ -120,15 +115,15 @@ def _replaced(net: nn.Module, ranks: dict[nn.Module, int], notes: Notes, path: s
         return neuron_leaf(path, net, notes, whole=True, chained=False)
     if chains.is_chain(net) and chains.runs_steps(net):
         folded = type(net).__name__ == "SeqToANNContainer" or getattr(net, "stateful", True) is False
-        if not folded or not any(map(_holds_states, net.modules())):
+        if not folded or not any(map(_is_stateful, net.modules())):
             return chains.replace_chain(net, notes, path, stepwise=not folded)
-    elif whole and ((theirs and is_torch(net)) or chains.is_recurrent(net) or chains.is_dropout(net)):
+    elif whole and ((theirs and is_torch(net)) or chains.is_recurrent(net) or is_dropout(net)):
         # A linear layer takes what has no time any more, too.
         return plain_torch(net) if ranks.get(net) == 2 else chains.leaf(path, net, notes, stepwise=False)
     children = dict(net.named_children())
     if getattr(net, "_memories", None) or chains.runs_steps(net):
         notes.left[path] = f"{type(net).__name__} has no counterpart"
-        return Kept(net, hidden_states=True, gives_states=True, whole=True)
+        return Kept(net, whole=True)
     if not children:
         # Torch's own stay: what calls them decides what they see.
         if theirs:

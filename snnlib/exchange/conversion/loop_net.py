@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from snnlib.exchange.conversion.loop import AtStep, Loop, RunningSum, Slice, StackOverTime, StepValue
 from snnlib.exchange.conversion.trace import Call, InTraining, Ref, Trace
+from snnlib.exchange.sequences import over_steps
 from snnlib.structure.graph import Step
 from snnlib.structure.operations import Flatten, Operation, Sum
 from snnlib.structure.unsupported import Unsupported
@@ -152,8 +153,7 @@ class FoldedNet(nn.Module):
             return pytree.tree_map(lambda leaf: leaf.expand(steps, *leaf.shape), one_step())
         sequences = [leaf for leaf, over in zip(leaves, timed, strict=True) if over]
         if isinstance(call.target, str):
-            outputs = [one_step(*parts) for parts in zip(*sequences, strict=True)]
-            return pytree.tree_map(lambda *parts: torch.stack(parts), *outputs)
+            return over_steps(one_step, *sequences)
         return torch.vmap(one_step, randomness="different")(*sequences)
 
     def _call(self, call: Call, leaves: list[Any], batch: int | None = None) -> Any:

@@ -12,9 +12,8 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from snnlib.exchange.conversion import norse, snntorch, spikingjelly
 from snnlib.exchange.conversion.sequence_modules import EachStep, Kept, RecurrentNeurons, WithStates
-from snnlib.nn.dropout import SpikeDropout
-from snnlib.nn.per_step import AvgPool2d, MaxPool2d, PerStep
-from snnlib.structure.peers import neuron_library, package_of, takes_sequences
+from snnlib.nn import AvgPool2d, MaxPool2d, PerStep, SpikeDropout
+from snnlib.structure.peers import is_class, neuron_library, package_of, takes_sequences
 from snnlib.structure.unsupported import Unsupported
 
 _BUILDERS = {"snntorch": snntorch.neuron, "spikingjelly": spikingjelly.neuron, "norse": norse.neuron}
@@ -80,8 +79,7 @@ def neuron_leaf(
                 raise Unsupported(f"its parameter {name} has no counterpart")
     except Unsupported as reason:
         notes.left[path] = str(reason)
-        hidden = library == "spikingjelly" or bool(getattr(module, "init_hidden", False))
-        return Kept(module, hidden, gives_states=library != "norse" or read > 0 or not chained, whole=whole)
+        return Kept(module, whole, gives_states=library != "norse" or read > 0 or not chained)
     notes.done[path] = f"{type(module).__name__} -> {_name(made)}"
     return made
 
@@ -112,6 +110,10 @@ def torch_leaf(path: str, module: nn.Module, notes: Notes, statistics_per_step: 
         notes: where to write what was done.
         statistics_per_step: whether the net called it step by step, so that batch statistics are each step's own.
     """
+    if is_dropout(module):
+        p: Any = module.p
+        notes.done[path] = f"Dropout({p}) -> SpikeDropout({p}), random numbers in another order"
+        return SpikeDropout(p)
     plain = plain_torch(module)
     kind = type(plain).__name__
     if statistics_per_step and (isinstance(plain, _BATCH_NORMS) or _iterates(plain)):
@@ -136,7 +138,7 @@ def torch_leaf(path: str, module: nn.Module, notes: Notes, statistics_per_step: 
         notes.done[path] = f"{kind} -> PerStep({kind})"
         return PerStep(plain)
     notes.done[path] = f"{kind}, step by step"
-    return Kept(plain, hidden_states=True, gives_states=True)
+    return Kept(plain, whole=False)
 
 
 def _iterates(module: nn.Module) -> bool:
@@ -147,12 +149,9 @@ def _iterates(module: nn.Module) -> bool:
     )
 
 
-def dropout_leaf(path: str, module: Any, notes: Notes) -> nn.Module | None:
-    """SpikingJelly's dropout, which silences a cell for the whole sequence."""
-    if type(module).__name__ != "Dropout" or not type(module).__module__.startswith("spikingjelly."):
-        return None
-    notes.done[path] = f"Dropout({module.p}) -> SpikeDropout({module.p}), random numbers in another order"
-    return SpikeDropout(module.p)
+def is_dropout(module: nn.Module) -> bool:
+    """Returns whether a module is SpikingJelly's dropout, which silences a cell for the whole sequence."""
+    return is_class(module, "spikingjelly", "Dropout")
 
 
 def _keeps_samples(module: nn.Module) -> bool:

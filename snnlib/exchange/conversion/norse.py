@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.exchange.conversion.sequence_modules import Offset, RecurrentNeurons
+from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
 from snnlib.exchange.conversion.tied import number
+from snnlib.exchange.sequences import Offset
 from snnlib.neurons import ALIF, IF, LIF, CubaLIF, Integrator, Neuron
 from snnlib.neurons.surrogate import Triangle
 from snnlib.neurons.surrogate_match import match
-from snnlib.nn.per_step import PerStep
+from snnlib.nn import PerStep
 from snnlib.structure.unsupported import Unsupported
 
 

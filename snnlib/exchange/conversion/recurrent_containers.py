@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from snnlib.exchange.conversion import spikingjelly
 from snnlib.exchange.conversion.modules import Notes, is_torch
 from snnlib.exchange.conversion.sequence_modules import Kept, RecurrentNeurons
-from snnlib.functional.recurrent import spiking_recurrent
+from snnlib.functional import spiking_recurrent
 from snnlib.neurons import Neuron, Output
 from snnlib.structure.graph import Step
 from snnlib.structure.neurons import Recurrence, neurons_of
@@ -85,7 +85,7 @@ def container(path: str, module: Any, notes: Notes, whole: bool) -> nn.Module:
             raise Unsupported("an element-wise function other than addition has no counterpart")
     except Unsupported as reason:
         notes.left[path] = str(reason)
-        return Kept(module, hidden_states=True, gives_states=True, whole=whole)
+        return Kept(module, whole)
     notes.done[path] = f"{kind} -> recurrent {type(neuron).__name__}"
     return made
 

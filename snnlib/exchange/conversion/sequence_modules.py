@@ -6,18 +6,17 @@ import copy
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from snnlib import ops
-from snnlib.functional.recurrent import spiking_recurrent
-from snnlib.neurons import CubaLIF, Integrator, Neuron, Output
-from snnlib.neurons.dynamics import Dynamics
+from snnlib.exchange.sequences import over_steps
+from snnlib.functional import spiking_recurrent
+from snnlib.neurons import Dynamics, Neuron, Output
 from snnlib.structure.graph import Step
 from snnlib.structure.neurons import Recurrence, neurons_of
-from snnlib.structure.peers import attributes_kept, clear_states
+from snnlib.structure.peers import attributes_kept, clear_states, neuron_library
 from snnlib.structure.walk import Walk, name_of
 
 
@@ -42,7 +41,14 @@ class WithStates(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Spikes, and the states at every step."""
-        return self.neuron(x), *(state_over_time(self.neuron, x, name) for name in self.states)
+        own = {"i": self._current, "v": self.neuron.potential}
+        return self.neuron(x), *(own[name](x) for name in self.states)
+
+    def _current(self, x: Tensor) -> Tensor:
+        dynamics = self.neuron.dynamics(self.neuron.constants())
+        assert dynamics is not None
+        synapse = Dynamics(a=[[dynamics.a[1][1]]], b=[dynamics.b[1]], scale=1.0, membrane=True)
+        return ops.scan.run(x, synapse, None, int(self.neuron.batch_first))[0]
 
     def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
         """Adds the neuron to a graph; its states are not among what it gives there."""
@@ -51,24 +57,6 @@ class WithStates(nn.Module):
     def extra_repr(self) -> str:
         """Returns which states."""
         return ", ".join(self.states)
-
-
-def state_over_time(neuron: Neuron, x: Tensor, name: str) -> Tensor:
-    """A state of a neuron at every step, for currents `[T, N, ...]`."""
-    params = neuron.constants()
-    dynamics = neuron.dynamics(params)
-    if isinstance(neuron, Integrator) and name == "v":
-        return cast(Tensor, neuron(x))
-    if dynamics is None:
-        raise ValueError(
-            f"neuron: expected a model with linear dynamics, whose states are known, got {neuron}"
-        )
-    if name == "i":
-        assert isinstance(neuron, CubaLIF)
-        synapse = Dynamics(a=[[dynamics.a[1][1]]], b=[dynamics.b[1]], scale=1.0, membrane=True)
-        return ops.scan.run(x, synapse, None, int(neuron.batch_first))[0]
-    start = neuron._initial([*x.shape[1:]], x, None)
-    return ops.scan.run(x, replace(dynamics, membrane=True), start, int(neuron.batch_first))[0]
 
 
 class RecurrentNeurons(nn.Module):
@@ -109,24 +97,6 @@ class RecurrentNeurons(nn.Module):
         return walk.add(path, name_of(path, self), "neuron", neurons, value)
 
 
-class Offset(nn.Module):
-    """Each element plus its own number: a resting potential.
-
-    Args:
-        offset: numbers of the elements' shape, or one for all.
-    """
-
-    offset: Tensor
-
-    def __init__(self, offset: Any) -> None:
-        super().__init__()
-        self.register_buffer("offset", torch.from_numpy(np.array(offset, dtype=np.float32)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The sequence from its offset on."""
-        return x + self.offset.to(x.dtype)
-
-
 class EachStep(nn.Sequential):
     """Torch modules called once per time step: for statistics that are each step's own, as in batch normalisation.
 
@@ -135,9 +105,11 @@ class EachStep(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """Outputs of all steps."""
+        run: Any = super().forward
         if self.training:
-            return torch.stack([super(EachStep, self).forward(step) for step in x])  # type: ignore[no-untyped-call]
-        out: Tensor = super().forward(x.flatten(0, 1))  # type: ignore[no-untyped-call]
+            found: Tensor = over_steps(run, x)
+            return found
+        out: Tensor = run(x.flatten(0, 1))
         return out.reshape(*x.shape[:2], *out.shape[1:])
 
     def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
@@ -151,8 +123,8 @@ class Kept(nn.Module):
     It runs in a copy that shares parameters and buffers, so that states and hooks of the original stay as they are.
 
     Args:
-        module: maps one step, or with `whole` a sequence, to its output or to a tuple of it and states.
-        hidden_states: whether it keeps its states itself; otherwise it is given those that it returned.
+        module: maps one step, or with `whole` a sequence, to its output or to a tuple of it and states. A neuron that
+            does not keep its states itself is given those that it returned.
         gives_states: whether to return what it returns, states included, or its output alone.
         whole: whether a call of it takes whole sequences.
         stacked: whether to make one tensor of a list of potentials.
@@ -161,17 +133,10 @@ class Kept(nn.Module):
     # Each call begins at rest.
     mixes_time: ClassVar[bool] = True
 
-    def __init__(
-        self, module: nn.Module, hidden_states: bool, gives_states: bool, whole: bool = False
-    ) -> None:
+    def __init__(self, module: nn.Module, whole: bool, gives_states: bool = True) -> None:
         super().__init__()
-        self.module = copy_at_rest(module)
-        self.hidden_states, self.gives_states, self.whole, self.stacked = (
-            hidden_states,
-            gives_states,
-            whole,
-            False,
-        )
+        self.module = _copy_at_rest(module)
+        self.whole, self.gives_states, self.stacked = whole, gives_states, False
 
     @property
     def takes_padding(self) -> bool:
@@ -191,20 +156,23 @@ class Kept(nn.Module):
 
     def _by_step(self, x: Tensor) -> Any:
         module: Any = self.module
+        if neuron_library(module) in (None, "spikingjelly") or getattr(module, "init_hidden", False):
+            return over_steps(module, x)
         # snnTorch's DeltaLeaky has to be given its state from the first step on.
-        given = hasattr(module, "mem_prev") and not self.hidden_states
-        state: tuple[Any, ...] = (module.reset_mem(),) if given else ()
-        outputs = []
-        for step in x:
-            out = module(step, *state)
-            if isinstance(out, tuple) and not self.hidden_states:
+        state: tuple[Any, ...] = (module.reset_mem(),) if hasattr(module, "mem_prev") else ()
+
+        def step(now: Tensor) -> Any:
+            nonlocal state
+            out = module(now, *state)
+            if isinstance(out, tuple):
                 # Recurrent neurons of snnTorch are given their spikes, too.
                 state = out[not hasattr(module, "recurrent") :]
-            outputs.append(out)
-        return pytree.tree_map(lambda *steps: torch.stack(steps), *outputs)
+            return out
+
+        return over_steps(step, x)
 
 
-def copy_at_rest(module: nn.Module) -> nn.Module:
+def _copy_at_rest(module: nn.Module) -> nn.Module:
     """A copy with states of its own, at their start, and the module's own parameters and other tensors."""
     with attributes_kept(module):
         clear_states(module)

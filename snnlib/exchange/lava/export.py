@@ -14,8 +14,9 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.checks import as_sizes, conv_outputs
 from snnlib.exchange.lava.load import DECAYS, READOUT, UNIT
-from snnlib.exchange.lava.modules import AnalogInput, Later, kept
+from snnlib.exchange.lava.modules import AnalogInput, kept
 from snnlib.exchange.lava.net_file import Array, Block, Values, text_type, write_net
+from snnlib.exchange.sequences import Later
 from snnlib.neurons import Neuron
 from snnlib.nn import (
     AvgPool2d,

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.checks import conv_outputs
-from snnlib.exchange.lava.modules import AnalogInput, Later, keep
+from snnlib.exchange.lava.modules import AnalogInput, keep
 from snnlib.exchange.lava.net_file import Array, Block, read_net
+from snnlib.exchange.sequences import Later
 from snnlib.neurons import LoihiCubaLIF, LoihiIntegrator, LoihiLIF, Neuron
 from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import Delays, PerStep, SpikingConv2d, SpikingLinear, SpikingRNN
@@ -86,7 +87,7 @@ def from_lava(
             # Of a layer or neuron that refuses its options.
             raise (error if f"{block.where}/" in str(error) else block.error("", error)) from error
     if loader.delay is not None:
-        loader.modules.append(Later(torch.from_numpy(loader.delay)))
+        loader.modules.append(Later(loader.delay))
     net = nn.Sequential(*loader.modules)
     keep(net, rest)
     return net
@@ -114,7 +115,7 @@ class _Loader:
             raise block.error("neuron", f"expected the group of a {kind} block with neurons, got none")
         else:
             if self.latency and self.spikes:
-                self.modules.append(Later(torch.tensor(1)))
+                self.modules.append(Later(1))
             module = self.frames(block, kind) if kind in ("conv", "pool") else self.dense(block, kind)
             self.read_delay(block)
         self.modules.append(module)

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from snnlib.exchange.lava.net_file import Values
 from snnlib.functional.quantize import fixed_point_weight
-from snnlib.neurons import Output
 
 # Of lava-dl's grid: even numbers of 8 bits times 1/64.
 _EVEN = -5
@@ -34,33 +33,6 @@ class AnalogInput(nn.Module):
     def mantissas(self) -> dict[str, float]:
         """Returns weight and bias as a file has them."""
         return {name: fixed_point_weight(own, _EVEN).item() * 64 for name, own in self.named_parameters()}
-
-
-class Later(nn.Module):
-    """Whole steps that spikes take: `y[t] = x[t - steps]`, 0 before; it streams.
-
-    Args:
-        steps: one number for all, or one per channel.
-    """
-
-    steps: Tensor
-
-    def __init__(self, steps: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("steps", steps)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The delayed sequence."""
-        return self.run(x).value
-
-    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
-        """`forward` from the steps before, and with those of the end."""
-        longest = int(self.steps.max())
-        before = x.new_zeros(longest, *x.shape[1:]) if state is None else state[0]
-        past = torch.cat((before, x))
-        at = torch.arange(longest, longest + len(x), device=x.device)[:, None] - self.steps.reshape(1, -1)
-        at = at.reshape(len(x), 1, -1, *[1] * (x.dim() - 3)).expand(x.shape)
-        return Output(past.gather(0, at), (past[len(x) :],))
 
 
 def keep(module: nn.Module, values: Values) -> None:

@@ -11,67 +11,7 @@ from snnlib.neurons.base import Params, State
 from snnlib.neurons.fields import Constant, constant
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import SurrogateLike
-from snnlib.nn import AvgPool2d
-from snnlib.structure.cells import Array, Cell
-
-
-class Scale(nn.Module):
-    """Each element times its own factor.
-
-    Args:
-        scale: factors of the elements' shape, or one for all.
-    """
-
-    scale: Tensor
-
-    def __init__(self, scale: Array) -> None:
-        super().__init__()
-        self.register_buffer("scale", torch.from_numpy(np.array(scale, dtype=np.float32)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The scaled sequence."""
-        return x * self.scale.to(x.dtype)
-
-    def extra_repr(self) -> str:
-        """The factors' shape."""
-        return f"{tuple(self.scale.shape)}"
-
-
-class Shift(nn.Module):
-    """A delay of whole steps: `y[t] = x[t - steps]`, 0 before, for each element its own.
-
-    Args:
-        steps: numbers of steps, of the elements' shape or one for all.
-    """
-
-    steps: Tensor
-
-    def __init__(self, steps: Array) -> None:
-        super().__init__()
-        self.register_buffer("steps", torch.from_numpy(np.array(steps, dtype=np.int64)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The delayed sequence."""
-        at = torch.arange(len(x), device=x.device).reshape(-1, *[1] * self.steps.dim()) - self.steps
-        at = (
-            at.reshape(len(x), 1, *at.shape[1:]) if self.steps.dim() else at.reshape(-1, *[1] * (x.dim() - 1))
-        )
-        at = at.expand(x.shape)
-        return torch.where(at >= 0, x.gather(0, at.clamp(min=0)), torch.zeros_like(x))
-
-    def extra_repr(self) -> str:
-        """The largest delay."""
-        return f"up to {int(self.steps.max())} steps"
-
-
-class SumPool2d(AvgPool2d):
-    """Sums of windows over a sequence `[T, N, C, H, W]`."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Sums of windows."""
-        kernel = self.kernel_size
-        assert isinstance(kernel, tuple)
-        return super().forward(x) * (kernel[0] * kernel[1])
+from snnlib.structure.cells import Cell
 
 
 class Elementwise(nn.Module):

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.exchange.nir.graph_modules import Elementwise, Shift
-from snnlib.functional.recurrent import spiking_recurrent
+from snnlib.exchange.nir.graph_modules import Elementwise
+from snnlib.exchange.sequences import Later
+from snnlib.functional import spiking_recurrent
 from snnlib.neurons import Neuron
 from snnlib.nn import PerStep
 
@@ -129,5 +130,5 @@ class GraphNet(nn.Module):
 def _runs_by_steps(module: nn.Module) -> bool:
     """Returns whether a module maps single steps: it has no memory, or gives it out."""
     return isinstance(module, Neuron | Elementwise) or not any(
-        isinstance(part, Neuron | Shift) for part in module.modules()
+        isinstance(part, Neuron | Later) for part in module.modules()
     )

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from snnlib.checks import check_choice
-from snnlib.exchange.nir.graph_modules import GraphNeuron, Scale, Shift
+from snnlib.exchange.nir.graph_modules import GraphNeuron
 from snnlib.exchange.nir.graph_net import GraphNet
 from snnlib.exchange.nir.modules_of import (
     conv_module,
@@ -31,6 +31,7 @@ from snnlib.exchange.nir.reading import (
     sinabs_cell,
 )
 from snnlib.exchange.nir.structure import Structure, structure_of
+from snnlib.exchange.sequences import Later, Scale
 from snnlib.neurons import IF, LIF, CubaLIF, Neuron
 from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import PerStep, SpikingConv1d, SpikingConv2d, SpikingLinear
@@ -163,7 +164,7 @@ def _module(  # noqa: PLR0911 - one for each kind of node
         case "Flatten":
             return flatten_module(node, shape)
         case "Delay":
-            return Shift(delay_steps(name, node, dt))
+            return Later(delay_steps(name, node, dt))
         case "Affine" | "Linear":
             return linear_module(node)
         case "Conv1d" | "Conv2d":

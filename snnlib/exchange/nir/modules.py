@@ -55,12 +55,12 @@ def conv_node(weight: Any, bias: Any, options: Any) -> Any:
 
 
 def pool_node(module: Any, shape: Shape) -> Any:
-    """An `AvgPool2d`.
+    """An `AvgPool2d`, or a `SumPool2d` where windows are divided by 1.
 
     Raises:
         Unsupported: an option that it does not have.
     """
-    nir = nir_package()
+    kind = nir_package().AvgPool2d
     if isinstance(module, nn.AdaptiveAvgPool2d):
         target = pair(module.output_size, 2)
         if any(size % part for size, part in zip(shape[1:], target, strict=True)):
@@ -71,8 +71,10 @@ def pool_node(module: Any, shape: Shape) -> Any:
         kernel = pair(module.kernel_size, 2)
         stride = kernel if module.stride is None else pair(module.stride, 2)
         padding = pair(module.padding, 2)
-        if module.ceil_mode or module.divisor_override is not None:
-            raise Unsupported("ceil_mode and divisor_override have no counterpart")
-        if any(padding) and not module.count_include_pad:
+        if module.ceil_mode or module.divisor_override not in (None, 1):
+            raise Unsupported("ceil_mode, and a divisor_override other than 1, have no counterpart")
+        if module.divisor_override == 1:
+            kind = nir_package().SumPool2d
+        elif any(padding) and not module.count_include_pad:
             raise Unsupported("count_include_pad=False has no counterpart")
-    return nir.AvgPool2d(kernel_size=np.array(kernel), stride=np.array(stride), padding=np.array(padding))
+    return kind(kernel_size=np.array(kernel), stride=np.array(stride), padding=np.array(padding))

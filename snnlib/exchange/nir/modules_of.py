@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snnlib.exchange.conversion.sequence_modules import Offset
-from snnlib.exchange.nir.graph_modules import Elementwise, GraphNeuron, Scale, SumPool2d
+from snnlib.exchange.nir.graph_modules import Elementwise, GraphNeuron
 from snnlib.exchange.nir.structure import Shape, padding_of
+from snnlib.exchange.sequences import Offset, Scale
 from snnlib.neurons import IF, LIF, CubaLIF, Integrator, Neuron
 from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import AvgPool2d, PerStep
@@ -178,8 +178,7 @@ def _set(layer: nn.Linear | nn.Conv1d | nn.Conv2d, weight: Any, bias: Any) -> No
 def pool_module(node: Any, average: bool) -> nn.Module:
     """Average or sum pooling over sequences."""
     kernel, stride, padding = (pair(getattr(node, key), 2) for key in ("kernel_size", "stride", "padding"))
-    kind = AvgPool2d if average else SumPool2d
-    return kind(kernel, stride, padding)  # type: ignore[arg-type]
+    return AvgPool2d(kernel, stride, padding, divisor_override=None if average else 1)  # type: ignore[arg-type]
 
 
 def flatten_module(node: Any, shape: Shape) -> nn.Module:
