@@ -15,12 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from _pytest.terminal import TerminalReporter
-
     from snnlib.testing import SpikeRegression
 
-_NOTE = "spike_regression"
-_EDITABLE_FINDER = "cannot be rewritten; _editable_skbc_snnlib"
 _WRITTEN = pytest.StashKey[set[Path]]()
 
 
@@ -36,15 +32,14 @@ def spike_regression(request: pytest.FixtureRequest, tmp_path: Path) -> SpikeReg
     """Compares spike trains with golden ones stored beside the test: `spike_regression.check(spikes)`."""
     from snnlib.testing import SpikeRegression  # noqa: PLC0415
 
-    config, properties = request.config, request.node.user_properties
+    config = request.config
     return SpikeRegression(
-        request.path.with_suffix(""),
-        file_name(request.node.name, request.cls),
+        golden_folder=request.path.with_suffix(""),
+        test_name=file_name(request.node.name, request.cls),
         obtained_folder=tmp_path,
         update=config.getoption("--update-spikes"),
         written=config.stash.setdefault(_WRITTEN, set()),
         command=f"pytest {shlex.quote(str(config.cwd_relative_nodeid(request.node.nodeid)))} --update-spikes",
-        note=lambda text: properties.append((_NOTE, text)),
     )
 
 
@@ -58,30 +53,3 @@ def file_name(test: str, cls: type | None) -> str:
     name += function + (f"-{parameters.removesuffix(']')}" if parameters else "")
     safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:100]
     return safe if safe == name else f"{safe}-{zlib.crc32(name.encode()):08x}"
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Drop pytest's warning that it cannot rewrite the finder of an editable install of snnlib.
-
-    pytest wants to rewrite every module of a distribution that has a plugin, and the finder is imported when Python
-    starts. It has no assertions.
-    """
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
-        found = reporter.stats.get("warnings", [])
-        found[:] = [warning for warning in found if _EDITABLE_FINDER not in warning.message]
-        if not found:
-            reporter.stats.pop("warnings", None)
-
-
-def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    """List what passed though it changed, and what was written. Reports carry it, from the workers of xdist too."""
-    notes = [
-        f"{report.nodeid}: {text}"
-        for report in terminalreporter.getreports("passed")
-        for name, text in report.user_properties
-        if name == _NOTE and report.when == "call"
-    ]
-    if notes:
-        terminalreporter.section("golden spike trains")
-        terminalreporter.write("\n".join(notes) + "\n")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,180 +23,107 @@ _SHOWN = 8
 _AXES = {2: "TN", 3: "TNC", 4: "TNCL", 5: "TNCHW", 6: "TNCDHW"}
 
 
-class Difference(ABC):
-    """Changes of a tensor `[T, N, ...]`: a text of the first ones, and a line for each.
+class Difference(NamedTuple):
+    """Number of changes of a tensor, and a text that sums them up and names the first."""
 
-    Args:
-        shape: of the tensor.
-        neurons: flat index into `[N, ...]` of each change.
-    """
-
-    def __init__(self, shape: tuple[int, ...], neurons: NDArray[np.int64]) -> None:
-        self.shape, self._neurons = shape, neurons
-
-    def __len__(self) -> int:
-        return len(self._neurons)
-
-    @property
-    def is_cut(self) -> bool:
-        """Returns whether the text leaves changes out."""
-        return len(self) > _SHOWN
-
-    @abstractmethod
-    def summary(self) -> str:
-        """Counts, on one line."""
-
-    @abstractmethod
-    def lines(self) -> list[str]:
-        """Every change with its coordinates, the earliest first."""
-
-    def __str__(self) -> str:
-        lines = [self.summary()]
-        if len(self) > 1:
-            lines.append(f"  {places_text(self.shape, self._neurons)}")
-        lines += [f"  {line}" for line in self.lines()[:_SHOWN]]
-        if self.is_cut:
-            lines.append(f"  and {len(self) - _SHOWN} more")
-        return "\n".join(lines)
+    changes: int
+    text: str
 
 
-class SpikeDiff(Difference):
-    """The changes from `expected` to `actual`, spike tensors `[T, N, ...]` of one shape.
-
-    Attributes:
-        changes: `[changes, 3]`, rows (neuron, old step, new step) with the earliest first. The neuron is a flat index
-            into `[N, ...]`; the old step is `NONE` for a spike that appeared, the new one for a spike that vanished.
-            Spikes are paired nearest first; of two equally near ones the later.
+def spike_difference(expected: Spikes, actual: Spikes) -> Difference:
+    """Returns the changes from `expected` to `actual`, spike tensors `[T, N, ...]` of one shape, the earliest first.
 
     >>> before, after = np.zeros((2, 5, 1, 2), dtype=bool)
     >>> before[1, 0, 0] = after[2, 0, 0] = after[4, 0, 1] = True
-    >>> diff = SpikeDiff(before, after)
-    >>> diff.changes.tolist()
-    [[0, 1, 2], [1, -1, 4]]
-    >>> print(diff)
+    >>> print(spike_difference(before, after).text)
     2 spikes, expected 1: 1 moved by 1 step (0 earlier, 1 later), 1 appeared, 0 vanished
-      all in N=0; changes per channel: C=0: 1, C=1: 1
       [T=1, N=0, C=0] moved to T=2
       [T=4, N=0, C=1] appeared
     """
-
-    def __init__(self, expected: Spikes, actual: Spikes) -> None:
-        self.expected, self.actual = expected, actual
-        self.changes = _changes(expected, actual)
-        super().__init__(expected.shape, self.changes[:, 0])
-
-    def summary(self) -> str:
-        """Counts, on one line."""
-        _, old, new = self.changes.T
-        shift = (new - old)[(old != NONE) & (new != NONE)]
-        distance = np.abs(shift)
-        by = ""
-        if len(shift):
-            low, high = distance.min(), distance.max()
-            steps = f"{low} to {high} steps" if low < high else f"{low} step{'s' * bool(low > 1)}"
-            by = f" by {steps} ({np.sum(shift < 0)} earlier, {np.sum(shift > 0)} later)"
-        return (
-            f"{self.actual.sum()} spikes, expected {self.expected.sum()}: {len(shift)} moved{by}, "
-            f"{np.sum(old == NONE)} appeared, {np.sum(new == NONE)} vanished"
-        )
-
-    def lines(self) -> list[str]:
-        """Every change with its coordinates, the earliest first."""
-        return [self._describe(*change) for change in self.changes]
-
-    def _describe(self, neuron: int, old: int, new: int) -> str:
-        if old == NONE:
-            return f"{index_text(self.shape, neuron, new)} appeared"
-        where = index_text(self.shape, neuron, old)
-        return f"{where} vanished" if new == NONE else f"{where} moved to T={new}"
+    changes = spike_changes(expected, actual)
+    _, old, new = changes.T
+    shift = (new - old)[(old != NONE) & (new != NONE)]
+    distance = np.abs(shift)
+    by = ""
+    if len(shift):
+        low, high = distance.min(), distance.max()
+        steps = f"{low} to {high} steps" if low < high else f"{low} step{'s' * bool(low > 1)}"
+        by = f" by {steps} ({np.sum(shift < 0)} earlier, {np.sum(shift > 0)} later)"
+    summary = (
+        f"{actual.sum()} spikes, expected {expected.sum()}: {len(shift)} moved{by}, "
+        f"{np.sum(old == NONE)} appeared, {np.sum(new == NONE)} vanished"
+    )
+    return _told(len(changes), summary, [_change_text(expected.shape, *row) for row in changes[:_SHOWN]])
 
 
-class PotentialDiff(Difference):
-    """The places where `actual` is farther than `tolerance` from `expected`, tensors `[T, N, ...]` of one shape.
+def potential_difference(expected: Potentials, actual: Potentials, tolerance: float) -> Difference:
+    """Returns the places where two tensors `[T, N, ...]` of one shape are farther apart than `tolerance`.
 
     NaN and infinity equal only themselves.
 
     >>> before = np.zeros((3, 1, 2))
     >>> after = before.copy()
     >>> after[1:, 0, 1] = 0.5, 0.25
-    >>> print(PotentialDiff(before, after, tolerance=0.1))
+    >>> print(potential_difference(before, after, tolerance=0.1).text)
     2 of 6 values differ by more than 0.1, by at most 0.5 at [T=1, N=0, C=1]
-      all in N=0, C=1
       [T=1, N=0, C=1] 0.5, expected 0
       [T=2, N=0, C=1] 0.25, expected 0
     """
+    with np.errstate(invalid="ignore"):
+        distance = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
+    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+    # A distance that is NaN, as between NaN and 0, is infinite.
+    distance = np.where(same, 0.0, np.where(np.isnan(distance), np.inf, distance))
+    places = np.flatnonzero(distance > tolerance)
+    if not len(places):
+        return Difference(0, "")
+    worst = int(distance.argmax())
+    summary = (
+        f"{len(places)} of {distance.size} values differ by more than {tolerance:g}, by at most "
+        f"{distance.flat[worst]:.3g} at {_place(expected.shape, worst)}"
+    )
+    lines = [
+        f"{_place(expected.shape, i)} {actual.flat[i]:.6g}, expected {expected.flat[i]:.6g}"
+        for i in places[:_SHOWN]
+    ]
+    return _told(len(places), summary, lines)
 
-    def __init__(self, expected: Potentials, actual: Potentials, tolerance: float) -> None:
-        self.expected, self.actual, self.tolerance = expected, actual, tolerance
-        with np.errstate(invalid="ignore"):
-            distance = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
-        same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
-        # A distance that is no number, as between NaN and 0, is infinite.
-        self.distance = np.where(same, 0.0, np.where(np.isnan(distance), np.inf, distance))
-        # The earliest first: rows of (step, neuron).
-        self._places = np.argwhere(self.distance.reshape(len(expected), -1) > tolerance)
-        super().__init__(expected.shape, self._places[:, 1])
 
-    def summary(self) -> str:
-        """How many are too far apart, and where they are farthest."""
-        worst = int(self.distance.argmax())
-        step, neuron = divmod(worst, self.distance[0].size)
-        return (
-            f"{len(self)} of {self.distance.size} values differ by more than {self.tolerance:g}, by at most "
-            f"{self.distance.flat[worst]:.3g} at {index_text(self.shape, neuron, step)}"
-        )
+def _told(changes: int, summary: str, lines: Sequence[str]) -> Difference:
+    more = [f"and {changes - len(lines)} more"] * (changes > len(lines))
+    return Difference(changes, "\n  ".join((summary, *lines, *more)))
 
-    def lines(self) -> list[str]:
-        """Every difference with its coordinates, the earliest first."""
-        actual, expected = (values.reshape(len(values), -1) for values in (self.actual, self.expected))
-        return [
-            f"{index_text(self.shape, int(neuron), int(step))} {actual[step, neuron]:.6g}, "
-            f"expected {expected[step, neuron]:.6g}"
-            for step, neuron in self._places
-        ]
+
+def _place(shape: tuple[int, ...], place: int) -> str:
+    step, neuron = divmod(place, math.prod(shape[1:]))
+    return index_text(shape, neuron, step)
+
+
+def _change_text(shape: tuple[int, ...], neuron: int, old: int, new: int) -> str:
+    if old == NONE:
+        return f"{index_text(shape, neuron, new)} appeared"
+    where = index_text(shape, neuron, old)
+    return f"{where} vanished" if new == NONE else f"{where} moved to T={new}"
 
 
 def index_text(shape: tuple[int, ...], neuron: int, step: int | None = None) -> str:
-    """The index of a neuron, and a step, in a sequence of `shape`: `[T=5, N=0, C=3]`."""
-    names = _axis_names(len(shape))
+    """Returns the index of a neuron, and a step, in a sequence of `shape`: `[T=5, N=0, C=3]`."""
+    names = _AXES.get(len(shape)) or ["T", "N", *(f"axis {axis}" for axis in range(2, len(shape)))]
     index = [step, *np.unravel_index(neuron, shape[1:])]
     return f"[{', '.join(f'{name}={i}' for name, i in zip(names, index, strict=True) if i is not None)}]"
 
 
-def places_text(shape: tuple[int, ...], neurons: NDArray[np.int64]) -> str:
-    """Returns what the places of changes have in common, and how many changes each channel has.
+def spike_changes(expected: Spikes, actual: Spikes) -> NDArray[np.int64]:
+    """Returns rows (neuron, old step, new step), the earliest change first.
 
-    Args:
-        shape: of the tensor, `[T, N, ...]`.
-        neurons: flat index into `[N, ...]` of each change.
+    The neuron is a flat index into `[N, ...]`; the old step is `NONE` for a spike that appeared, the new one for a
+    spike that vanished. Spikes are paired nearest first; of two equally near ones the later.
 
-    >>> places_text((9, 2, 4, 5), np.array([15, 16, 18]))
-    'all in N=0, C=3'
-    >>> places_text((9, 2, 4), np.array([0, 1, 1, 5]))
-    'changes per channel: C=1: 3, C=0: 1'
+    >>> before, after = np.zeros((2, 5, 1, 2), dtype=bool)
+    >>> before[1, 0, 0] = after[2, 0, 0] = after[4, 0, 1] = True
+    >>> spike_changes(before, after).tolist()
+    [[0, 1, 2], [1, -1, 4]]
     """
-    names = _axis_names(len(shape))[1:]
-    columns = np.unravel_index(neurons, shape[1:])
-    common = [
-        f"{name}={column[0]}"
-        for name, column in zip(names, columns, strict=True)
-        if (column == column[0]).all()
-    ]
-    parts = [f"all in {', '.join(common)}"] if common else []
-    if len(columns) > 1 and (columns[1] != columns[1][0]).any():
-        channels, counts = np.unique(columns[1], return_counts=True)
-        order = np.argsort(-counts, kind="stable")
-        listed = [f"C={channels[i]}: {counts[i]}" for i in order[:_SHOWN]]
-        more = f" and {len(order) - _SHOWN} channels more" if len(order) > _SHOWN else ""
-        parts.append(f"changes per channel: {', '.join(listed)}{more}")
-    return "; ".join(parts) or "in several samples"
-
-
-def _axis_names(dims: int) -> list[str]:
-    return list(_AXES.get(dims) or ["T", "N", *(f"axis {axis}" for axis in range(2, dims))])
-
-
-def _changes(expected: Spikes, actual: Spikes) -> NDArray[np.int64]:
     flat = (len(expected), math.prod(expected.shape[1:]))
     went, came = (expected & ~actual).reshape(flat), (actual & ~expected).reshape(flat)
     changed = np.flatnonzero((went | came).any(axis=0))

@@ -32,25 +32,19 @@ class GoldenError(ValueError):
     """A file is no readable file of golden spike trains; the message names the file and the reason."""
 
 
-def encode(sequences: Mapping[str, Spikes]) -> bytes:
-    """The file's bytes."""
-    arrays: dict[str, NDArray[Any]] = {"format": np.array((_SPIKES, len(sequences)), dtype="<i8")}
-    for name, sequence in sequences.items():
-        arrays[f"{name}.shape"] = np.array(sequence.shape, dtype="<i8")
-        arrays[f"{name}.bits"] = np.packbits(sequence)
-    return _bytes_of(arrays)
-
-
-def encode_potentials(potentials: Mapping[str, NDArray[Any]]) -> bytes:
-    """The bytes of a file of potentials."""
-    values = {f"{name}.values": value for name, value in potentials.items()}
-    return _bytes_of({"format": np.array((_POTENTIALS, len(potentials)), dtype="<i8"), **values})
-
-
-def _bytes_of(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+def encode(tensors: Mapping[str, NDArray[Any]]) -> bytes:
+    """Returns the bytes of a file of spikes, which are bool, or of potentials."""
+    arrays: dict[str, NDArray[Any]] = {}
+    version = _SPIKES
+    for name, tensor in tensors.items():
+        if tensor.dtype == bool:
+            arrays[f"{name}.shape"] = np.array(tensor.shape, dtype="<i8")
+            arrays[f"{name}.bits"] = np.packbits(tensor)
+        else:
+            version, arrays[f"{name}.values"] = _POTENTIALS, tensor
     buffer = io.BytesIO()
     # The type stubs take the arrays for the option `allow_pickle`.
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(buffer, format=np.array((version, len(tensors)), dtype="<i8"), **arrays)  # type: ignore[arg-type]
     return buffer.getvalue()
 
 
@@ -61,7 +55,7 @@ def read_spikes(path: str | os.PathLike[str]) -> dict[str, Spikes]:
         FileNotFoundError: no such file.
         GoldenError: the file is damaged, of another kind or of a later version.
     """
-    return _read(path, _SPIKES, "spike trains", _decode)
+    return _read(path, _SPIKES, "spike trains", ".bits", _unpacked)
 
 
 def read_potentials(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
@@ -71,14 +65,15 @@ def read_potentials(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
         FileNotFoundError: no such file.
         GoldenError: the file is damaged, of another kind or of a later version.
     """
-    return _read(path, _POTENTIALS, "potentials", _decode_potentials)
+    return _read(path, _POTENTIALS, "potentials", ".values", _floating)
 
 
 def _read(
     path: str | os.PathLike[str],
     version: int,
     what: str,
-    decode: Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]],
+    end: str,
+    decode: Callable[[str, dict[str, NDArray[Any]]], NDArray[Any]],
 ) -> dict[str, NDArray[Any]]:
     data = io.BytesIO(Path(path).read_bytes())
     try:
@@ -97,7 +92,8 @@ def _read(
         found, count = arrays["format"].tolist()
         if found != version:
             raise ValueError(f"version: expected {version}, got {found}")
-        tensors = decode(arrays)
+        names = [key.removesuffix(end) for key in arrays if key.endswith(end)]
+        tensors = {name: decode(name, arrays) for name in names}
         if len(tensors) != count:
             raise ValueError(f"expected {count} {what}, got {len(tensors)}")
         return tensors
@@ -105,20 +101,16 @@ def _read(
         raise GoldenError(f"{path}: no golden {what}: {error}") from error
 
 
-def _decode_potentials(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    potentials = {key.removesuffix(".values"): arrays[key] for key in arrays if key.endswith(".values")}
-    for name, values in potentials.items():
-        if not np.issubdtype(values.dtype, np.floating):
-            raise ValueError(f"{name}: expected floating values, got {values.dtype}")
-    return potentials
+def _floating(name: str, arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    values = arrays[f"{name}.values"]
+    if not np.issubdtype(values.dtype, np.floating):
+        raise ValueError(f"{name}: expected floating values, got {values.dtype}")
+    return values
 
 
-def _decode(arrays: dict[str, NDArray[Any]]) -> dict[str, Spikes]:
-    sequences = {}
-    for name in (key.removesuffix(".bits") for key in arrays if key.endswith(".bits")):
-        bits, shape = arrays[f"{name}.bits"], tuple(arrays[f"{name}.shape"].tolist())
-        size = math.prod(shape)
-        if min(shape, default=0) < 0 or bits.dtype != np.uint8 or bits.shape != (-(-size // 8),):
-            raise ValueError(f"{name}: expected the bits of shape {shape}, got {bits.dtype} {bits.shape}")
-        sequences[name] = np.unpackbits(bits, count=size).reshape(shape).astype(bool)
-    return sequences
+def _unpacked(name: str, arrays: dict[str, NDArray[Any]]) -> Spikes:
+    bits, shape = arrays[f"{name}.bits"], tuple(arrays[f"{name}.shape"].tolist())
+    size = math.prod(shape)
+    if min(shape, default=0) < 0 or bits.dtype != np.uint8 or bits.shape != (-(-size // 8),):
+        raise ValueError(f"{name}: expected the bits of shape {shape}, got {bits.dtype} {bits.shape}")
+    return np.unpackbits(bits, count=size).reshape(shape).astype(bool)

@@ -1,7 +1,7 @@
 """Golden spikes and potentials of a test: compare, explain what changed, write anew on request.
 
 pytest-regressions finds files beside a test in much the same way, but it writes a missing golden file without being
-asked and knows neither a tolerance nor notes on tests that pass, so little of it would be left here.
+asked and knows no tolerance, so little of it would be left here.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,13 @@ from torch import Tensor
 
 from snnlib.checks import check_floating, check_rank, check_tensor
 from snnlib.files.atomic import write_bytes_atomically
-from snnlib.testing.diff import Difference, PotentialDiff, SpikeDiff
-from snnlib.testing.golden import GoldenError, Spikes, encode, encode_potentials, read_potentials, read_spikes
+from snnlib.testing.diff import Difference, potential_difference, spike_difference
+from snnlib.testing.golden import GoldenError, Spikes, encode, read_potentials, read_spikes
 
 Array = NDArray[Any]
-# Problems, changes that are tolerated, and the differences of all tensors that changed.
-Found = tuple[list[str], list[str], dict[str, Difference]]
 
 
+@dataclass(kw_only=True)
 class SpikeRegression:
     """The object that the fixture `spike_regression` gives to a test; made by the plugin.
 
@@ -36,27 +36,15 @@ class SpikeRegression:
         update: write golden files that are missing or differ, instead of failing.
         written: golden files written in this run; a second check of one compares.
         command: how to run this test with `update`, for messages.
-        note: takes what is to be told of a check that passes.
     """
 
-    def __init__(
-        self,
-        golden_folder: Path,
-        test_name: str,
-        *,
-        obtained_folder: Path,
-        update: bool,
-        written: set[Path],
-        command: str,
-        note: Callable[[str], None],
-    ) -> None:
-        self._golden_folder, self._test_name, self._obtained_folder = (
-            golden_folder,
-            test_name,
-            obtained_folder,
-        )
-        self._update, self._written, self._command, self._note = update, written, command, note
-        self._checked: set[str] = set()
+    golden_folder: Path
+    test_name: str
+    obtained_folder: Path
+    update: bool
+    written: set[Path]
+    command: str
+    _checked: set[str] = field(default_factory=set, init=False)
 
     def check(
         self, spikes: Tensor | Mapping[str, Tensor], name: str | None = None, *, max_changed: float = 0
@@ -78,7 +66,7 @@ class SpikeRegression:
             TypeError, ValueError: an argument is not as described.
         """
         __tracebackhide__ = True
-        sequences = _as_sequences(spikes)
+        sequences = _arrays("spikes", "spike tensor", spikes, _spikes)
         if not 0 <= max_changed < (1 if isinstance(max_changed, float) else math.inf):
             raise ValueError(
                 f"max_changed: expected an integer >= 0 or a fraction in [0, 1), got {max_changed}"
@@ -86,11 +74,10 @@ class SpikeRegression:
         self._check(
             self._golden_file(name),
             read_spikes,
-            encode(sequences),
-            lambda expected: _compare(expected, sequences, max_changed),
+            sequences,
+            spike_difference,
+            lambda golden: max_changed * (golden.sum() if isinstance(max_changed, float) else 1),
             "spikes differ from the golden ones",
-            f"changes within max_changed={max_changed}",
-            _draw,
         )
 
     def check_potentials(
@@ -111,14 +98,15 @@ class SpikeRegression:
             TypeError, ValueError: an argument is not as described.
         """
         __tracebackhide__ = True
-        values = _as_potentials(potentials)
+        values = _arrays("potentials", "tensor", potentials, _potentials)
         if not 0 <= tolerance < math.inf:
             raise ValueError(f"tolerance: expected a number >= 0, got {tolerance}")
         self._check(
-            self._golden_file(f"{self._test_name}.potentials" if name is None else name),
+            self._golden_file(f"{self.test_name}.potentials" if name is None else name),
             read_potentials,
-            encode_potentials(values),
-            lambda expected: _compare_potentials(expected, values, tolerance),
+            values,
+            lambda golden, value: potential_difference(golden, value, tolerance),
+            lambda golden: 0,
             f"potentials differ from the golden ones by more than {tolerance:g}",
         )
 
@@ -126,157 +114,104 @@ class SpikeRegression:
         self,
         golden: Path,
         read: Callable[[Path], dict[str, Array]],
-        data: bytes,
-        compare: Callable[[dict[str, Array]], Found],
+        tensors: Mapping[str, Array],
+        compare: Callable[[Array, Array], Difference],
+        allowed: Callable[[Array], float],
         headline: str,
-        tolerance: str = "",
-        draw: Callable[[Mapping[str, Any], Path], str] | None = None,
     ) -> None:
-        """Compare with the golden file, or write `data` where that is asked for."""
+        """Compare with the golden file, or write it where that is asked for; `allowed` changes of a tensor pass."""
         __tracebackhide__ = True
-        expected = self._stored(golden, read, data)
-        if expected is None:
-            return
-        problems, tolerated, diffs = compare(expected)
-        if (problems or tolerated) and self._update and golden not in self._written:
-            self._write(golden, data, "\n  ".join(("rewritten", *problems, *tolerated)))
-        elif problems:
-            raise AssertionError(self._failure(golden, data, [headline, *problems, *tolerated], diffs, draw))
-        elif tolerated:
-            self._note("\n  ".join((f"{golden.name}: {tolerance}", *tolerated)))
-
-    def _stored(
-        self, golden: Path, read: Callable[[Path], dict[str, Array]], data: bytes
-    ) -> dict[str, Array] | None:
-        """The tensors of the golden file; None where there was no readable one and `data` was written."""
-        __tracebackhide__ = True
+        data = encode(tensors)
+        may_write = self.update and golden not in self.written
         try:
-            return read(golden)
+            expected = read(golden)
         except (FileNotFoundError, GoldenError) as error:
-            if self._update and golden not in self._written:
-                self._write(golden, data, "written")
-                return None
-            if isinstance(error, GoldenError):
-                raise GoldenError(f"{error}\nRestore the file, or write it anew: {self._command}") from None
-            raise AssertionError(f"{golden}: no such golden file\nTo create it: {self._command}") from None
+            if not may_write and isinstance(error, GoldenError):
+                raise GoldenError(f"{error}\nRestore the file, or write it anew: {self.command}") from None
+            if not may_write:
+                raise AssertionError(f"{golden}: no such golden file\nTo create it: {self.command}") from None
+            expected = {}
+        problems: list[str] = []
+        changed: dict[str, tuple[Array, Array]] = {}
+        for name, values in tensors.items():
+            if name not in expected:
+                problems.append(f"{name}: not in the golden file")
+            elif values.shape != expected[name].shape:
+                problems.append(f"{name}: shape {values.shape}, expected {expected[name].shape}")
+            elif (found := compare(expected[name], values)).changes:
+                changed[name] = expected[name], values
+                if found.changes > allowed(expected[name]):
+                    problems.append(f"{name}: {found.text}")
+        problems += [
+            f"{name}: in the golden file, but not checked" for name in expected if name not in tensors
+        ]
+        if may_write and (problems or changed):
+            golden.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes_atomically(golden, data)
+            self.written.add(golden)
+        elif problems:
+            raise AssertionError("\n".join([headline, *problems, *self._failure(golden, data, changed)]))
 
     def _golden_file(self, name: str | None) -> Path:
         if name is None:
-            name = self._test_name
+            name = self.test_name
         elif not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
             raise ValueError(f"name: expected letters, digits and _ . - only, got {name!r}")
         if name in self._checked:
             raise ValueError(f"name: expected one of its own for every check in a test, got {name!r} again")
         self._checked.add(name)
-        return self._golden_folder / f"{name}.npz"
-
-    def _write(self, golden: Path, data: bytes, what: str) -> None:
-        golden.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes_atomically(golden, data)
-        self._written.add(golden)
-        self._note(f"{golden.name}: {what}")
+        return self.golden_folder / f"{name}.npz"
 
     def _failure(
-        self,
-        golden: Path,
-        data: bytes,
-        lines: list[str],
-        diffs: Mapping[str, Difference],
-        draw: Callable[[Mapping[str, Any], Path], str] | None = None,
-    ) -> str:
-        obtained = self._obtained_folder / f"{golden.stem}.obtained.npz"
+        self, golden: Path, data: bytes, changed: Mapping[str, tuple[Array, Array]]
+    ) -> Iterator[str]:
+        """Writes what was obtained, and the picture of changed spikes; gives the lines that say where."""
+        obtained = self.obtained_folder / f"{golden.stem}.obtained.npz"
         write_bytes_atomically(obtained, data)
-        lines = [*lines, f"golden:   {golden}", f"obtained: {obtained}"]
-        if any(diff.is_cut for diff in diffs.values()):
-            changes = obtained.with_name(f"{golden.stem}.changes.txt")
-            text = "".join(f"{name}: {line}\n" for name, diff in diffs.items() for line in diff.lines())
-            write_bytes_atomically(changes, text.encode())
-            lines.append(f"changes:  {changes}")
-        if diffs and draw is not None:
-            lines.append(f"picture:  {draw(diffs, obtained.with_name(f'{golden.stem}.png'))}")
-        if golden in self._written:
-            lines.append("Another test of this run wrote the golden file: give each a name of its own.")
+        yield f"golden:   {golden}"
+        yield f"obtained: {obtained}"
+        if spikes := {name: pair for name, pair in changed.items() if pair[0].dtype == bool}:
+            yield f"picture:  {_draw(spikes, obtained.with_name(f'{golden.stem}.png'))}"
+        if golden in self.written:
+            yield "Another test of this run wrote the golden file: give each a name of its own."
         else:
-            lines.append(f"If the change is intended: {self._command}")
-        return "\n".join(lines)
+            yield f"If the change is intended: {self.command}"
 
 
-def _named(
-    argument: str, kind: str, given: Tensor | Mapping[str, Tensor]
-) -> Iterator[tuple[str, str, Tensor]]:
-    """The tensors of an argument: the name of each, what messages call it, and itself."""
+def _arrays(
+    argument: str,
+    kind: str,
+    given: Tensor | Mapping[str, Tensor],
+    convert: Callable[[str, Tensor], Array],
+) -> dict[str, Array]:
+    """Returns the arrays of an argument by name; `convert` takes what messages call a tensor, and the tensor."""
     tensors = given if isinstance(given, Mapping) else {argument: given}
     if not tensors:
         raise ValueError(f"{argument}: expected at least one {kind}, got none")
+    arrays = {}
     for name, tensor in tensors.items():
         label = f"{argument}[{name!r}]" if isinstance(given, Mapping) else argument
         check_tensor(label, tensor)
         check_rank(label, tensor, "[T, N, ...]", at_least=2)
-        yield name, label, tensor
+        arrays[name] = convert(label, tensor)
+    return arrays
 
 
-def _as_sequences(spikes: Tensor | Mapping[str, Tensor]) -> dict[str, Spikes]:
-    sequences = {}
-    for name, label, sequence in _named("spikes", "spike tensor", spikes):
-        odd = (sequence != 0) & (sequence != 1)
-        if odd.any():
-            index = odd.nonzero()[0].tolist()
-            raise ValueError(
-                f"{label}: expected zeros and ones, got {sequence[tuple(index)].item()} at {index}"
-            )
-        sequences[name] = (sequence != 0).cpu().numpy()
-    return sequences
+def _spikes(label: str, sequence: Tensor) -> Spikes:
+    odd = (sequence != 0) & (sequence != 1)
+    if odd.any():
+        index = odd.nonzero()[0].tolist()
+        raise ValueError(f"{label}: expected zeros and ones, got {sequence[tuple(index)].item()} at {index}")
+    return (sequence != 0).cpu().numpy()
 
 
-def _as_potentials(potentials: Tensor | Mapping[str, Tensor]) -> dict[str, Array]:
-    values = {}
-    for name, label, tensor in _named("potentials", "tensor", potentials):
-        check_floating(label, tensor)
-        # NumPy has no bfloat16.
-        wide = tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
-        values[name] = wide.cpu().numpy()
-    return values
+def _potentials(label: str, tensor: Tensor) -> Array:
+    check_floating(label, tensor)
+    # NumPy has no bfloat16.
+    return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32)).cpu().numpy()
 
 
-def _compare_potentials(
-    expected: Mapping[str, Array], actual: Mapping[str, Array], tolerance: float
-) -> Found:
-    """Differences are of all tensors that are out of tolerance."""
-    problems: list[str] = []
-    diffs: dict[str, Difference] = {}
-    for name, values in actual.items():
-        if name not in expected:
-            problems.append(f"{name}: no such tensor in the golden file")
-        elif values.shape != expected[name].shape:
-            problems.append(f"{name}: shape {values.shape}, expected {expected[name].shape}")
-        elif len(diff := PotentialDiff(expected[name], values, tolerance)):
-            diffs[name] = diff
-            problems.append(f"{name}: {diff}")
-    problems += [f"{name}: in the golden file, but not checked" for name in expected if name not in actual]
-    return problems, [], diffs
-
-
-def _compare(expected: Mapping[str, Spikes], actual: Mapping[str, Spikes], max_changed: float) -> Found:
-    problems: list[str] = []
-    tolerated: list[str] = []
-    diffs: dict[str, Difference] = {}
-    for name, sequence in actual.items():
-        if name not in expected:
-            problems.append(f"{name}: {sequence.sum()} spikes, but no such sequence in the golden file")
-        elif sequence.shape != expected[name].shape:
-            problems.append(
-                f"{name}: shape {sequence.shape}, expected {expected[name].shape}; "
-                f"{sequence.sum()} spikes, expected {expected[name].sum()}"
-            )
-        elif len(diff := SpikeDiff(expected[name], sequence)):
-            diffs[name] = diff
-            allowed = max_changed * expected[name].sum() if isinstance(max_changed, float) else max_changed
-            (problems if len(diff) > allowed else tolerated).append(f"{name}: {diff}")
-    problems += [f"{name}: in the golden file, but not checked" for name in expected if name not in actual]
-    return problems, tolerated, diffs
-
-
-def _draw(diffs: Mapping[str, SpikeDiff], path: Path) -> str:
+def _draw(changed: Mapping[str, tuple[Spikes, Spikes]], path: Path) -> str:
     """The path of the picture, or why there is none."""
     # matplotlib is optional, and slow to import for a test that passes.
     try:
@@ -284,5 +219,5 @@ def _draw(diffs: Mapping[str, SpikeDiff], path: Path) -> str:
         from snnlib.testing.picture import difference_raster  # noqa: PLC0415
     except ImportError as error:
         return f"none ({error}; pip install matplotlib)"
-    save_png(difference_raster(diffs, path.stem), path)
+    save_png(difference_raster(changed, path.stem), path)
     return str(path)

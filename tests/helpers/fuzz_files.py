@@ -84,7 +84,7 @@ def _read_golden(path: Path, sound: bytes) -> bool:
 
 
 def _potentials(folder: Path) -> bytes:
-    return golden.encode_potentials({"fc": np.random.default_rng(0).random((6, 2, 5))})
+    return golden.encode({"fc": np.random.default_rng(0).random((6, 2, 5))})
 
 
 def _read_potentials(path: Path, sound: bytes) -> bool:

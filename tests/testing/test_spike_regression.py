@@ -69,9 +69,7 @@ def checks(spikes: str, arguments: str = "") -> str:
 def test_equal_spikes_pass_and_write_nothing(session: Session) -> None:
     session.golden(checks("train(*GOLDEN)"))
     before = (session.folder / "test_net.npz").read_bytes()
-    result = session.run(checks("train(*GOLDEN)"))
-    result.assert_outcomes(passed=1)
-    result.stdout.no_fnmatch_line("*golden spike trains*")
+    session.run(checks("train(*GOLDEN)")).assert_outcomes(passed=1)
     assert session.files() == ["test_net.npz"]
     assert (session.folder / "test_net.npz").read_bytes() == before
 
@@ -110,7 +108,6 @@ def test_a_change_is_told_neuron_by_neuron(
     assert message == [
         "AssertionError: spikes differ from the golden ones",
         f"spikes: {summary}",
-        *(["changes per channel: C=0: 2, C=1: 1"] if len(changes) > 1 else []),
         *changes,
         "golden:   test_net.npz",
         "obtained: test_net.obtained.npz",
@@ -131,9 +128,9 @@ def test_failure_leaves_a_picture_and_the_trains(session: Session) -> None:
 def test_no_picture_without_matplotlib(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     session.golden(checks("train(*GOLDEN)"))
     monkeypatch.delitem(sys.modules, "snnlib.testing.picture")
-    monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     message = session.failure(checks("train()"))
-    assert message[-2].startswith("picture:  none (import of matplotlib.axes")
+    assert message[-2].startswith("picture:  none (import of matplotlib.figure")
     assert message[-2].endswith("pip install matplotlib)")
 
 
@@ -149,7 +146,7 @@ def test_dtype_does_not_matter(session: Session, dtype: str) -> None:
 def test_shape_change(session: Session) -> None:
     session.golden(checks("train(*GOLDEN)"))
     message = session.failure(checks("train(*GOLDEN, shape=(9, 2, 3))", ", max_changed=100"))
-    assert message[1] == "spikes: shape (9, 2, 3), expected (8, 2, 3); 3 spikes, expected 3"
+    assert message[1] == "spikes: shape (9, 2, 3), expected (8, 2, 3)"
     assert not any("picture" in line for line in message)
 
 
@@ -161,7 +158,7 @@ def test_several_trains(session: Session) -> None:
     assert message[1:5] == [
         "fc: 2 spikes, expected 3: 0 moved, 0 appeared, 1 vanished",
         "[T=2, N=0, C=1] vanished",
-        "new: 3 spikes, but no such sequence in the golden file",
+        "new: not in the golden file",
         "old: in the golden file, but not checked",
     ]
 
@@ -169,13 +166,8 @@ def test_several_trains(session: Session) -> None:
 def test_long_reports_are_cut_and_know_space(session: Session) -> None:
     session.golden(checks("train(shape=(2, 1, 2, 3, 4))"))
     message = session.failure(checks("1 - train(shape=(2, 1, 2, 3, 4))"))
-    assert message[2] == "all in N=0; changes per channel: C=0: 24, C=1: 24"
-    assert message[3] == "[T=0, N=0, C=0, H=0, W=0] appeared"
-    assert message[11] == "and 40 more"
-    # All of them, with their coordinates, lie in a file.
-    assert "changes:  test_net.changes.txt" in message
-    lines = (session.pytester.path / "tmp/test_net0/test_net.changes.txt").read_text().splitlines()
-    assert len(lines) == 48 and lines[-1] == "spikes: [T=1, N=0, C=1, H=2, W=3] appeared"
+    assert message[2] == "[T=0, N=0, C=0, H=0, W=0] appeared"
+    assert message[10] == "and 40 more"
 
 
 def test_missing_golden_file_fails_with_the_command_and_writes_nothing(session: Session) -> None:
@@ -186,18 +178,13 @@ def test_missing_golden_file_fails_with_the_command_and_writes_nothing(session: 
     assert not session.folder.exists()
 
 
-def test_update_writes_what_differs_and_says_so(session: Session) -> None:
-    result = session.run(checks("train(*GOLDEN)"), "--update-spikes")
-    result.stdout.fnmatch_lines(["*golden spike trains*", "test_net.py::test_net: test_net.npz: written"])
+def test_update_writes_what_differs(session: Session) -> None:
+    session.golden(checks("train(*GOLDEN)"))
     golden = session.folder / "test_net.npz"
-    result = session.run(checks("train(*GOLDEN[1:])"), "--update-spikes")
-    result.stdout.fnmatch_lines(
-        ["test_net.py::test_net: test_net.npz: rewritten", "  spikes: 2 spikes, expected 3: *1 vanished"]
-    )
-    session.run(checks("train(*GOLDEN[1:])")).assert_outcomes(passed=1)
+    session.golden(checks("train(*GOLDEN[1:])", ", max_changed=1"))
+    assert read_spikes(golden)["spikes"].sum() == 2
     written = golden.stat().st_mtime_ns
-    result = session.run(checks("train(*GOLDEN[1:])"), "--update-spikes")
-    result.stdout.no_fnmatch_line("*golden spike trains*")
+    session.golden(checks("train(*GOLDEN[1:])"))
     assert golden.stat().st_mtime_ns == written
     assert session.files() == ["test_net.npz"]
 
@@ -244,17 +231,9 @@ def test_methods_are_named_after_their_class(session: Session) -> None:
 
 
 @pytest.mark.parametrize("allowed", ["1", "0.34"])
-def test_tolerated_changes_pass_but_are_told(session: Session, allowed: str) -> None:
+def test_tolerated_changes_pass(session: Session, allowed: str) -> None:
     session.golden(checks("train(*GOLDEN)"))
-    result = session.run(checks("train(*GOLDEN[1:])", f", max_changed={allowed}"))
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(
-        [
-            f"test_net.py::test_net: test_net.npz: changes within max_changed={allowed}",
-            "  spikes: 2 spikes, expected 3: *1 vanished",
-            "  [[]T=2, N=0, C=1] vanished",
-        ]
-    )
+    session.run(checks("train(*GOLDEN[1:])", f", max_changed={allowed}")).assert_outcomes(passed=1)
     message = session.failure(checks("train(*GOLDEN[2:])", f", max_changed={allowed}"))
     assert message[1].endswith("2 vanished")
 
@@ -376,15 +355,13 @@ def test_example_of_the_documentation(pytester: pytest.Pytester, monkeypatch: py
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     result = pytester.runpytest_subprocess("-ppytest_snnlib", "-pno:cacheprovider", "--update-spikes")
     result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(["*golden spike trains*"])
 
 
 def test_picture_of_many_neurons() -> None:
-    """More neurons than rows are drawn up to a limit, which the title tells."""
-    before = torch.zeros(4, 1, 600, dtype=torch.bool).numpy()
-    diff = snnlib.testing.diff.SpikeDiff(before, ~before)
-    (axes,) = snnlib.testing.picture.difference_raster({"fc": diff}, "net").axes
-    assert axes.get_title(loc="left").startswith("fc: neurons that changed (600, the first 500 drawn)")
+    """The first of them are drawn, which the title tells."""
+    before = np.zeros((4, 1, 600), bool)
+    (axes,) = snnlib.testing.picture.difference_raster({"fc": (before, ~before)}, "net").axes
+    assert axes.get_title(loc="left") == "fc: 20 of 600 neurons that changed"
 
 
 POTENTIALS = """
@@ -421,7 +398,6 @@ def test_potentials_out_of_tolerance_are_told(session: Session) -> None:
     assert message == [
         "AssertionError: potentials differ from the golden ones by more than 0.0001",
         "potentials: 3 of 48 values differ by more than 0.0001, by at most inf at [T=7, N=1, C=0]",
-        "all in C=0",
         "[T=2, N=1, C=0] 0.138298, expected -0.361702",
         "[T=5, N=0, C=0] 0.0265957, expected 0.276596",
         "[T=7, N=1, C=0] nan, expected 0.914894",
@@ -431,7 +407,7 @@ def test_potentials_out_of_tolerance_are_told(session: Session) -> None:
     ]
     message = session.failure(potential_checks("{'fc': potentials()}"))
     assert message[1:3] == [
-        "fc: no such tensor in the golden file",
+        "fc: not in the golden file",
         "potentials: in the golden file, but not checked",
     ]
     session.run(potential_checks("potentials(((0, 0, 0), 1))"), "--update-spikes").assert_outcomes(passed=1)
@@ -456,10 +432,3 @@ def test_spikes_and_potentials_are_told_apart(session: Session) -> None:
     session.golden(checks("train(*GOLDEN)"))
     message = session.failure(potential_checks("potentials()", "name='test_net', tolerance=1"))
     assert "no golden potentials: version: expected 2, got 1" in message[0]
-
-
-def test_editable_installs_bring_no_warning(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("def test_nothing(): pass")
-    result = pytester.runpytest_subprocess("-pno:cacheprovider")
-    result.assert_outcomes(passed=1, warnings=0)
-    assert "cannot be rewritten" not in result.stdout.str()
