@@ -55,11 +55,10 @@ $(PEERS)/.ready: $(READY) release/peers.txt
 	touch $@
 
 test-peers: $(PEERS)/.ready  ## Tests against snnTorch, SpikingJelly, Norse, sinabs and NeuroBench, in versions that are pinned; the table of pairs in docs/moving-nets.md.
-	rm -f build/pairs.jsonl build/pairs.classes
+	rm -f build/pairs.jsonl
 	SNNLIB_PAIRS=$(CURDIR)/build/pairs.jsonl PYTHONPATH=$(PEERS) OMP_NUM_THREADS=1 \
 		$(PYTHON) -m pytest --numprocesses auto --dist loadfile $(PEER_TESTS)
-	$(PYTHON) tests/helpers/pairs.py build/pairs.jsonl
-	$(PYTHON) tests/helpers/peer_classes.py build/pairs.classes
+	$(PYTHON) tests/helpers/peer_tables.py build/pairs.jsonl
 
 bench-peers: $(PEERS)/.ready  ## Time and accuracy beside the other libraries, into build/bench-peers/, and the picture of README.md.
 	PYTHONPATH=$(PEERS) $(PYTHON) release/bench.py --peers

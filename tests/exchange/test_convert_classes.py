@@ -7,7 +7,9 @@ import importlib
 import importlib.util
 
 import peer_classes
+import peer_outcomes
 import peer_standins
+import peer_tables
 import pytest
 import torch
 
@@ -34,9 +36,9 @@ def test_every_class_has_a_recipe(library: str) -> None:
 @pytest.mark.parametrize(("library", "name"), NAMES, ids=[".".join(case) for case in NAMES])
 def test_class_answers_as_the_original_or_is_refused(library: str, name: str) -> None:
     _require(library)
-    found = peer_classes.outcomes(library, peer_classes.found(library)[name])
-    peer_classes.record(library, name, found)
-    for case, before in peer_classes.stored().get(library, {}).get(name, {}).items():
+    found = peer_outcomes.outcomes(library, peer_classes.found(library)[name])
+    peer_tables.record_class(library, name, found)
+    for case, before in peer_tables.stored_classes().get(library, {}).get(name, {}).items():
         if before in ORDER:
             assert ORDER.index(found[case]) <= ORDER.index(before), (
                 f"{case} was {before} and is {found[case]}"
@@ -104,7 +106,3 @@ def test_stand_ins_behave_as_the_originals() -> None:
         found, expected = (torch.stack([*module(x)]) for module in (ours, theirs))
         torch.testing.assert_close(found, expected)
         assert found.any()
-
-
-def test_the_page_has_the_stored_outcomes() -> None:
-    assert peer_classes.table(peer_classes.stored()) in peer_classes.PAGE.read_text(encoding="utf-8")

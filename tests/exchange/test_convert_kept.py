@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import peer_classes
+import peer_outcomes
 import pytest
 import torch
 from loop_nets import random_spikes
@@ -50,9 +51,9 @@ def _check(
         torch.manual_seed(0)
         nets.append(build())
     net, twin = nets
-    before = peer_classes.contents(net)
+    before = peer_outcomes.contents(net)
     made = snnlib.convert(net, _sequence(), quiet=True)
-    peer_classes.assert_unchanged(before, net)
+    peer_outcomes.assert_unchanged(before, net)
 
     def run_twin(x: Tensor) -> Any:
         for module in twin.modules():
@@ -62,9 +63,9 @@ def _check(
                 module.reset()
         return torch.stack([twin(step) for step in x]) if by_step else twin(x)
 
-    peer_classes.assert_same_answers(net, twin, made, run_twin, RECIPE)
+    peer_outcomes.assert_same_answers(net, twin, made, run_twin, RECIPE)
     if not learns_by_itself:
-        peer_classes.assert_unchanged(before, net)
+        peer_outcomes.assert_unchanged(before, net)
     return net, made
 
 
@@ -317,10 +318,10 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
 def test_refusals_name_the_place_and_the_reason(name: str) -> None:
     build, message = REFUSED[name]
     net = build()
-    before = peer_classes.contents(net)
+    before = peer_outcomes.contents(net)
     with pytest.raises(ValueError, match=message):
         snnlib.convert(net, _sequence(), quiet=True)
-    peer_classes.assert_unchanged(before, net)
+    peer_outcomes.assert_unchanged(before, net)
 
 
 @pytest.mark.parametrize(
@@ -352,12 +353,12 @@ def test_states_and_hooks_of_the_original_stay() -> None:
         net(step)
     seen: list[str] = []
     net[1].register_forward_hook(lambda *_: seen.append("called"))
-    before = peer_classes.contents(net)
+    before = peer_outcomes.contents(net)
     assert isinstance(before["1.v"], Tensor) and before["3.mem"].any()
     made = snnlib.convert(net, _sequence(), quiet=True)
     snnlib.verify_conversion(net, made, _sequence())
     made(_sequence())
-    peer_classes.assert_unchanged(before, net)
+    peer_outcomes.assert_unchanged(before, net)
 
 
 def test_a_class_of_ones_own_is_not_taken_for_the_librarys() -> None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pairs
+import peer_tables
 import pytest
 import torch
 from torch import nn
@@ -47,7 +47,7 @@ def test_converted_net_is_the_original(name: str, monkeypatch: pytest.MonkeyPatc
     assert found.ok, str(found)
     assert sum(counts[0] for counts in found.spikes.values()) > 0
     # `found.ok` says that all of them are equal.
-    pairs.record(_library(case), "snnlib", "`convert`", name.partition(" ")[2], 1.0)
+    peer_tables.record_pair(_library(case), "snnlib", "`convert`", name.partition(" ")[2], 1.0)
 
     trainers = benchmark.original(case, net), benchmark.Trainer(converted.train(), converted)
     assert benchmark.largest_difference(trainers, x, labels) < 1e-4

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pairs
+import peer_tables
 import pytest
 import torch
 from nir_graphs import DT, LOW, command, dyadic, nir, single, spikes
@@ -89,7 +89,7 @@ def test_importers_do_what_is_said_of_them(importer: str, name: str, quantised: 
     share = SpikeCounts.of(ours, run(importer, read, x)).identical
     assert share >= least
     how = "`to_nir`" if found.exact else "`to_nir`, the variant of `snnlib nir verify`"
-    pairs.record("snnlib", importer, how, name, share)
+    peer_tables.record_pair("snnlib", importer, how, name, share)
 
 
 @pytest.mark.parametrize("importer", THREE)
@@ -274,7 +274,7 @@ def test_graphs_of_other_libraries_become_the_same_nets(library: str) -> None:
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     else:
         assert torch.equal(found, expected)
-        pairs.record(library, "snnlib", "`from_nir`", "one layer", 1.0)
+        peer_tables.record_pair(library, "snnlib", "`from_nir`", "one layer", 1.0)
 
 
 @pytest.mark.parametrize("importer", THREE)
@@ -293,4 +293,4 @@ def test_a_net_of_one_library_runs_in_another(library: str, importer: str) -> No
         assert read is not None, str(checked)
     share = SpikeCounts.of(expected, run(importer, read, x)).identical
     assert expected.any() and share == 1.0
-    pairs.record(library, importer, "`from_nir`, `to_nir`", "one layer", share)
+    peer_tables.record_pair(library, importer, "`from_nir`, `to_nir`", "one layer", share)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pairs
+import peer_tables
 import pytest
 import yaml
 from script import script
@@ -147,9 +147,9 @@ def test_examples_in_docstrings_are_blocks_of_code() -> None:
     ]
 
 
-def test_the_table_of_pairs_is_what_tests_found() -> None:
-    text = pairs.PAGE.read_text(encoding="utf-8")
-    assert pairs.BEGIN + pairs.table(pairs.stored()) + pairs.END in text
+@pytest.mark.parametrize("name", ["pairs", "classes"])
+def test_the_tables_of_other_libraries_are_what_tests_found(name: str) -> None:
+    assert peer_tables.sections()[name] in peer_tables.PAGE.read_text(encoding="utf-8")
 
 
 # A page with lists of equations.
