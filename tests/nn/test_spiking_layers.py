@@ -121,3 +121,12 @@ def test_errors_name_what_is_wrong() -> None:
         spiking_layer(torch.rand(2, 2, 4), torch.rand(4, 3), FullyConnected(), neurons.LIF())
     with pytest.raises(ValueError, match=r"modules: expected an output of 4 frames"):
         snnlib.PerStep(nn.Flatten(0))(torch.rand(2, 2, 3))
+
+
+@pytest.mark.parametrize(
+    "layer", [snnlib.SpikingConv2d, snnlib.SpikingLinear, snnlib.SpikingRNN, snnlib.SRMReadout]
+)
+def test_four_classes_above_a_layer(layer: type) -> None:
+    """A reader of a layer meets at most four classes of this library above it."""
+    above = [kind.__name__ for kind in layer.__mro__[1:] if kind.__module__.startswith("snnlib")]
+    assert len(above) <= 4, above
