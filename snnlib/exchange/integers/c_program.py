@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from snnlib.data.log_mel import LogMel
-from snnlib.data.transforms.channels import StackFrames
 from snnlib.exchange.integers.c_layout import (
     constants_of,
     list_sizes,
@@ -24,6 +23,9 @@ from snnlib.exchange.integers.c_sound import SoundInput
 from snnlib.exchange.integers.integer_net import IntegerNet
 from snnlib.files.atomic import write_bytes_atomically
 
+if TYPE_CHECKING:
+    from snnlib.data import LogMel, StackFrames
+
 __all__ = ["export_c"]
 
 # In the order in which they include each other.
@@ -31,7 +33,6 @@ _KERNELS = (
     *("net_layer.h", "net_list.h", "net_sums.h", "net_delays.h", "net_neurons.h", "net_scatter.h"),
     "integer_net.h",
 )
-_ONE_FRAME = StackFrames(1, 1)
 _PER_LINE = 24
 
 
@@ -44,7 +45,7 @@ def export_c(
     notes: Sequence[str] = (),
     names: Sequence[str] = (),
     front_end: LogMel | None = None,
-    stack: StackFrames = _ONE_FRAME,
+    stack: StackFrames | None = None,
 ) -> dict[str, int]:
     """Write an integer net as a program without dependencies or allocation, and a test of it.
 

@@ -6,10 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snnlib.neurons import Dynamics, Neuron
+from snnlib.neurons import Dynamics, Neuron, SpikingNeuron
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.fields import Constant, constant
-from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.structure.cells import Cell
 
