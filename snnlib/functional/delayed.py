@@ -15,7 +15,7 @@ from snnlib.functional.spiking import layer_currents, pooled, spiking_layer
 from snnlib.functional.two_signals import TwoSignals
 from snnlib.functional.unfolded import unfolded_rows
 from snnlib.neurons.base import Neuron, Output
-from snnlib.neurons.srm import SRM
+from snnlib.neurons.models.srm import SRM
 from snnlib.sequences.input_time import spike_time_gradient
 
 __all__ = ["delayed_layer"]

@@ -10,7 +10,7 @@ from snnlib.backends.autocast import without_autocast
 from snnlib.checks import check_floating, check_rank, check_state_shape, step_shape, time_dimension
 from snnlib.neurons.base import Output
 from snnlib.neurons.dynamics import Dynamics
-from snnlib.neurons.srm import check_steps
+from snnlib.neurons.models.srm import check_steps
 
 __all__ = ["srm_potential"]
 

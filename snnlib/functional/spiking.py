@@ -27,7 +27,7 @@ from snnlib.functional.two_signals import StepByStep, TwoSignals
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.dynamics import Dynamics, ExactDynamics
 from snnlib.neurons.event import ByEvent
-from snnlib.neurons.srm import SRM
+from snnlib.neurons.models.srm import SRM
 from snnlib.sequences.input_time import spike_time_gradient
 
 __all__ = ["spiking_layer"]

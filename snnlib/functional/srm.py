@@ -13,7 +13,7 @@ from snnlib.checks import check_floating
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons.base import Output
-from snnlib.neurons.srm import SRM
+from snnlib.neurons.models.srm import SRM
 
 __all__ = [
     "srm_backward",

@@ -8,7 +8,7 @@ from torch import Tensor
 from snnlib import ops
 from snnlib.checks import check_floating, check_labels, check_rank, check_threshold, time_dimension
 from snnlib.functional.srm import SRMTrace, srm_neurons
-from snnlib.neurons.srm import SRM
+from snnlib.neurons.models.srm import SRM
 
 __all__ = ["supervised_current"]
 

@@ -17,7 +17,7 @@ from snnlib import ops
 from snnlib.checks import differentiable_once
 from snnlib.functional.event_driven import currents_in_order
 from snnlib.functional.operators import LinearOperator
-from snnlib.neurons.srm import SRM
+from snnlib.neurons.models.srm import SRM
 from snnlib.ops.srm_credit import through_state
 
 

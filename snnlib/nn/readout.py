@@ -12,7 +12,7 @@ from snnlib.checks import SRM_HINTS, check_count, first_state
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.potential import srm_potential_stream
 from snnlib.neurons import Output
-from snnlib.neurons.srm import check_steps, response_std
+from snnlib.neurons.models.srm import check_steps, response_std
 from snnlib.neurons.training_watch import cannot_watch, watch_single_steps
 from snnlib.nn.gain import WeightWithGain
 from snnlib.nn.spiking_layer import EXPECTED_INPUT_RATE

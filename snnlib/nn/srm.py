@@ -11,7 +11,7 @@ from torch import Tensor
 from snnlib.checks import SRM_HINTS, check_threshold, shows
 from snnlib.functional.srm import NeuronOptions
 from snnlib.neurons import SRM
-from snnlib.neurons.srm import response_std
+from snnlib.neurons.models.srm import response_std
 from snnlib.nn.delays import Delays
 from snnlib.nn.spiking import (
     SpikingConv,

@@ -13,7 +13,7 @@ from torch import Tensor
 import snnlib
 from snnlib.functional.quantize import fixed_point_weight
 from snnlib.neurons import LoihiCubaLIF, LoihiIntegrator, LoihiLIF, from_config
-from snnlib.neurons.loihi import decay_of
+from snnlib.neurons.models.loihi import decay_of
 
 # Integers of decays, threshold and bias current.
 CONSTANTS = [

@@ -13,5 +13,9 @@ def test_a_layer_call_spans_no_more_files_than_it_did() -> None:
     if native.explain_path()[0] != "native":
         pytest.skip("the reference path executes other files")
     python = executed(layer_call())
-    assert {"snnlib/nn/spiking_layer.py", "snnlib/ops/layer_forward.py", "snnlib/neurons/lif.py"} <= python
+    assert {
+        "snnlib/nn/spiking_layer.py",
+        "snnlib/ops/layer_forward.py",
+        "snnlib/neurons/models/lif.py",
+    } <= python
     assert len(python) <= PYTHON_FILES, sorted(python)

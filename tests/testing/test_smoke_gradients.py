@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 import snnlib.testing.smoke.test_installed as smoke
-from snnlib.neurons import dynamics, firing, izhikevich, qif
+from snnlib.neurons import dynamics, firing
+from snnlib.neurons.models import izhikevich, qif
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tests" / "stored" / "make_gradients.py"

@@ -18,7 +18,7 @@ from snnlib.neurons.dialects import NORSE, SINABS, SNNTORCH, SPIKINGJELLY
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.fields import fixed
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.lif import as_leaky
+from snnlib.neurons.models.lif import as_leaky
 
 
 class IF(SpikingNeuron):
