@@ -1,4 +1,4 @@
-"""What the disassembly of a kernel says: its instructions, its loops, and how many of them a neuron costs per step.
+"""Disassembly of a kernel: its instructions, its loops, and the instructions per neuron and step.
 
 A GPU issues one instruction of a warp per cycle and scheduler, so instructions per element and bytes per element decide
 together how near a kernel comes to the memory's speed (docs/measurements/cuda.md has the formula).

@@ -57,7 +57,7 @@ ISSUED, COPIED = 33.4e12, 4.3e12
 
 
 class Bound(NamedTuple):
-    """What a neuron-step costs and moves at most.
+    """Bounds of the instructions and bytes of a neuron-step.
 
     The groups of the pattern are the element type and the number of neurons of a thread.
     """
@@ -158,7 +158,7 @@ def demangled(text: str) -> str:
 
 
 def check_pools(kernels: dict[str, list[Instruction]]) -> list[str]:
-    """One line per kernel of the 2 x 2 pools; raises SystemExit above the bound or without loads of 16 bytes."""
+    """Returns a line per kernel of the 2 x 2 pools; raises SystemExit above the bound or without loads of 16 bytes."""
     lines = []
     for name, steps in kernels.items():
         # Threads of fewer cells, for rows that are no whole vectors, are not bound.
@@ -177,13 +177,13 @@ def check_pools(kernels: dict[str, list[Instruction]]) -> list[str]:
 
 
 def expected_share(instructions: float, moved: float) -> float:
-    """Of a copy's speed, with so many instructions and bytes per element; docs/measurements/cuda.md has the formula."""
+    """Returns the share of a copy's speed by instructions and bytes per element (docs/measurements/cuda.md)."""
     issue = instructions * COPIED / moved / ISSUED
     return float(0.95 / (1 + issue**3) ** (1 / 3))
 
 
 def check_scans(kernels: dict[str, list[Instruction]]) -> list[str]:
-    """One line per bound and element type; raises SystemExit above a bound or where a kernel is missing."""
+    """Returns a line per bound and element type; raises SystemExit above a bound or where a kernel is missing."""
     lines = []
     for bound in BOUNDS:
         found = {
@@ -208,7 +208,7 @@ def check_scans(kernels: dict[str, list[Instruction]]) -> list[str]:
 
 
 def check_sums(kernels: dict[str, list[Instruction]]) -> list[str]:
-    """One line per sum of recurrent neurons; raises SystemExit above a bound or where a kernel is missing."""
+    """Returns a line per sum of recurrent neurons; raises SystemExit above a bound or where a kernel is missing."""
     lines = []
     for name, pattern, most in SUMS:
         found = [steps for kernel, steps in kernels.items() if re.search(pattern, kernel)]
@@ -222,7 +222,7 @@ def check_sums(kernels: dict[str, list[Instruction]]) -> list[str]:
 
 
 def check_shifts(kernels: dict[str, list[Instruction]]) -> list[str]:
-    """One line per kernel that delays channels; raises SystemExit above the bound or where a kernel is missing."""
+    """Returns a line per kernel that delays channels; raises SystemExit above the bound or without a kernel."""
     lines, found = [], set()
     for name, steps in kernels.items():
         if not (match := SHIFTS.search(name)):
@@ -266,7 +266,7 @@ def disassembler() -> Path | None:
 
 
 def disassembled(tool: Path, source: str) -> str:
-    """What cuobjdump prints of a source's machine code for Hopper."""
+    """Returns the output of cuobjdump on a source's machine code for Hopper."""
     (binary,) = BUILD.rglob(f"{source}.cu.o")
     # It calls nvdisasm, which lies beside it.
     path = os.pathsep.join([str(tool.parent), os.environ["PATH"]])
@@ -276,7 +276,7 @@ def disassembled(tool: Path, source: str) -> str:
 
 
 def compile_kernels(architectures: Sequence[str]) -> str:
-    """What nvcc and ptxas say about a build from scratch."""
+    """Returns the output of nvcc and ptxas in a build from scratch."""
     kinds = {"sm": "real", "compute": "virtual"}
     parts = [name.split("_") for name in architectures]
     wanted = ";".join(f"{number}-{kinds[kind]}" for kind, number in parts)

@@ -39,7 +39,7 @@ def record(gesture: int, rng: np.random.Generator) -> np.ndarray:
 
 
 class Gestures(Dataset[tuple[torch.Tensor, int]]):
-    """What a folder of recordings would give: `self.events[i]` could as well be read from a file."""
+    """Recordings in memory; `self.events[i]` could as well be read from a file."""
 
     def __init__(self, count: int, seed: int) -> None:
         rng = np.random.default_rng(seed)

@@ -20,7 +20,7 @@ def shrink(frames: Tensor, antialias: bool) -> Tensor:
 
 
 def accuracy(antialias: bool) -> float:
-    """Of a linear classifier on the small frames."""
+    """Returns the accuracy of a linear classifier on the small frames."""
     x, y = shrink(train_x, antialias), shrink(test_x, antialias)
     model = torch.nn.Linear(x.shape[1], 10)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=1e-3)

@@ -25,7 +25,7 @@ PEER_BENCHMARKS = (
 
 
 def run(program: str, *arguments: str | Path) -> None:
-    """One program of benchmarks/; an error ends this one too."""
+    """Runs a program of benchmarks/; its error ends this program too."""
     command = [sys.executable, ROOT / "benchmarks" / program, *arguments]
     if status := subprocess.run(command, check=False).returncode:
         sys.exit(status)

@@ -1,4 +1,4 @@
-"""What the extras of pyproject.toml need, one requirement per line, without installing the package itself.
+"""Requirements of the extras of pyproject.toml, one per line, without the package itself.
 
 python release/requirements.py EXTRA ...
 """

@@ -70,7 +70,7 @@ def run(*command: str | Path, folder: Path = ROOT, **variables: str) -> subproce
 
 
 def last_line(*texts: str) -> str:
-    """What a tool said at the end of the first text that is not empty."""
+    """Returns the end of the first text of a tool that is not empty."""
     return next((text.strip().splitlines()[-1].strip() for text in texts if text.strip()), "")
 
 

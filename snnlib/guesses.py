@@ -1,4 +1,4 @@
-"""What to answer to a name that `snnlib` or a module of it does not have: where the thing is, or its name here."""
+"""Answers to unknown names of `snnlib` and its modules: the place of the object, or its name in snnlib."""
 
 from __future__ import annotations
 

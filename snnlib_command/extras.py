@@ -1,4 +1,4 @@
-"""What the command needs beside torch."""
+"""Packages that the command needs beside torch."""
 
 # What `snnlib[train]` brings and torch does not.
 PACKAGES = ("typer", "rich", "lightning", "tensorboard", "matplotlib", "jinja2")

@@ -48,7 +48,7 @@ def our_net(notation: str, shape: tuple[int, int, int], bump: surrogate.Surrogat
 
 
 class SpikingJellyNet(nn.Module):
-    """The same layers in multi-step mode and channels-last."""
+    """Net of SpikingJelly in multi-step mode and channels-last."""
 
     def __init__(self, notation: str, shape: tuple[int, int, int]) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class SpikingJellyNet(nn.Module):
 
 
 def make_task(row: str, net_name: str, batch: int, steps: int) -> Task:
-    """One training step of a row of the table."""
+    """Returns the training step of a row of the table."""
     notation, shape, _ = NETS[net_name]
     generator = torch.Generator().manual_seed(0)
     x = (torch.rand(steps, batch, *shape, generator=generator) < DENSITY).float()

@@ -44,7 +44,7 @@ def our_tasks(x: Tensor, density: float) -> dict[str, Task]:
 
 
 def torch_tasks(x: Tensor, layout: torch.memory_format) -> dict[str, Task]:
-    """The same of a plain convolution, gradients as autograd asks for them."""
+    """Returns tasks of a plain convolution, with the gradients that autograd asks for."""
     frames = x.flatten(0, 1).contiguous(memory_format=layout)
     weight = torch.randn(x.shape[2], x.shape[2], 3, 3).contiguous(memory_format=layout)
     gradient = torch.randn(frames.shape).contiguous(memory_format=layout)

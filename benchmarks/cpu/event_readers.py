@@ -77,7 +77,7 @@ def h5py_reader(path: Path) -> None:
 
 
 def installed(name: str) -> bool:
-    """Whether a package can be imported."""
+    """Returns whether a package can be imported."""
     return importlib.util.find_spec(name) is not None
 
 
@@ -114,7 +114,7 @@ def tasks_of(name: str, events: Events, folder: Path) -> tuple[dict[str, Task], 
 
 
 def write_aedat4(path: Path, events: Events) -> None:
-    """By dv-processing, LZ4."""
+    """Writes LZ4-compressed AEDAT 4 by dv-processing."""
     import dv_processing  # noqa: PLC0415
 
     size = (SENSOR[1], SENSOR[0])

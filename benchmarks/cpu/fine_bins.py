@@ -78,7 +78,7 @@ def in_chunks(net: nn.Module, batch: EventBatch) -> None:
 def make_task(
     kind: str, stretch: float, weights: dict[str, Tensor], batch: EventBatch, y: Tensor, chunk: int
 ) -> Task:
-    """One training step; in one call with a chunk of 0."""
+    """Returns a training step; a chunk of 0 means one call."""
     net = make_net(kind, stretch)
     net.load_state_dict(weights)
     snnlib.fuse_(net)

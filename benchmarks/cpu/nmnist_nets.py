@@ -122,7 +122,7 @@ def installed(name: str) -> bool:
 
 
 def make_task(name: str, x: Tensor, y: Tensor, weights: Weights, training: bool = True) -> Task:
-    """One of `NAMES`: forward, backward and Adam, or the forward pass alone."""
+    """Returns the task of a net in `NAMES`: forward, backward and Adam, or the forward pass alone."""
     torch.manual_seed(0)
     layout = torch.channels_last if name.endswith(TUNED) else torch.contiguous_format
     if name.startswith(DENSE):
@@ -203,7 +203,7 @@ def _dense(x: Tensor, layout: torch.memory_format, training: bool) -> Task:
 
 
 class _SnnTorch(nn.Module):
-    """One time step after the other, states passed along."""
+    """Net of snnTorch, run step by step."""
 
     def __init__(self, layout: torch.memory_format) -> None:
         super().__init__()

@@ -57,7 +57,7 @@ class Ours(Layer):
 
 
 class Dense(Layer):
-    """The same neurons as a loop over steps with dense products."""
+    """Layer of the same neurons in a loop over steps with dense products."""
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__(inputs, hidden)

@@ -1,4 +1,4 @@
-"""One training step of sparse recurrent neurons: seconds and memory by number; products; and beside dense weights.
+"""Training step of sparse recurrent neurons: seconds and memory by number; products; and beside dense weights.
 
     python benchmarks/cpu/sparse.py --neurons 1000000 [--connections 100] [--event]
     python benchmarks/cpu/sparse.py --grow [--json FILE]
@@ -63,7 +63,7 @@ def rnn_of(size: int, connections: int, gradient: str = "surrogate") -> snnlib.S
 
 
 def shares(rnn: snnlib.SpikingRNN, x: Tensor) -> tuple[float, float]:
-    """Of neuron-steps: with a spike, and with a spike or a potential less than half a threshold below the threshold."""
+    """Returns two shares of neuron-steps: those with a spike, and those above half of the threshold."""
     state, fired, near = None, 0.0, 0.0
     with torch.no_grad():
         for step in x:
@@ -75,7 +75,7 @@ def shares(rnn: snnlib.SpikingRNN, x: Tensor) -> tuple[float, float]:
 
 
 def factor(x: Tensor, size: int, connections: int, gradient: str) -> float:
-    """By how much input weights are multiplied for the rate: the same for any number of neurons."""
+    """Returns the factor of the input weights that sets the rate, equal for any number of neurons."""
     rnn = rnn_of(min(size, 2000), connections, gradient)
     weight = rnn.layers[0].weight
     drawn, low, high = weight.detach().clone(), -4.0, 8.0
@@ -135,7 +135,7 @@ def step_of(size: int, connections: int, gradient: str, steps: int = STEPS) -> d
 
 
 def check_bounds(found: dict[str, float]) -> list[str]:
-    """What is above its bound, in words."""
+    """Describes values above their bound."""
     bounds = [(found["fired"], 1.25 * RATE, "share with a spike")]
     if not found["event"]:
         bounds += [(found["near"], WITHIN, "share near the threshold")]
@@ -208,7 +208,7 @@ def products(report: Report, turns: int, inputs: int = 100_000, fan_out: int = 1
 
 
 def brainevent_product(operator: SparselyConnected, weight: Tensor, x: Tensor) -> Task:
-    """The same product by brainevent, one step after the other."""
+    """Returns the task of the product by brainevent, step by step."""
     import brainevent  # noqa: PLC0415
     import jax  # noqa: PLC0415
 
@@ -243,7 +243,7 @@ def beside_dense(report: Report, turns: int, quick: bool) -> None:
 
 
 def sparse_of(inputs: int, hidden: int, density: float) -> Ours:
-    """The same net with so many of its input and recurrent connections."""
+    """Returns the net with this share of its input and recurrent connections."""
     net = Ours(inputs, hidden, BUMP)
     connections = snnlib.Sparse(density=density)
     net.input = snnlib.SpikingRNN(

@@ -21,7 +21,7 @@ PICTURE = Path(__file__).resolve().parents[2] / "docs" / "images" / "sparse.png"
 
 
 def densities_of(table: dict[str, dict[str, float]]) -> list[float]:
-    """Of its rows but the dense one, in %."""
+    """Returns the densities of all rows but the dense one, in %."""
     return [float(name.partition("%")[0]) for name in table if name != "dense"]
 
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: tasks that take turns, tables on the terminal, JSON files, and their arguments."""
+"""Tasks that take turns, tables on the terminal, JSON files and arguments, shared by the benchmarks."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def take_turns(tasks: dict[str, Task], turns: int, interval: bool = False) -> Ta
 
 
 def _quotients(values: list[float], first: list[float]) -> list[float]:
-    """Of every turn, in their order of size."""
+    """Returns the quotients of all turns, sorted."""
     return sorted(one / base for one, base in zip(values, first, strict=True))
 
 

@@ -251,7 +251,7 @@ def converted(case: Case, net: nn.Module, x: Tensor, fused: bool = False) -> Tra
 
 
 def largest_difference(trainers: tuple[Trainer, Trainer], x: Tensor, labels: Tensor) -> float:
-    """Of the losses of the first 20 training steps."""
+    """Returns the largest difference of the losses in the first 20 training steps."""
     losses = [[trainer.step(x, labels) for _ in range(20)] for trainer in trainers]
     return max(abs(a - b) for a, b in zip(*losses, strict=True))
 

@@ -67,7 +67,7 @@ class Ended:
 
     @property
     def problem(self) -> str:
-        """What went wrong, after the end of what it printed."""
+        """Returns the end of a stage's output and its error."""
         return f"{self.output.strip()[-3000:]}\n{self.why}".strip()
 
 
@@ -131,7 +131,7 @@ class Report:
             print(f"{name:18} {'passed' if stage['passed'] else 'FAILED'} {stage['seconds']:6} s", flush=True)
 
     def write(self) -> None:
-        """What is known so far; whatever ends this run, it stays."""
+        """Writes the results so far, so that they survive the end of the run."""
         text = json.dumps({"facts": self.facts, "stages": self.stages}, indent=2) + "\n"
         for file in {self.file, self.folder / self.file.name}:
             partial = file.with_name(file.name + ".part")
@@ -170,7 +170,7 @@ def _line_of(*command: str) -> str:
 
 
 def facts(device: str, commit: str) -> dict[str, str]:
-    """What the figures belong to; the commit is the one named, git's, or the bundle's."""
+    """Returns machine, versions and commit of the figures; the commit is the one named, git's, or the bundle's."""
     import torch  # noqa: PLC0415
 
     noted = BUNDLE / "commit"
@@ -255,7 +255,7 @@ def stage_apart(name: str, arguments: argparse.Namespace, seconds: float, output
 
 
 def run_stages(names: list[str], arguments: argparse.Namespace, report: Report, end: float) -> None:
-    """Those that need the GPU alone one after another, then the others side by side, until this time."""
+    """Runs stages that need the GPU alone one after another, then the others side by side, until this time."""
 
     def lane(waiting: deque[str], number: int) -> None:
         with contextlib.suppress(IndexError):

@@ -76,7 +76,7 @@ def network(run: Setting) -> Results:
 
 
 def determinism(run: Setting) -> Results:
-    """The same bits in every run."""
+    """Checks that every run has the same bits."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     net, x = dyadic_net(run)
     torch.use_deterministic_algorithms(True)
@@ -251,7 +251,7 @@ def compiled(run: Setting) -> Results:
 
 
 def training(run: Setting) -> Results:
-    """One epoch on the embedded digits, by the command; on a CPU as for a GPU, which it misses, and a short one."""
+    """Trains an epoch on the embedded digits by the command; on a CPU with the settings of a GPU, and shorter."""
     status, lines, metrics = _train("cuda")
     if run.on_gpu:
         assert status == 0, "\n".join(lines)

@@ -95,7 +95,7 @@ def ops(run: Setting) -> Results:
 
 
 def _op_matrix(run: Setting) -> Iterator[bool]:
-    """Whether each output has the CPU's bits; raises where it is further away than it may be."""
+    """Yields whether each output has the CPU's bits; raises above the tolerance."""
     forward = ("srm_forward", "srm_trace", "srm_pool_forward", "scan_forward", "scan_pool_forward")
     forward += ("recurrent_forward", "delay_forward")
     for case in OPS.values():
@@ -115,7 +115,7 @@ def _op_matrix(run: Setting) -> Iterator[bool]:
 
 
 def _long_sequences(run: Setting) -> Iterator[bool]:
-    """The same for the backward pass of sequences that the kernel takes in one chunk, two and many."""
+    """Compares the backward pass of sequences of one, two and many chunks."""
     case = OPS["srm_backward"]
     for steps in (48, 49, 97, 300):
         for dtype in DTYPES:
@@ -130,7 +130,7 @@ def _long_sequences(run: Setting) -> Iterator[bool]:
 
 
 def _reciprocals(run: Setting) -> Iterator[bool]:
-    """The same for 1 / x of every mantissa, by exponents at both ends and in the middle, in one launch."""
+    """Compares 1 / x of every mantissa, with exponents at both ends and in the middle, in one launch."""
     mantissas = torch.arange(0, 2**23, 2**13 if run.small else 1, dtype=torch.int32)
     exponents = torch.tensor([-125, 0, 125], dtype=torch.int32)
     x = (mantissas + ((exponents[:, None] + 127) << 23)).view(torch.float32).reshape(1, 1, -1)

@@ -1,4 +1,4 @@
-"""What pretraining on simulated events brings: N-MNIST with and without, fold by fold.
+"""Pretraining on simulated events: accuracy on N-MNIST with and without it, fold by fold.
 
     python benchmarks/learning/pretraining.py [--folder build/pretraining] [--seeds 0 1 2] [--folds 1 2 3 4 5] [--table]
 

@@ -1,4 +1,4 @@
-"""What the benchmarks of words and heart beats share: nets of this library, of torch and of other libraries, alike.
+"""Nets of snnlib, torch and other libraries under the same protocol, for the benchmarks of words and heart beats.
 
 All learn from the same folds, front end and changes of the samples, by AdamW in one cycle, and are tested once, after
 the last epoch. `GRU` and `CNN` see standardised numbers, the others whole ones.
@@ -152,7 +152,7 @@ def standardised(samples: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def available(names: Iterable[str]) -> list[str]:
-    """Those nets whose libraries are installed; says why the others are left out."""
+    """Returns the nets whose libraries are installed, and prints why others are left out."""
     found = []
     for name in names:
         reason = why_not(name) if name in ("SpikingJelly", "snnTorch") else None

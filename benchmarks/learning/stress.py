@@ -48,7 +48,7 @@ FOLDER = RESULTS / "stress"
 
 @dataclass(frozen=True)
 class Setting:
-    """What a task's nets share."""
+    """Settings that the nets of a task share."""
 
     # In the papers' notation.
     net: str
@@ -99,7 +99,7 @@ Loss = Callable[[Callable[[], Tensor], Tensor], Tensor]
 def recommended(
     net: nn.Sequential, x: Tensor, of: Setting, times: float
 ) -> tuple[torch.optim.Optimizer, Loss, float]:
-    """What the documentation recommends for nets that learn from spike times: optimiser, loss and largest norm of the
+    """Returns the documentation's choice for nets that learn from spike times: optimiser, loss and largest norm of the
     gradient, for a net that this prepares on a batch. `times` multiplies the recommended learning rate.
     """
     desired, undesired = of.wanted
@@ -151,7 +151,7 @@ def warnings_kept(kept: list[dict[str, Any]], update: Callable[[], int]) -> Iter
 
 
 def run(name: str, neuron: str, times: float, seed: int, seconds: float) -> Cell:
-    """One training run, with its evaluations `[update, seconds, accuracy]` and the warnings that came."""
+    """Trains a net; returns its evaluations `[update, seconds, accuracy]` and warnings."""
     task, of = load(name), SETTINGS[name]
     samples, labels = task.train
     warned: list[dict[str, Any]] = []

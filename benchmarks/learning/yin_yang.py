@@ -84,7 +84,7 @@ class Net(nn.Module):
         return readout.first_spike_time(self.output(spikes), potential=potential) * self.dt
 
     def in_steps_of(self, dt: float) -> Net:
-        """The same net in other steps."""
+        """Returns the net in steps of another length."""
         delayed = self.hidden.delays is not None
         other = Net(dt, delayed)
         with torch.no_grad():

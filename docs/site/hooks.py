@@ -1,4 +1,4 @@
-"""What `mkdocs build` asks for while it writes the pages of `docs/site/pages.py`."""
+"""Hooks of `mkdocs build` for the pages of `docs/site/pages.py`."""
 
 import importlib
 import logging

@@ -1,4 +1,4 @@
-"""What the commands share: the arguments that name a run, and what to install."""
+"""Arguments that several commands share, and the message on a missing extra."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def collected_warnings() -> Iterator[list[str]]:
 
 
 def _check_nmnist(root: Path) -> tuple[list[str], Callable[[str], bytes]] | None:
-    """None where a folder has no split of N-MNIST: classes 0 to 9 of `.bin` files, or a zip file of them."""
+    """Returns the file names of N-MNIST's splits (classes 0 to 9, or a zip file) and their reader, or None."""
     splits: dict[str, NMNIST] = {}
     faults = []
     for name, train in (("training", True), ("test", False)):
@@ -81,7 +81,7 @@ def _check_folder(root: Path, options: dict[str, Any]) -> tuple[list[str], Calla
 
 
 def _faults(names: list[str], reader: Reader) -> list[str]:
-    """What reading the files complains of."""
+    """Returns the errors of reading the files."""
     faults = []
     for name in names:
         with collected_warnings() as said:

@@ -1,4 +1,4 @@
-"""What a user can put right: settings and files, each error in one line that names them."""
+"""Errors that a user can correct: one line that names the setting or the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CheckpointError(ValueError):
 def naming(
     field: str, errors: tuple[type[Exception], ...] = (OSError, ValueError, ImportError)
 ) -> Iterator[None]:
-    """What is wrong in a `with` block becomes a ConfigError of `field`, unless it names a setting or a file already.
+    """Re-raises errors of the block as `ConfigError(field)`, unless they name a setting or a file already.
 
     Args:
         field: the setting, or the argument of a command, whose fault it is.

@@ -43,7 +43,7 @@ def size_option(text: str, option: str) -> tuple[int, int]:
 
 
 def folder_options(given: Sequence[str] | None) -> dict[str, Any]:
-    """The same as arguments of `snnlib.data.EventFolder`."""
+    """Returns the options as arguments of `snnlib.data.EventFolder`."""
     options = read_options(given)
     size = options.pop("sensor_size", None)
     return {"sensor_size": size, "read_options": options}

@@ -156,7 +156,7 @@ def number(*, above: float = -math.inf, least: float = -math.inf) -> Check:
 
 
 def _check_of(hint: Any) -> Check:
-    """What values of a type may be."""
+    """Returns the default check for a type annotation."""
     if get_origin(hint) is Literal:
         words = get_args(hint)
         return such_that(words.__contains__, f"one of {', '.join(words)}")

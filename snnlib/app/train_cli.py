@@ -232,7 +232,7 @@ def _resume_command(run: RunFolder) -> str:
 
 
 def _may_restart() -> bool:
-    """Whether torchrun was given `--max-restarts`."""
+    """Returns whether torchrun was given `--max-restarts`."""
     return int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0
 
 

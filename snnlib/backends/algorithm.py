@@ -146,7 +146,7 @@ def decide(x: Tensor, g: Geometry, streaming: bool, neurons: bool = True) -> Dec
 
 
 def path(x: Tensor, g: Geometry, streaming: bool, neurons: bool = True) -> Literal["events", "dense"]:
-    """That of `decide`, without a look at the sequence where it does not matter."""
+    """Returns the path of `decide`, and reads the sequence only if the choice depends on it."""
     if g.unsupported:
         return "dense"
     if _choice.value != "auto":

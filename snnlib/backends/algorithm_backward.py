@@ -117,7 +117,7 @@ def tap_cost(g: Geometry, share: float) -> float:
 
 
 def _matrix_costs(g: Geometry, share: float) -> dict[str, float]:
-    """Of the weight gradient of a fully connected layer with a dense signal."""
+    """Costs of the weight gradient of a fully connected layer with a dense signal."""
     inputs, vectors = g.steps * g.batch * g.in_channels, math.ceil(g.channels / GROUP)
     return {"taps": tap_cost(g, share), "dense": inputs * vectors * _DENSE}
 

@@ -161,7 +161,7 @@ class NeuronArgs:
 
     @property
     def state_names(self) -> Sequence[str]:
-        """Of the state's variables, for errors."""
+        """Names of the state's variables, for errors."""
         return SRM_STATES if self.is_srm else [f"state {i}" for i in range(self.states)]
 
     @cached_property

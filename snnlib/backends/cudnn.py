@@ -60,7 +60,7 @@ def unsupported() -> str:
 
 
 def describe() -> str:
-    """One line for `snnlib doctor`."""
+    """Returns a line for `snnlib doctor`."""
     if unsupported():
         return f"not used: {unsupported()}"
     version = native.cudnn().version()  # type: ignore[union-attr]

@@ -57,7 +57,7 @@ if _module is not None and os.environ.get("SNNLIB_ISA"):
 
 
 def state_dtype(sequence: Tensor) -> torch.dtype:
-    """In what kernels and their references keep states and currents: those of half precision in float32."""
+    """Returns the dtype of states and currents in kernels and references: float32 for half precision."""
     return torch.float64 if sequence.dtype == torch.float64 else torch.float32
 
 

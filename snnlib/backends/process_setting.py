@@ -14,7 +14,7 @@ T = TypeVar("T", bound=str)
 
 
 class ProcessSetting(Generic[T]):
-    """One of some words: that of the block that began last and has not ended, else that of an environment variable.
+    """Process-wide choice of a word: by the innermost open block, else by an environment variable.
 
     For the whole process and not for a thread: backward passes of GPU tensors run in threads of torch's own. Blocks of
     several threads may end in any order; when all have ended, the variable holds again. Without it, or where it is

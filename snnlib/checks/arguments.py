@@ -62,7 +62,7 @@ def check_choice(name: str, value: object, *choices: str) -> str:
 
 
 def as_sizes(name: str, value: int | Sequence[int], dims: int, *, minimum: int) -> tuple[int, ...]:
-    """One integer per axis from an integer or a sequence, each at least `minimum`."""
+    """Returns an integer per axis from an integer or a sequence, each at least `minimum`."""
     sizes = tuple(value) if isinstance(value, Sequence) else (value,) * dims
     valid = len(sizes) == dims and all(
         isinstance(size, (int, torch.SymInt)) and size >= minimum for size in sizes

@@ -33,7 +33,7 @@ _USUAL, _SHORTEST, _LONGEST = 300, 108, 720
 
 
 class _State(NamedTuple):
-    """What the next part of a record needs of those before.
+    """State of `BeatFrames` between parts of a record.
 
     Args:
         samples: their number.

@@ -1,4 +1,4 @@
-"""What users give to the simulated camera, checked."""
+"""Checks of the inputs of the simulated camera."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def latency(
     threshold: float = 0.01,
     batch_first: bool = False,
 ) -> Tensor:
-    """One spike per value, the earlier the larger it is; values up to the threshold give none.
+    """Latency code: a spike per value, earlier for larger values; values up to the threshold give no spike.
 
     Linear (default), from the first step for 1 to the last for the threshold, or with `tau` the time at which a leaky
     membrane with the value as its current reaches the threshold::
@@ -241,7 +241,7 @@ def population(
     beta: float = 1.5,
     batch_first: bool = False,
 ) -> Tensor:
-    """One spike of each of several neurons with Gaussian receptive fields, the earlier the nearer the value.
+    """Population code: several neurons with Gaussian receptive fields each spike once, earlier the nearer the value.
 
     Neuron i of n has its center at `low + (2 i - 1) / 2 (high - low) / (n - 2)` for i = 0 to n - 1, and the width
     `(high - low) / (beta (n - 2))`. Its response r in (0, 1] gives the step `round((T - 1) (1 - r))`; in the last step,

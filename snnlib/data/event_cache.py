@@ -104,7 +104,7 @@ class EventCache(Samples):
 
 
 def _about(dataset: Any, key: str | None) -> dict[str, Any]:
-    """What must be the same for a file to be of use: its `key` names the file, `stamps` change with the recordings."""
+    """Returns the key that names a cache file, and the stamps that invalidate it when recordings change."""
     check_dataset("dataset", dataset)
     said = []
     for transform in (getattr(dataset, name, None) for name in ("transform", "target_transform")):

@@ -39,7 +39,7 @@ _SILENCE = 1 << 12
 
 
 class _State(NamedTuple):
-    """What the next part of a sound needs of the parts before: the last samples, and the running mean `[C]`."""
+    """State of `LogMel` between parts of a sound: the last samples, and the running mean `[C]`."""
 
     samples: Array
     mean: Array

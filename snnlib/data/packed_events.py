@@ -1,4 +1,4 @@
-"""One file with the events of many recordings, written once and mapped into memory by all who read it.
+"""File with the events of many recordings, written once and mapped into memory by all readers.
 
     magic (8 bytes), offset of the index, its number of bytes, its CRC-32 (three uint64)
     a block per recording: flags (1 byte), first time (int64), then the columns

@@ -26,7 +26,7 @@ EMPTY_WINDOWS = 1_000_000
 
 
 class Recording(NamedTuple):
-    """What `read` returns.
+    """Result of `read`.
 
     Args:
         events: events `[E]` of dtype `EVENT_DTYPE`, ordered by time.

@@ -1,4 +1,4 @@
-"""What the simulated camera looks at: a picture that moves in front of it, by default in N-MNIST's three saccades.
+"""Pictures that move in front of the simulated camera, by default in N-MNIST's three saccades.
 
 A picture D of h x w cells is shown on a part of the sensor, interpolated by the Catmull-Rom cubic k, and displaced by
 o(t) = (o_x, o_y) pixels from the middle of the sensor of H x W pixels:

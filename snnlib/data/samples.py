@@ -1,4 +1,4 @@
-"""What data sets of samples and labels share: access by number, and a transform of each of the two."""
+"""Base of data sets of samples and labels: access by number, and a transform of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recording looks like: counts, duration, rate over time, polarities, hot pixels."""
+"""Statistics of a recording: counts, duration, rate over time, polarities, hot pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a time window fits the recordings: events after its end, or most of them in one time step."""
+"""Warnings of a time window that does not fit: events after its end, or most of them in one step."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class FullyConnected:
         return signal.t() @ x.flatten(1)
 
     def unfolded(self, x: Tensor, weight: Tensor) -> SequenceConvolution:
-        """The same map of an unfolded sequence: a kernel as large as the image; one pixel where frames have no axes."""
+        """Returns the map of an unfolded sequence: a kernel as large as the image, one pixel without axes."""
         if x.dim() != 5:
             x = x.flatten(2)[..., None, None]
         options = ConvOptions((1, 1), (0, 0), (1, 1), 1)
@@ -243,7 +243,7 @@ class Convolution:
         return self._backward(signal, x, weight, [False, True, False])[1]
 
     def unfolded(self, x: Tensor, weight: Tensor) -> SequenceConvolution:
-        """The same map of an unfolded sequence: one row for a single axis; the odd zeros of a "same" are in x."""
+        """Returns the map of an unfolded sequence: one row for a single axis; the odd zeros of a "same" are in x."""
         padding, extra = self._margins(weight)
         x = _with_zeros(x, extra)
         options = ConvOptions(self.stride, padding, self.dilation, self.groups)

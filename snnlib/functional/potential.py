@@ -77,7 +77,7 @@ def srm_potential(
 def srm_potential_stream(
     current: Tensor, state: Tensor | None, *, tau_m: float, tau_s: float, batch_first: bool = False
 ) -> Output:
-    """One chunk of a sequence: as `srm_potential`, from `state` `[2, N, ...]` (u and s; None: zero).
+    """Runs a chunk of a sequence: as `srm_potential`, from `state` `[2, N, ...]` (u and s; None: zero).
 
     The first value of the result, `spikes`, is the potential; the second the state to go on from.
     """

@@ -101,7 +101,7 @@ def srm_neuron_stream(
     batch_first: bool = False,
     return_state: bool = True,
 ) -> Output:
-    """One chunk of a sequence: as `srm_neuron`, from `state` (None: zero) and with the state to go on from.
+    """Runs a chunk of a sequence: as `srm_neuron`, from `state` (None: zero) and with the state to go on from.
 
     Gradients flow through the states: chunks give the gradients of the whole.
     """
@@ -174,7 +174,7 @@ def srm_layer_stream(
     return_state: bool = True,
     pool: tuple[int, int] = (1, 1),
 ) -> Output:
-    """One chunk of a sequence through a layer, from `state` (None: zero) and with the state to go on from.
+    """Runs a chunk of a sequence through a layer, from `state` (None: zero) and with the state to go on from.
 
     Arguments and errors as in `srm_layer`; `pool` averages the spikes of a 2-D convolution in windows without overlap.
     Gradients flow through the states: chunks give the gradients of the whole.

@@ -38,7 +38,7 @@ class LayerActivity:
 
     @classmethod
     def of(cls, name: str, counts: Tensor, steps: float) -> LayerActivity:
-        """That of neurons with so many spikes in so many steps."""
+        """Returns the activity of neurons from counts of spikes and steps."""
         rate, dead = float(counts.sum() / counts.numel()) / steps, int((counts == 0).sum())
         return cls(name, counts.numel(), rate, dead, int((counts > SATURATED_RATE * steps).sum()))
 

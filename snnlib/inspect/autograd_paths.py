@@ -1,4 +1,4 @@
-"""What one forward pass and its gradients tell: output layers, parameters without a gradient."""
+"""Output layers and parameters without a gradient, found by a forward pass and autograd."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def output_layers(net: nn.Module, x: Any, layers: Mapping[str, nn.Module]) -> se
 
 
 def _reached(ends: list[Tensor], starts: list[Tensor]) -> list[bool]:
-    """Whether each of `starts` is among what the ends were computed from."""
+    """Returns whether the ends depend on each of `starts`."""
     ends = [end for end in ends if end.requires_grad]
     if not ends:
         return [False] * len(starts)

@@ -60,7 +60,7 @@ COUNTED = frozenset({_CONVOLUTION, _RECURRENT, *_SEQUENCE_OPS, *_MATRIX_ARGUMENT
 
 @dataclass(frozen=True)
 class Products:
-    """Of one linear operation: products with two nonzero factors, all products, and what the input was like.
+    """Counts of a linear operation: products with two nonzero factors, all products, and properties of the input.
 
     Args:
         effective: products whose factors both are nonzero.
@@ -134,7 +134,7 @@ def _row_counts(rows: Tensor) -> tuple[Tensor, bool]:
 
 
 def _plain_counts(rows: Tensor) -> tuple[Tensor, bool]:
-    """The same in torch, block by block."""
+    """Counts nonzero values by column in torch, block by block."""
     counts = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
     unit = True
     for block in torch.split(rows, max(1, _BLOCK // max(rows.shape[1], 1))):
@@ -195,19 +195,19 @@ class FanOut:
 
     @staticmethod
     def of_rows(weight: Tensor) -> FanOut:
-        """Those of a weight `[O, ...]` that meets frames `[...]`."""
+        """Returns the fan-out of a weight `[O, ...]` that meets frames `[...]`."""
         counts = nonzero_counts(weight)
         return FanOut(counts.per_cell, weight.numel(), weight.shape[1:].numel(), counts.unit)
 
     @staticmethod
     def of_connections(weight: Tensor, starts: Tensor) -> FanOut:
-        """Those of sparse connections, which for input j are the weights from `starts[j]` on."""
+        """Returns the fan-out of sparse connections, which for input j are the weights from `starts[j]` on."""
         before = torch.nn.functional.pad(weight.ne(0).cumsum(0), (1, 0))
         return FanOut(before[starts].diff().double(), weight.numel(), len(starts) - 1)
 
     @staticmethod
     def of_convolution(weight: Tensor, how: ConvolutionMap, space: Sequence[int]) -> FanOut:
-        """Those of a convolution, for frames of which this part are inputs."""
+        """Returns the fan-out of a convolution for frames of size `space`."""
         everywhere = _fan_out_of_all(how, tuple(weight.shape), weight.device)
         inputs = everywhere[(slice(None), *(slice(size) for size in space))]
         per_cell = everywhere if nonzero(weight) == weight.numel() else how.fan_out(weight.ne(0))
@@ -382,7 +382,7 @@ class OperationProducts:
 
 
 def _contents(x: Tensor) -> tuple[Any, ...]:
-    """What tells a tensor that is held, and has not been written since, from all others."""
+    """Returns a key of a live tensor that changes when the tensor is written."""
     return x.untyped_storage().data_ptr(), x.storage_offset(), x.shape, x.stride(), x._version
 
 

@@ -1,4 +1,4 @@
-"""What reports share: texts for notebooks, tables in columns, layers by their names."""
+"""Texts for notebooks, tables in columns and layers by name, shared by all reports."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class SpikeDoctor(ShownAsText):
         return {name: list(layer.training_watch.course) for name, layer in self._layers.items()}
 
     def findings(self) -> list[str]:
-        """One line per thing that is wrong; empty if nothing is, or nothing was seen."""
+        """Returns a line per problem; empty without problems, and before any batch."""
         return list(self.found().values())
 
     def found(self) -> dict[tuple[str, str], str]:

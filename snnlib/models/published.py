@@ -71,7 +71,7 @@ def nmnist_net(classes: int = 10, **options: Unpack[SRMOptions]) -> nn.Sequentia
 
 
 def _with_dropout(net: nn.Sequential, p: float, batch_first: bool) -> nn.Sequential:
-    """The same layers with a dropout after every pool and every hidden fully connected layer."""
+    """Returns the layers with a dropout after every pool and every hidden fully connected layer."""
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     drops = 0
     for name, layer in net.named_children():

@@ -242,7 +242,7 @@ class Neuron(CheckedModule):
         return tuple(torch.zeros_like(current) for _ in self.state_names)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step: (spikes, next state) from the state, the current `[N, C, ...]` and the constants."""
+        """Runs a time step: (spikes, next state) from the state, the current `[N, C, ...]` and the constants."""
         raise NotImplementedError(f"{type(self).__name__}: expected a step method, got none")
 
     def dynamics(self, params: Params) -> Dynamics | None:
@@ -326,7 +326,7 @@ class Neuron(CheckedModule):
         dynamics: Dynamics | ExactDynamics | None,
         by_step: bool = False,
     ) -> Output:
-        """By the native kernels for these dynamics, or by the model's way over the steps; that of `step` if asked."""
+        """Runs the native kernel if `dynamics` is given, else loops over `step`."""
         self._check_currents(x)
         time_dim = int(self.batch_first)
         shape = step_shape(x.shape, time_dim)

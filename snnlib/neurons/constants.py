@@ -21,7 +21,7 @@ _ALWAYS_ANEW = ("cpu",)
 
 
 class _Kept(NamedTuple):
-    """What follows from constants and options, and of which it was made."""
+    """Tables computed from constants and options, with their sources."""
 
     of: list[Any]
     # Held, so that no others take their place in memory.
@@ -163,7 +163,7 @@ def learned_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def widest(value: Tensor) -> Tensor:
-    """In float64 where the device has it, so that coefficients of learnable constants are rounded once."""
+    """Converts to float64 if the device has it, so that coefficients of learnable constants are rounded once."""
     return value if value.device.type == "mps" else value.double()
 
 

@@ -1,4 +1,4 @@
-"""What spiking neurons of other libraries have in common, by the options of `SpikingNeuron`."""
+"""Defaults of other libraries' spiking neurons, by the options of `SpikingNeuron`."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def derivative(spike: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
 def _candidates(
     spike: Callable[[Tensor], Tensor], peak: float, at_tenth: float, reach: float, threshold: float
 ) -> Iterator[Surrogate]:
-    """Those that have this peak, and this share of it at u = 0.1."""
+    """Yields the surrogates with this peak, and this share of it at u = 0.1."""
     p = _tidy(peak)
     yield ATan(2 * p)
     yield Sigmoid(4 * p)

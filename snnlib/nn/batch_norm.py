@@ -112,7 +112,7 @@ class BatchNorm(nn.Module):
 
     @property
     def _dtype(self) -> torch.dtype | None:
-        """That of weight and running statistics; None without either."""
+        """Dtype of weight and running statistics; None without either."""
         own = self.weight if self.weight is not None else self.running_mean
         return None if own is None else own.dtype
 

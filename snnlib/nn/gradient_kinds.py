@@ -1,4 +1,4 @@
-"""Which gradient layers of exact spike times get and give, as far as the structure of a net tells.
+"""Kinds of gradient between layers of exact spike times, from the structure of a net.
 
 Such a layer reads dL/ds as a gradient by time and gives its input events one by time. Modules with weights and neurons
 with a surrogate gradient know gradients by amplitude alone, so at the borders a net has no single gradient.

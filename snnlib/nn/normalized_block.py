@@ -99,7 +99,7 @@ class NormalizedNeurons(Block):
         return _scaled(current, scale, mean, offset, neuron, self.window)
 
     def _run_on_device(self, x: Tensor, linear: LinearMap) -> Tensor:
-        """By torch's batch norm, which reads nothing back; neurons and pooling are one kernel all the same."""
+        """Runs torch's batch norm, which does not wait for the device, then neurons and pooling in one kernel."""
         neuron = cast(Neuron, self.neurons)
         current = currents_of(linear, x, int(neuron.batch_first))
         first, *others = self.parts[: self.parts.index(neuron)]

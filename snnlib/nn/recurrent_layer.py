@@ -172,7 +172,7 @@ class Recurrent(SpikingLayer):
 
 
 class RecurrentLayer(Recurrent):
-    """One layer of a `SpikingRNN`: `s[t] = neuron(weight x[t] + recurrent_weight s[t-1])`.
+    """Layer of a `SpikingRNN`: `s[t] = neuron(weight x[t] + recurrent_weight s[t-1])`.
 
     `weight` `[H, inputs]` acts on the input and `recurrent_weight` `[H, H]` on the layer's own last spikes; `prepare_`
     sets the rates by the first with the second at work. With `recurrent_delays` spikes come back so many steps later

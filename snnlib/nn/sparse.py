@@ -1,4 +1,4 @@
-"""Which connections a layer has: `connections=Sparse(...)` of `SpikingLinear` and `SpikingRNN`."""
+"""Sparse connections: `connections=Sparse(...)` of `SpikingLinear` and `SpikingRNN`."""
 
 from __future__ import annotations
 

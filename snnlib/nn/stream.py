@@ -104,7 +104,7 @@ def _usable(state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
 def _running(
     layer: nn.Module, block: Block | None, name: str, calls: dict[str, int], states: States, after: States
 ) -> Iterator[None]:
-    """In the context the layer's calls go through `run`, with its state; so do those of the block that it runs in."""
+    """Context in which the calls of the layer and of its block go through `run`, with its state."""
 
     def going_on(run: Callable[..., Output]) -> Callable[[Tensor], Tensor]:
         def forward(x: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ class Teacher:
 
 @contextmanager
 def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
-    """In forward passes of a `with` block, a labelled neuron of the output layer that stays silent fires once.
+    """Makes silent labelled output neurons fire once, in forward passes of a `with` block.
 
     A silent neuron has no spike for a gradient to move, whatever the loss. Here a teacher pushes it over the threshold
     where its potential is highest (`functional.supervised_current` has the equation), and every rule of the layer holds

@@ -1,4 +1,4 @@
-"""Which modules run in chunks and on padded sequences: those that say so by `mixes_time`, and those that are known."""
+"""Decides whether a module may run in chunks and on padding: by its `mixes_time`, else by a list of known modules."""
 
 from __future__ import annotations
 

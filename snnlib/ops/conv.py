@@ -158,7 +158,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _gradients(to_input: bool, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Of the gradient by the input (`to_input`) or the weight: a convolution, and the other one of both."""
+    """Double backward of a gradient by input (`to_input`) or weight: a convolution, and the other backward op."""
     grad_output, operand = ctx.saved_tensors
     needs, (stride, padding, dilation, groups) = ctx.needs_input_grad, ctx.options[:4]
     x, weight = (grad, operand) if to_input else (operand, grad)

@@ -86,7 +86,7 @@ def forward(
 
 
 class GradientCall(NamedTuple):
-    """One backward pass; each method gives the gradients that are asked of it, the others without elements."""
+    """Backward pass of a layer; each method returns the requested gradients, and empty tensors for others."""
 
     layer: LayerArgs
     input_grad_scale: float

@@ -56,7 +56,7 @@ def laid_out(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def output_shape(x: Tensor, g: Geometry, pool: Sequence[int]) -> tuple[int, ...]:
-    """Of what the forward pass gives: spikes after pooling."""
+    """Returns the shape of the output: spikes after pooling."""
     space = g.space[-2:]
     height, width = (size // window for size, window in zip(space, pool, strict=True))
     if height == 0 or width == 0:
@@ -94,7 +94,7 @@ def empty_bits(x: Tensor, g: Geometry, keep: bool) -> Tensor:
 
 
 def bits_shape(x: Tensor, g: Geometry) -> tuple[int, ...]:
-    """Of the record's spike bits: 16-bit words of each row of neurons."""
+    """Returns the shape of the record's spike bits: 16-bit words of each row of neurons."""
     return (*x.shape[:2], g.height, -(-g.row // GROUP))
 
 

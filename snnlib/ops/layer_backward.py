@@ -43,7 +43,7 @@ class Needs(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """By what the gradients of weight and input are computed."""
+    """Algorithm of each gradient."""
 
     # Each of them densely, from signals that are computed once.
     dense_weight: bool

@@ -103,7 +103,7 @@ def _setup_backward_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -
 
 
 def _double_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Of the largest values: the adjoint of adding to cells is to read them."""
+    """Double backward of max pooling: gathers the gradient at each window's argmax."""
     (taps,) = ctx.saved_tensors
     if taps is None:
         raise NotImplementedError(

@@ -77,7 +77,7 @@ def view_of(sequence: Tensor, time_dim: int) -> dict[str, int]:
 
 
 def scan_arguments(current: Tensor, neuron: NeuronArgs, constants: Tensor, time_dim: int) -> dict[str, Any]:
-    """What the structs of cpp/include/snnlib/loop/scan.h share; the constants are as the kernel reads them."""
+    """Fields that the structs of cpp/include/snnlib/loop/scan.h share; the constants are as the kernel reads them."""
     arguments: dict[str, Any] = {
         "view": view_of(current, time_dim),
         "dtype": DTYPE_CODES[current.dtype],

@@ -27,7 +27,7 @@ def _last(frames: Tensor) -> torch.memory_format:
 
 
 def _usual_strides(tensor: Tensor) -> Tensor:
-    """The same elements in the same memory, with the strides that its layout usually has.
+    """Returns a view of the tensor with the usual strides of its layout.
 
     A stride along one element says nothing, but torch 2.13 convolves groups of channels with other weights where an
     axis of size 1 has an unusual one.

@@ -1,4 +1,4 @@
-"""What a run sets for the whole process, and sets back."""
+"""Process-wide settings of a run, which it restores at its end."""
 
 import torch
 

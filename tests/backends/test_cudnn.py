@@ -146,7 +146,7 @@ def test_loader_says_what_is_wrong(tmp_path: Path) -> None:
 
 
 class TestFallback:
-    """What the op does where cuDNN cannot take the tensors of a GPU."""
+    """Path of the op if cuDNN does not support the tensors of a GPU."""
 
     @pytest.fixture(autouse=True)
     def no_cudnn(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ FLAGS = cudnn_flags.Flags(benchmark=False, deterministic=False, allow_tf32=True)
 
 
 class _Convolution:
-    """One geometry with one engine, whose runs are counted."""
+    """Geometry with a single engine, whose runs are counted."""
 
     runs = 0
     made: ClassVar[list[weakref.ref[_Convolution]]] = []
@@ -39,7 +39,7 @@ class _Convolution:
 
 @pytest.fixture
 def capturing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
-    """Whether the stream is capturing, to be set by the test."""
+    """Flag that the stream is capturing, set by the test."""
     now = [False]
     monkeypatch.setattr(native, "_module", SimpleNamespace(cudnn=SimpleNamespace(ConvBackward=_Convolution)))
     monkeypatch.setattr(cudnn, "unsupported", lambda: "")

@@ -22,7 +22,7 @@ DTYPES = [dtype for dtype in CONV_TOLERANCE if dtype in cudnn.DTYPES]
 def _call(
     name: str, weight: bool, dtype: torch.dtype, device: str = "cuda", wide: bool = False, **flags: bool
 ) -> Tensor:
-    """What the op gives for a sample of this type, with `wide` computed in float64."""
+    """Returns the op's result for a sample of this type, with `wide` computed in float64."""
     sample = conv_backward_sample(name, weight=weight)
     size, g, operand, stride, padding, dilation, groups, *_ = sample.arguments(dtype)
     if wide:

@@ -168,7 +168,7 @@ def _(device: torch.device) -> Any:
 
 
 class _Saved:
-    """What autograd would hand to a backward pass: its engine wants a real device."""
+    """Context of a backward pass without autograd's engine, which needs a real device."""
 
     def __init__(self, number: float | None, device: torch.device) -> None:
         self.number, self.saved_tensors = number, (torch.ones((), device=device),)
@@ -330,7 +330,7 @@ def test_fake_cuda(name: str) -> None:
 
 @pytest.mark.skipif(torch.version.cuda is None, reason="fake CUDA tensors need a torch built with CUDA")
 def test_convolutions_read_channels_last_frames() -> None:
-    """Of planes: what tensor cores read. In float32 the currents come so too; of half precision only a GPU knows."""
+    """Tensor cores read channels-last planes; float32 currents come so too, half precision needs a GPU."""
     device, convolution = torch.device("cuda", 0), operators.Convolution(2, padding=1)
     with FakeTensorMode():
         for dtype in (torch.float32, torch.bfloat16):

@@ -1,4 +1,4 @@
-"""Which way a convolution goes: by data and shape, visible, and whenever one asks."""
+"""Dispatch of a convolution: by data and shape, explained on request."""
 
 from typing import Any
 
@@ -103,7 +103,7 @@ def test_layers_of_a_net_are_explained_for_what_reaches_them() -> None:
 
 
 def _way_of_gradients(layer: snnlib.SRMConv2d, x: Tensor, pool: tuple[int, int] = (1, 1)) -> tuple[str, ...]:
-    """What backward of the layer really asked for."""
+    """Returns the gradients that the layer's backward pass requested."""
     ways: list[tuple[str, ...]] = []
 
     def decide(*arguments: Any) -> algorithm_backward.BackwardAlgorithms:

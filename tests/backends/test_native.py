@@ -1,4 +1,4 @@
-"""Which path runs and why; what the compiled module contains and how it loads."""
+"""Choice of the path with its reason; contents and loading of the compiled module."""
 
 import contextlib
 import os
@@ -234,7 +234,7 @@ def _elf(option: str) -> list[str]:
 
 @on_linux_with_module
 def test_module_links_neither_torch_nor_cuda() -> None:
-    """What it needs is in every Linux: the same file loads beside any torch and without a driver."""
+    """Every Linux has the libraries that the module needs: it loads beside any torch and without a driver."""
     needed = [line.split("[")[1].split("]")[0] for line in _elf("-d") if "(NEEDED)" in line]
     assert needed
     allowed = ("libc.", "libm.", "libstdc++.", "libgcc_s.", "libgomp.", "libpthread.", "ld-linux")
@@ -299,7 +299,7 @@ def test_warning_of_the_reference_path_points_at_the_caller(monkeypatch: pytest.
 
 
 def _on_gpu(number: int, kernels: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What stands for a tensor on the GPU of this number, which has these kernels."""
+    """Stand-in of a tensor on the GPU of this number, which has these kernels."""
     monkeypatch.setitem(native._kernels, "cuda", kernels)  # type: ignore[arg-type]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())

@@ -1,4 +1,4 @@
-"""What augmentation drops and leaves: shares, windows, edges, repeatable draws, and wrong options."""
+"""Augmentation: dropped shares, windows, edges, repeatable draws, and wrong options."""
 
 import math
 import pickle

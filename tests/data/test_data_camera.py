@@ -21,7 +21,7 @@ def bar(height=12, width=10):
 
 
 def obvious_events(camera, logs, times, sample):
-    """One pixel and one step after the other, as `EventCamera` says. `logs` are `[K, pixels]`."""
+    """Simulates pixel by pixel and step by step, as `EventCamera` says. `logs` are `[K, pixels]`."""
     one = np.float32
     pixels = logs.shape[1]
     theta_on, theta_off = thresholds(

@@ -52,7 +52,7 @@ class Starts(OneLayer):
 
 
 class Uneven(Loop):
-    """One neuron is called less often."""
+    """Net in which a neuron is called less often."""
 
     def forward(self, x: Tensor) -> Tensor:
         mem1 = self.lif1.reset_mem()

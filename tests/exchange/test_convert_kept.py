@@ -238,7 +238,7 @@ def test_a_linear_layer_without_time_stays_one() -> None:
 
 
 class Twice(nn.Module):
-    """One neuron at two places."""
+    """Net with the same neuron at two places."""
 
     def __init__(self, node: nn.Module) -> None:
         super().__init__()

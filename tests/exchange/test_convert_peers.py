@@ -68,7 +68,7 @@ def test_fused_converted_net_is_the_original_up_to_rounding(
 
 @pytest.mark.parametrize("name", [name for name in benchmark.CASES if not name.startswith("snntorch")])
 def test_losses_are_the_originals_but_for_rounding(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In float64, where no potential is as close to the threshold as rounding; snnTorch has float32 only."""
+    """Float64 keeps potentials away from the threshold by more than rounding; snnTorch has float32 only."""
     case = _small_case(name, 2, monkeypatch)
     nets = [benchmark.twin(case).double() for _ in range(2)]
     x, labels = 3 * case.x().double(), torch.randint(10, (2,))

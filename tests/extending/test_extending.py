@@ -1,4 +1,4 @@
-"""What docs/extending.md shows, done to a copy of the sources: each example applies, and the tests of its part pass.
+"""Examples of docs/extending.md, applied to a copy of the sources, in which the tests of their part pass.
 
 An example that no longer applies is mended where the error says, in its `edits.toml`.
 """

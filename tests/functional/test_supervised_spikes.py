@@ -76,7 +76,7 @@ def test_the_hook_goes_after_an_error() -> None:
 
 
 def test_gradient_of_the_pushed_spike(rng: torch.Generator) -> None:
-    """That of a layer with the teacher as one more input; inputs get at most the gradient that came in."""
+    """The teacher acts as another input of the layer; inputs get at most the incoming gradient."""
     weight = torch.full((3, 12), 0.01, dtype=torch.float64)
     x = _events(rng).double()
     layer = snnlib.SRMLinear(12, 3, dtype=torch.float64)

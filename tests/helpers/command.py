@@ -20,7 +20,7 @@ def run(capture: Any, *arguments: object) -> tuple[int, str, str]:
 
 
 def done(capture: Any, *arguments: object) -> str:
-    """What a command that ends well puts out."""
+    """Returns the output of a command that succeeds."""
     code, out, err = run(capture, *arguments)
     assert code == 0, err
     return out

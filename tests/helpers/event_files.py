@@ -121,7 +121,7 @@ EVENT_FILES = {
 
 
 def read_damaged(data, name, **options):
-    """Whether events are read; only the documented error may come, and no more memory than 100 bytes per byte."""
+    """Returns whether events are read; allows the documented error alone, and 100 bytes of memory per byte."""
     tracemalloc.start()
     try:
         with warnings.catch_warnings():

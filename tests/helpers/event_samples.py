@@ -37,7 +37,7 @@ def slice_shift(image, dx, dy):
 
 
 def times_image(events, size):
-    """One event per pixel as an image of its times + 1; 0 where none is."""
+    """Returns an image of the times + 1 of an event per pixel; 0 at pixels without an event."""
     image = np.zeros(size, np.int64)
     image[events["y"], events["x"]] = events["t"] + 1
     assert np.count_nonzero(image) == events.size

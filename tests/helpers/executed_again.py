@@ -1,4 +1,4 @@
-"""What an import makes of the environment as it is now, without a process of its own."""
+"""Executes a module again under the current environment, without a new process."""
 
 import importlib.util
 from types import ModuleType

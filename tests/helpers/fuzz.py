@@ -39,7 +39,7 @@ class Case:
 
 
 def check(case: Case) -> bool:
-    """Whether there is a result; raises where native and reference disagree or an error names no argument."""
+    """Returns whether there is a result; raises if native and reference disagree or an error names no argument."""
     native, reference = (_outcome(case, path) for path in ("native", "reference"))
     for outcome in (native, reference):
         if isinstance(outcome, Exception):
@@ -83,7 +83,7 @@ def generator_of(rng: random.Random) -> torch.Generator:
 
 
 def other_layout(rng: random.Random, x: Tensor) -> Tensor:
-    """The same values at other places in memory."""
+    """Copies the values to other places in memory."""
     if x.dim() < 2 or rng.random() < 0.4:
         return x
     a, b = rng.sample(range(x.dim()), 2)

@@ -170,7 +170,7 @@ def file_case(seed: int) -> FileCase:
 
 
 def check(case: FileCase, folder: Path) -> bool:
-    """Whether something was read; raises where another error came than the documented one."""
+    """Returns whether something was read; raises if another error came than the documented one."""
     if case.kind == "mat":
         return read_damaged(case.data, "mat", polarity="signed", one_based=True)
     if case.kind in EVENT_FILES:

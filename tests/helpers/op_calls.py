@@ -114,7 +114,7 @@ def srm_pool_backward(grad_means: Tensor, current: Tensor, threshold: Tensor, *o
 
 @Case
 def scan_forward(*neurons: Any) -> OpCall:
-    """Of current, coefficients, state, flags and time_dim."""
+    """Returns a call with current, coefficients, state, flags and time_dim."""
     *of, time_dim = neurons
     return OpCall(_op("scan_forward"), (*of, [], time_dim, NO_POOLING, True))
 

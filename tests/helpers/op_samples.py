@@ -15,7 +15,7 @@ Arguments = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Sample:
-    """One call: `make(generator)` gives float64 arguments; these are cast to the dtype under test, integers stay."""
+    """Sample call of an op: `make(generator)` gives float64 arguments, which are cast to the dtype under test."""
 
     name: str
     make: Callable[[torch.Generator], Arguments]

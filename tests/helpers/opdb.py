@@ -66,7 +66,7 @@ CONV_TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-4, torch.bfloat16: 2**
 
 @dataclass(frozen=True)
 class OpCase:
-    """What the tests know of one op of `torch.ops.snnlib`, or of one kind of its neurons, windows and delays."""
+    """Test cases of an op of `torch.ops.snnlib`, or of a kind of its neurons, windows and delays."""
 
     name: str
     samples: tuple[Sample, ...]
@@ -192,7 +192,7 @@ def _pooled(sequence: Tensor, pool: list[int]) -> Tensor:
 
 
 def _means(sequence: Tensor) -> Tensor:
-    """Of windows of 2 x 2 cells, also of no steps."""
+    """Returns the means of windows of 2 x 2 cells, also without steps."""
     windows = (*sequence.shape[:3], sequence.shape[3] // 2, sequence.shape[4] // 2)
     return _pooled(sequence, [2, 2]) if sequence.numel() else torch.zeros(windows, dtype=torch.float64)
 

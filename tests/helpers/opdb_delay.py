@@ -75,7 +75,7 @@ def linear_backward_sample(name: str, needs: tuple[bool, bool, bool] = (True, Tr
 
 
 def _arriving(x: Tensor, steps: int) -> Tensor:
-    """What arrives of `[T, ...]` so many steps later."""
+    """Returns `[T, ...]` shifted by the delay."""
     out, kept = torch.zeros_like(x), len(x) - abs(steps)
     if kept > 0:
         out[max(steps, 0) :][:kept] = x[max(-steps, 0) :][:kept]

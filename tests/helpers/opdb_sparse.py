@@ -96,7 +96,7 @@ def recurrent_samples() -> tuple[Sample, ...]:
 
 
 def recurrent_backward_samples() -> tuple[Sample, ...]:
-    """Of signals and sums that need not come from these weights."""
+    """Returns samples of signals and sums that need not come from these weights."""
     needs = {"lengths": (True, False), "batch first": (False, True)}
     found = (
         opdb_recurrent.recurrent_backward_sample(name, needs.get(name, (True, True))) for name in _RECURRENT

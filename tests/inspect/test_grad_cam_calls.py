@@ -1,4 +1,4 @@
-"""What a call of Grad-CAM leaves behind: no hook, gradient, flag or tensor."""
+"""Calls of Grad-CAM leave no hook, gradient, flag or tensor behind."""
 
 import gc
 import weakref

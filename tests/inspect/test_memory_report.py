@@ -1,4 +1,4 @@
-"""What a training step keeps, against numbers worked out by hand and against a plain count of saved storages."""
+"""Saved bytes of a training step, against numbers by hand and a plain count of saved storages."""
 
 import math
 
@@ -149,7 +149,7 @@ def test_weights_and_their_parametrizations_do_not_count() -> None:
 
 
 class _Branches(nn.Module):
-    """One sequence that two layers read, one of them twice; and a sum that no module gives."""
+    """Net in which two layers read a sequence, one of them twice, and a sum comes from no module."""
 
     def __init__(self) -> None:
         super().__init__()

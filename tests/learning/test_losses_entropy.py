@@ -43,7 +43,7 @@ def test_first_spike_by_loops(seed: int, smoothing: float) -> None:
 
 
 def test_deadline_is_a_rival() -> None:
-    """One more neuron that always fires then: the label is moved forward even where no other neuron fires."""
+    """Another neuron always fires then: the label is moved forward even where no other neuron fires."""
     times = torch.tensor([[4.0, 7.0], [20.0, 20.0]], dtype=torch.float64, requires_grad=True)
     labels = torch.tensor([1, 0])
     loss = first_spike_loss(times, labels, scale=0.3, deadline=9.0)

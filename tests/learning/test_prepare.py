@@ -316,7 +316,7 @@ def test_nets_that_cannot_be_prepared() -> None:
 
 
 def test_the_shortest_synapse() -> None:
-    """Beside tau_s = 1 a neuron has to be given tau_grad, which the search for rates hands on."""
+    """The search for rates passes tau_grad on, which tau_s = 1 requires."""
     net = nn.Sequential(snnlib.SRMLinear(20, 6, tau_s=1.0, tau_grad=8.0))
     x = (torch.rand(9, 8, 20, generator=torch.Generator().manual_seed(0)) < 0.5).float()
     assert "50.0%" in str(snnlib.prepare_(net, x))

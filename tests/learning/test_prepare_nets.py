@@ -84,7 +84,7 @@ def _first(net: nn.Module) -> SpikingLayer:
 
 @pytest.mark.parametrize("kind", ONE_CHANNEL)
 def test_one_input_channel(kind: str) -> None:
-    """One factor for the layer: channels with one weight keep their differences, and weights the usual scale."""
+    """A factor per layer: channels with one weight keep their differences, and weights the usual scale."""
     _, drawn, weight = _check(ONE_CHANNEL[kind])
     factor = (weight / drawn).flatten()
     torch.testing.assert_close(factor, factor[:1].expand_as(factor))

@@ -88,7 +88,7 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 
 
 def _differ(weight: Tensor) -> Tensor:
-    """Which pairs of neighbouring channels differ."""
+    """Returns whether neighbouring channels differ, per pair."""
     rows = weight.detach().flatten(1)
     return (rows[1:] - rows[:-1]).abs().amax(1) > 1e-6 * rows.abs().max()
 

@@ -27,7 +27,7 @@ RESNET_STAGES = {"block2": (128, 16, 16), "block4": (256, 8, 8), "block6": (512,
 
 
 class Net(NamedTuple):
-    """What the papers say of a net."""
+    """Facts of a net from the papers."""
 
     make: Callable[..., nn.Sequential]
     frame: tuple[int, int, int]

@@ -59,7 +59,7 @@ STEPS = (1, 2, 5, 6, 11, 12, 13, 48, 49, 96, 97, 250, 1000)
 def test_any_number_of_steps(
     steps: int, dtype: torch.dtype, needs: tuple[bool, bool], emulated: Callable[..., Any]
 ) -> None:
-    """Of 30 neurons, two a thread, and for half the numbers of 15, of which a thread takes one."""
+    """Layers of 30 neurons have two per thread; half precision has 15 numbers, one per thread."""
     generator = torch.Generator().manual_seed(steps)
     samples = 1 + steps % 2
     current = (torch.randn(steps, samples, 3, 5, generator=generator) * 1.2 + 0.4).to(dtype)

@@ -69,7 +69,7 @@ def test_rounding_of_sums(dtype: torch.dtype, steps: float) -> None:
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_neurons_readevery_value(dtype: torch.dtype) -> None:
-    """One step with tau_s = 2 gives u = I / 2: spikes tell every value from the threshold."""
+    """A step with tau_s = 2 gives u = I / 2: spikes tell every value from the threshold."""
     current = every_value(dtype)
     with snnlib.use_path("native"):
         trace = snnlib.functional.srm_trace(current, tau_m=4.0, tau_s=2.0, threshold=0.75)
@@ -90,7 +90,7 @@ def _in_float32(arguments: Sequence[object]) -> list[object]:
 def test_layers_compute_in_float32(
     sample: Sample, dtype: torch.dtype, convolution: snnlib.backends.algorithm.Convolution, path: str
 ) -> None:
-    """The same spikes, state and record; only the pooled spikes are rounded."""
+    """Spikes, state and record are equal; only the pooled spikes are rounded."""
     arguments = sample.arguments(dtype)
     with snnlib.use_convolution(convolution):
         out, *rest = OPS["srm_conv_forward"](*arguments)

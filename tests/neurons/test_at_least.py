@@ -82,7 +82,7 @@ def test_constants_at_their_bound_learn(neuron: snnlib.neurons.Neuron, name: str
 
 
 def test_a_membrane_on_its_floor_sees_its_input() -> None:
-    """By `step` as by the kernels."""
+    """Gradients by `step` equal those of the kernels."""
     neuron, slopes = snnlib.neurons.IF(floor=0.0, surrogate=Triangle()), []
     for run in (neuron.run, neuron.reference):
         x = torch.zeros(4, 1, 1, requires_grad=True)

@@ -1,4 +1,4 @@
-"""What somebody wants to learn is refused by name where it would not be learned."""
+"""Constants that would not be learned are refused by name."""
 
 from collections.abc import Callable
 

@@ -96,7 +96,7 @@ def _said(run: Callable[[CubaLIF], Any]) -> str:
 
 
 def test_every_way_counts_the_same_clamped_spikes() -> None:
-    """In a fused layer from its record, else from currents or step by step."""
+    """Fused layers run from their record, others from currents or step by step."""
     with torch.no_grad():
         _, (x, weight) = _run("linear", CubaLIF())
         currents = x @ weight.T

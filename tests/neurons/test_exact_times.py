@@ -1,4 +1,4 @@
-"""What nets with exact spike times need: single spikes, constants of continuous time, times within a step."""
+"""Nets with exact spike times: single spikes, constants of continuous time, times within a step."""
 
 import math
 
@@ -46,7 +46,7 @@ def test_single_spike_is_the_first(name: str, options: dict[str, str], batch_fir
 @pytest.mark.parametrize("gradient", ["surrogate", "event"])
 @pytest.mark.parametrize("steps", [1, 4])
 def test_a_neuron_rests_for_its_refractory_time(steps: int, gradient: str) -> None:
-    """By hand: for so many steps after a spike its state stays, and its input is lost."""
+    """Runs the refractory time by hand: after a spike the state stays, and the input is lost."""
     x = _currents()
     options = {"gradient": gradient, "threshold": 0.5}
     plain, neuron = CubaLIF(**options), CubaLIF(refractory=steps, **options)
@@ -218,7 +218,7 @@ SEQUENCES = [
 def test_sequence_gives_what_steps_give(
     options: dict[str, object], batch_first: bool, dtype: torch.dtype
 ) -> None:
-    """One node for the whole sequence: the bits of `step` forwards, its gradients to rounding, states included."""
+    """A node for the whole sequence has the bits of `step` forwards, and its gradients to rounding, states included."""
     neuron = CubaLIF(gradient="event", batch_first=batch_first, **options)
     x = _currents(batch_first).to(dtype)
     wide = torch.promote_types(dtype, torch.float32)

@@ -96,7 +96,7 @@ def test_the_current_runs_on_through_a_refractory_time(i_decay: int, refractory:
 @pytest.mark.parametrize("options", [{}, {"gradient_through_time": False}])
 @pytest.mark.parametrize("model", [LoihiLIF, LoihiCubaLIF])
 def test_gradients_pass_the_rounding(model: Any, options: dict[str, Any]) -> None:
-    """Those of kernels, of the reference and of `step` by autograd, where nothing rounds but the states."""
+    """Gradients of kernels, reference and `step` are equal if only the states round."""
     names = ("tau", "threshold") if model is LoihiLIF else ("tau_m", "tau_s", "threshold")
     given = model(learnable=names, channels=6, bias_current=0.25, **options)
     x = (integers(30, 4, 6, 3, largest=3000) / 4096).requires_grad_()
@@ -125,7 +125,7 @@ def test_chunks_have_the_bits_of_the_whole(path: Any) -> None:
 
 
 def test_sums_on_the_grid_may_be_taken_in_any_order() -> None:
-    """What a sum in another order has rounded is rounded back."""
+    """Rounding by a sum in another order is rounded back."""
     given = neuron(1024, 128, 80, 0)
     x = integers(100, 1, 40, largest=1000) / 4096
     assert_bits(given(x + 1e-5 * torch.randn(x.shape)), given(x))

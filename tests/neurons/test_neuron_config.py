@@ -21,7 +21,7 @@ def again(neuron: Neuron, **options: Any) -> Neuron:
 
 
 def same(neuron: Neuron, other: Neuron) -> bool:
-    """Whether both print the same and give the same values and the same gradients."""
+    """Returns whether both print the same and give the same values and gradients."""
     x = 2 * torch.rand(20, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     results = []
     for each in (neuron, other):

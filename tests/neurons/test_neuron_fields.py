@@ -116,7 +116,7 @@ class Leakless(LIF):
 
 
 class Old(LIF):
-    """One that has a constructor."""
+    """Neuron with a constructor of its own."""
 
     def __init__(self, beta: float) -> None:
         super().__init__(1 / (1 - beta), decay_input=False)
@@ -136,7 +136,7 @@ def test_models_build_on_models() -> None:
 
 
 def test_a_model_without_an_option_has_its_value() -> None:
-    """Of code that asks any spiking neuron."""
+    """Code that asks any spiking neuron finds the attributes."""
     assert Izhikevich().floor is None and Izhikevich().max_spikes == 1
     assert SpikingNeuron.reset == "zero" and CubaLIF.start_value is None
     assert not hasattr(LIF, "tau")

@@ -44,7 +44,7 @@ def test_steps_in_complex_numbers(path: str) -> None:
 
 
 def test_finite_differences(path: str) -> None:
-    """Of the potentials by currents, state and all constants."""
+    """Gradients of the potentials by currents, state and all constants."""
     neuron = LRU.ring(3, 0.5, 0.9, 1.0, generator=torch.Generator().manual_seed(0))
     names = list(neuron.learnable)
     constants = [getattr(neuron, name).detach().double().requires_grad_() for name in names]

@@ -70,7 +70,7 @@ def test_steps_in_plain_numbers(name: str) -> None:
 
 @every
 def test_gradients_in_float64(name: str) -> None:
-    """By a surrogate that is the derivative of nothing else: that of the potential's own sum."""
+    """Gradients with a surrogate of 1 equal those of the potential's own sum."""
     neuron = MADE[name]().double()
     neuron.fire = lambda potential: potential  # type: ignore[attr-defined]
     x = torch.randn(STEPS, 2, 2, dtype=torch.float64, requires_grad=True)

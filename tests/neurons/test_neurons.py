@@ -37,7 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def _possible(model: type[Neuron], options: dict[str, Any]) -> bool:
-    """Whether the model has these options with these values."""
+    """Returns whether the model has these options with these values."""
     signature = inspect.signature(model).parameters
     checks = {name: field.check for name, field in getattr(model, "fields", {}).items()}
     choices = {name: check.choices for name, check in checks.items() if isinstance(check, OneOf)}
@@ -78,7 +78,7 @@ def driving(neuron: Neuron, x: Tensor, steps: int | None = None) -> Tensor:
 
 
 def filled(gradients: list[Tensor | None], like: list[Tensor]) -> list[Tensor]:
-    """None where nothing depends on a tensor is a gradient of zero."""
+    """Returns gradients with zero instead of None."""
     return [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, like, strict=True)]
 
 
@@ -240,7 +240,7 @@ def test_chunks(model: type[Neuron], path: str) -> None:
 
 @every_model
 def test_constants_per_channel(model: type[Neuron], path: str) -> None:
-    """One neuron with a constant per channel is as many neurons with one each."""
+    """A neuron with a constant per channel equals as many neurons with one each."""
     plain = model()
     x = driving(plain, currents(7, 2, 3, 4))
     for name in plain.constant_names:

@@ -46,7 +46,7 @@ def snntorch(name: str, **options: Any) -> Run:
 
 
 def norse(name: str, parameters: str, **options: Any) -> Run:
-    """In steps of 2^-10 s, so that rates per second may be binary fractions."""
+    """Returns a run of Norse in steps of 2^-10 s, so that rates per second may be binary fractions."""
     torch_module = _module("norse.torch")
     values = {key: torch.as_tensor(value) for key, value in options.items()}
     module = {"LIFBox": "lif_box", "LIF": "lif", "LSNN": "lsnn", "IAF": "iaf", "LI": "leaky_integrator"}[

@@ -104,7 +104,7 @@ def test_function_of_the_user() -> None:
     ],
 )
 def test_spikes_are_no_slope(foreign: Callable[..., Tensor], answer: str) -> None:
-    """What other libraries call a surrogate gives the spikes themselves, and keeps its slope in its backward pass."""
+    """Surrogates of other libraries return the spikes, and keep their slope in the backward pass."""
     with pytest.raises(TypeError, match=answer):
         LIF(surrogate=foreign)
 

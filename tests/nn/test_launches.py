@@ -1,4 +1,4 @@
-"""What a layer asks of a GPU in a pass, as operations on the device "meta"; constants that stay are read once."""
+"""Launches of a layer on a GPU, as operations on the device "meta"; fixed constants are read once."""
 
 import copy
 import pickle
@@ -156,7 +156,7 @@ class TestKept:
         assert x.grad is not None and x.grad.any()
 
     def test_each_stream_makes_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What one stream has queued, another does not wait for."""
+        """A stream does not wait for the queue of another."""
         neuron = neurons.LIF()
         kept = neuron._own_dynamics()
         monkeypatch.setattr(constants, "_stream", lambda tensor: 7)

@@ -187,7 +187,7 @@ def test_errors() -> None:
 
 @pytest.mark.parametrize("model", ["CubaLIF", "AdLIF"])
 def test_prepare_reaches_the_rate_asked_of_a_recurrent_layer(model: str) -> None:
-    """Of a layer alone, which is no output, and of neurons that answer inhibition with spikes."""
+    """Rates of a hidden layer alone, and of neurons that answer inhibition with spikes."""
     torch.manual_seed(0)
     x = (torch.rand(150, 8, 4) < 0.1).float()
     taus = {"tau_m": neurons.log_uniform(5.0, 50.0, 20)}

@@ -43,7 +43,7 @@ def test_every_gradient_by_finite_differences() -> None:
 
 
 def test_a_kernel_as_large_as_its_frame_is_a_full_matrix() -> None:
-    """One pixel: the centre of the kernel is the matrix of a fully connected recurrent layer."""
+    """A single pixel: the centre of the kernel is the matrix of a fully connected recurrent layer."""
     torch.manual_seed(0)
     neuron = neurons.LIF(3.0, surrogate=COMPACT)
     current, weight = torch.randn(12, 2, 5) + 0.5, torch.randn(5, 5) / 2

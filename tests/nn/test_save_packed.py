@@ -67,7 +67,7 @@ def test_every_bit_comes_back(name: str) -> None:
 
 
 def test_a_rare_value_is_not_lost() -> None:
-    """In torch the table of values is that of a sample; a word that is none of them is packed by its place."""
+    """Torch takes the table of values from a sample; a value outside the table is packed by its place."""
     spikes = (torch.rand(SHAPE, generator=torch.Generator().manual_seed(2)) < 0.01).float()
     spikes.view(-1)[12345] = 0.5
     with snnlib.use_path("reference"):

@@ -224,7 +224,7 @@ class TestConnections:
     def test_products_refuse_wrong_indices(
         self, path: Any, threads: int, name: str, place: int, value: int, error: str
     ) -> None:
-        """Which the operator did not see, as they were changed in place."""
+        """Indices changed in place, unseen by the operator, raise an error."""
         torch.set_num_threads(threads)
         operator, _ = Sparse(fan_out=5).build(60, 80)
         getattr(operator, name)[place] = value

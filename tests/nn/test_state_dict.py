@@ -78,7 +78,7 @@ def _net(kind: str, seed: int = 0) -> Net:
 
 
 def _spikes(net: Net) -> list[Tensor]:
-    """Of every layer, as they are without fusion, and of the net as it is."""
+    """Returns the spikes of every layer without fusion, and of the net itself."""
     x, out = _events(), []
     with torch.no_grad():
         whole = net(x)

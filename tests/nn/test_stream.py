@@ -61,7 +61,7 @@ def test_net_on_any_split(cuts: list[int], path: str) -> None:
 
 
 class _Twice(nn.Module):
-    """One layer in two places of a net."""
+    """Net with the same layer in two places."""
 
     mixes_time = False
 

@@ -1,4 +1,4 @@
-"""What runs in chunks and on padding: modules that are known, and those that say so; others are refused by name."""
+"""Modules in chunks and on padding: known modules and declared ones run, others are refused by name."""
 
 from collections.abc import Callable
 from typing import ClassVar

@@ -138,7 +138,7 @@ def test_run_of_a_layer_equals_eager(make: Callable[[], snnlib.SpikingLinear]) -
 
 
 def test_compiled_layer_reads_lengths() -> None:
-    """What was compiled for sequences as long as the tensor does not run where samples are shorter."""
+    """Code compiled for full sequences does not run for shorter samples."""
     torch.manual_seed(3)
     layer, x = snnlib.Bidirectional(snnlib.SpikingRNN(128, 6)), _events().flatten(2)
     # The tracer sees lengths; what becomes of its graphs is tested above.
@@ -221,7 +221,7 @@ def _equals_eager(net: nn.Module, x: Tensor) -> list[Tensor]:
 def test_gradients_of_exact_times_equal_eager(
     before: str, behind: str, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the place of the neurons, in a layer or alone, whatever stands before them."""
+    """The kind of gradient follows the place of the neurons, in a layer or alone."""
     monkeypatch.undo()
     torch.manual_seed(3)
     net = nn.Sequential(*BEFORE[before](), BEHIND[behind](EXACT[model]()))
@@ -238,7 +238,7 @@ def test_neuron_equals_eager(model: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 class TestOnAGpu:
-    """Which kernels a GPU has is asked while a layer is traced, by functions of the module that no compiler traces."""
+    """Tracing a layer asks for the kernels of a GPU, by functions of the module that no compiler traces."""
 
     @pytest.fixture(autouse=True)
     def gpu_branch(self, monkeypatch: pytest.MonkeyPatch) -> None:

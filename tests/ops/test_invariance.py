@@ -1,4 +1,4 @@
-"""What must not change a bit: threads, instruction set, batch split, repetition."""
+"""Threads, instruction set, batch split and repetition change no bit."""
 
 import op_calls
 import opdb_exact
@@ -73,7 +73,7 @@ def _sparse_arguments(name: str, dtype: torch.dtype) -> tuple[object, ...]:
 
 
 def _exact_arguments(name: str, dtype: torch.dtype) -> tuple[object, ...]:
-    """Those of the linear family's neurons with other constants."""
+    """Returns arguments of the linear family's neurons with other constants."""
     generator = torch.Generator().manual_seed(5)
     if "layer" not in name:
         scan = (opdb_exact.coefficients(3, generator, own=True), None, [0, 0, 0, 0], 0)
@@ -272,7 +272,7 @@ def test_instruction_sets_on_small_samples(sample_name: str, isas: list[str]) ->
 @every_op
 @pytest.mark.usefixtures("isas")
 def test_batch_split(case: OpCase, path: str) -> None:
-    """One sample alone gives the bits that it gives in a batch."""
+    """A sample alone gives the bits that it gives in a batch."""
     # Several threads share torch's products out by their size, which changes the order of their sums.
     torch.set_num_threads(1)
     whole = _arguments(case.name)

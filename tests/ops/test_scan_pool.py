@@ -64,7 +64,7 @@ def test_bits_are_those_of_scan_and_pool(shape: str, neuron: str, per_channel: b
 @pytest.mark.parametrize("neuron", ["LIF", "KLIF"])
 @pytest.mark.parametrize("window", [(3, 3), (4, 4), (1, 3), (5, 1), (2, 4), (8, 8)])
 def test_windows_of_any_size(window: tuple[int, int], neuron: str) -> None:
-    """Of 9, 3 and 5 cells, by which a division rounds."""
+    """Samples of windows of 9, 3 and 5 cells, by which a division rounds."""
     generator = torch.Generator().manual_seed(0)
     high, wide = window
     current = _channels_last(11, 2, 48, 2 * high, 3 * wide, generator=generator)

@@ -40,7 +40,7 @@ def stored(name: str) -> Tensor:
 
 
 def image() -> Tensor:
-    """What flows into the input's neurons in every step, as lava-dl's netx has made it of a frame."""
+    """Returns the currents of the input's neurons in every step, as lava-dl's netx computes them from a frame."""
     values = np.load(folder() / "image.npy").T / 64
     return torch.from_numpy(values).float().expand(STEPS, 1, *values.shape)
 

@@ -1,4 +1,4 @@
-"""One LIF neuron on seven runtimes, as their authors recorded it: each is this library's neuron under one reading.
+"""A LIF neuron on seven runtimes, recorded by their authors: each equals this library's neuron under one reading.
 
 The recordings come with the paper on NIR: input, potential and spikes of 1000 steps of 1e-4 s, tau 25 steps, threshold
 0.1. The runtimes agree on none of decay, reset and delay of the output, so four neurons and one delay are needed.

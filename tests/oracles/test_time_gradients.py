@@ -83,7 +83,7 @@ def _net(weights: list[Tensor], delays: list[Tensor] | None, variant: str, dt: f
 def _gradients(
     weights: list[Tensor], delays: list[Tensor] | None, variant: str, dt: float, use: Tensor, pull: Tensor
 ) -> list[Tensor]:
-    """By the times of the inputs `[N, 4]`, weights and delays, of `L = sum of pull t` over output spikes in use."""
+    """Gradients of `L = sum of pull t` over output spikes, by input times `[N, 4]`, weights and delays."""
     net = _net(weights, delays, variant, dt)
     x = encoding.at_times(_inputs(), round(END / dt), dt=dt).requires_grad_()
     inputs = x

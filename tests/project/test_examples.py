@@ -40,7 +40,7 @@ NAMES = [
 def run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, *arguments: str
 ) -> str:
-    """What the example prints. In this process: torch takes seconds to import."""
+    """Returns the output of the example, run in this process since torch takes seconds to import."""
     monkeypatch.chdir(EXAMPLES)
     monkeypatch.syspath_prepend(EXAMPLES)
     monkeypatch.setattr(sys, "argv", [name, *arguments])

@@ -1,4 +1,4 @@
-"""What the Makefile and its programs in release/ name is there."""
+"""Files that the Makefile and its programs in release/ name exist."""
 
 import importlib
 import re
@@ -13,7 +13,7 @@ TARGETS = re.search(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)[1].split()  # ty
 
 
 def commands(target: str) -> str:
-    """What make would run for this target, everything it depends on taken as done."""
+    """Returns the commands of a target, with all its prerequisites taken as done."""
     command = ["make", "--dry-run", "--no-print-directory", "--assume-old=.venv/.built", target]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 

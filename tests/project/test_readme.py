@@ -36,7 +36,7 @@ def _run(folder: Path, monkeypatch: pytest.MonkeyPatch, size: int = 50, steps: i
 
 
 def _write(path: Path, values: torch.Tensor) -> None:
-    """One of MNIST's files: bytes behind a header of sizes."""
+    """Writes a file of MNIST's format: bytes behind a header of sizes."""
     sizes = b"".join(size.to_bytes(4, "big") for size in values.shape)
     path.write_bytes(bytes([0, 0, 8, values.dim()]) + sizes + values.byte().numpy().tobytes())
 

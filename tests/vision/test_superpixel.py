@@ -120,7 +120,7 @@ def test_nan_stays_in_its_superpixel(rng: torch.Generator) -> None:
 
 @pytest.mark.parametrize("used", [1, 2, 100])
 def test_error_does_not_grow_with_the_image(used: int, rng: torch.Generator) -> None:
-    """One running sum in float32 over these pixels loses 1e-2; constant images stay constant."""
+    """A running sum in float32 over these pixels loses 1e-2; constant images stay constant."""
     labels = torch.randint(0, used, (1, 800, 1000), generator=rng)
     image = torch.tensor([0.1, 0.7]).reshape(1, 2, 1, 1).expand(1, 2, 800, 1000).contiguous()
     means = F.superpixel_avg_pool2d(image, labels, used)

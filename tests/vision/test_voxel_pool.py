@@ -22,7 +22,7 @@ TOLERANCE = {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 2**-8, t
 def _loop(
     features: Tensor, points: Tensor, bounds: list[Any], batch: Tensor, size: int, reduce: str
 ) -> Tensor:
-    """One point at a time, in Python's float64."""
+    """Pools point by point, in Python's float64."""
     cells = [round((high - low) / step) for low, high, step in bounds]
     members = defaultdict(list)
     for p, point in enumerate(points.double().tolist()):

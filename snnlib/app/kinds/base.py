@@ -1,4 +1,4 @@
-"""What a kind of data is to a run: which settings it has, how it is opened, and what a net sees of it."""
+"""Kinds of data: the settings of each, how a run opens it, and the shape that a net gets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Times = Callable[[Any], Sequence[float]]
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What a net has to know of its data.
+    """Shape and classes of the data that a net is built for.
 
     Args:
         classes: names of the classes; the label is the index.
@@ -103,18 +103,18 @@ class Kind(ABC):
 
     @abstractmethod
     def transform(self, config: TrainConfig, dtype: torch.dtype) -> Callable[[Any], Tensor]:
-        """What makes a sequence for the net of a recording, of sound or of an image."""
+        """Returns the transform from a recording, sound or image to the sequence for the net."""
 
     @abstractmethod
     def reader(self, config: TrainConfig) -> Reader:
-        """What reads a file that the net of a run is to classify."""
+        """Returns the function that reads a file for prediction."""
 
     def collate(self, config: TrainConfig) -> Callable[[Sequence[Any]], tuple[Tensor, ...]]:
-        """What makes a batch of samples: `(x, labels)`, and of ragged ones `(x, labels, lengths)`."""
+        """Returns the collate function: `(x, labels)`, for ragged samples `(x, labels, lengths)`."""
         return stack_time_first
 
     def augment(self, config: TrainConfig) -> Callable[[Tensor], Tensor] | None:
-        """What changes a training sample at random, or None for nothing."""
+        """Returns the random augmentation of a training sample, or None."""
         moved = config.shift or config.rotate or config.warp
         return AugmentFrames(shift=config.shift, rotate=config.rotate, warp=config.warp) if moved else None
 
@@ -165,5 +165,5 @@ def memory_bytes() -> float:
 
 
 def fits_into_memory(size: float) -> bool:
-    """Whether samples of so many bytes are kept in memory, half of which is left to the rest."""
+    """Returns whether samples of this size fit into half of the memory."""
     return size <= memory_bytes() / 2

@@ -49,7 +49,7 @@ IMAGE_LAYERS, RECURRENT_LAYERS = "15C5-P2-40C5-P2-300", "128R"
 @dataclass(frozen=True, kw_only=True)
 class _EventFolder(EventKind):
     def sensor(self, config: TrainConfig) -> tuple[Sequence[str], tuple[int, int]]:
-        """Those of the settings; what they leave open is the folder's."""
+        """Returns classes and sensor size of the settings, or else of the folder."""
         if config.classes and config.crop_box:
             return config.classes, config.crop_box[2:]
         with naming("root"):
@@ -183,11 +183,11 @@ EVENT_FOLDER = _EventFolder(
 @dataclass(frozen=True, kw_only=True)
 class _ImageFolder(ImageKind):
     def classes(self, config: TrainConfig) -> tuple[str, ...]:
-        """Those of the settings, or else the folder's."""
+        """Returns the classes of the settings, or else of the folder."""
         return tuple(config.classes or self.images(config, None).classes)
 
     def image_shape(self, config: TrainConfig) -> tuple[int, int, int]:
-        """That of the settings, or else of the first image."""
+        """Returns the size of the settings, or else of the first image."""
         height, width = config.image_size or self.images(config, None).image_size
         return (3 if config.colour else 1, height, width)
 

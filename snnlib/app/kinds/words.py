@@ -65,7 +65,7 @@ class WordKind(Kind):
             return FrameCache(words, preload=True, progress=progress, dtype=torch.uint8)
 
     def recordings(self, config: TrainConfig, split: Split, transform: Callable[[Tensor], Tensor]) -> Any:
-        """What a transform makes of the sound of each recording of a set, and its label."""
+        """Returns the transformed recordings of a split with their labels."""
         return self.dataset(config.root or "", split, transform, fold=config.fold)
 
     def augment(self, config: TrainConfig) -> AugmentChannels | None:
@@ -79,7 +79,7 @@ class WordKind(Kind):
         )
 
     def stack(self, config: TrainConfig) -> StackFrames:
-        """What makes steps of frames."""
+        """Returns the transform that stacks frames into steps."""
         if config.step_ms % _FRAME_MS:
             raise wrong(config, "step_ms", f"a multiple of {_FRAME_MS} ms for {self.name}")
         hop = round(config.step_ms / _FRAME_MS)

@@ -1,4 +1,4 @@
-"""What a recipe is: settings of training under a name, where they come from and what they reached."""
+"""Recipe: named training settings, with their origin and the accuracy that they reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a net answers where nothing is classified: numbers (regression) and several labels per sample, with measures."""
+"""Measures of regression and of several labels per sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a prediction is read from: scores of the classes in a net's output."""
+"""Class scores of a net's output, from which predictions are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One pass of a net over labelled data: predictions, and firing of every layer."""
+"""Evaluation: a pass of a net over labelled data, with predictions and firing rates of every layer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from snnlib.structure.layers import evaluating
 
 @dataclass
 class Evaluation:
-    """What a pass over a data set found.
+    """Result of a pass over a data set.
 
     Attributes:
         net: the net.
@@ -83,7 +83,7 @@ class Evaluation:
 
     @property
     def unit(self) -> str:
-        """What is classified."""
+        """Unit that is classified: samples or steps."""
         if self.decision != "every step":
             return "samples"
         return "labelled steps" if self.task == "classes" else "steps"
@@ -266,7 +266,7 @@ def _longer(total: Tensor | None, more: Tensor) -> Tensor:
 
 
 def _labelled_steps(x: Tensor, labels: Tensor | None) -> bool:
-    """Whether there is a label, or a row of them, for every step."""
+    """Returns whether there is a label, or a row of them, for every step."""
     return labels is not None and labels.dim() in (2, 3) and labels.shape[:2] == x.shape[:2]
 
 

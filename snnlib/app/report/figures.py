@@ -14,7 +14,7 @@ _MOST_OUTPUTS = 12
 
 
 def confusion_section(evaluation: Evaluation) -> Section:
-    """Which class was taken for which."""
+    """Section with the confusion matrix."""
     counts = evaluation.confusion
     title = f"{int(counts.diagonal().sum())} of {int(counts.sum())} {evaluation.unit} classified correctly"
     text = (

@@ -28,7 +28,7 @@ class Heat:
     layer: str
 
     def verdict(self) -> str:
-        """Whether the maps show what the net uses, judged by twice the standard error of the difference."""
+        """States whether the maps show what the net uses, judged by twice the standard error of the difference."""
         gap, error = self.occlusion.difference()
         if len(self.occlusion.hottest) < 2:
             return "One sample does not tell whether the maps show what the net uses: do not rely on them."

@@ -37,7 +37,7 @@ from snnlib.inspect.operations import Profile
 
 @dataclass(frozen=True)
 class Report:
-    """What a report found, and where it lies.
+    """Result of `report`, and the path of its page.
 
     Args:
         path: the HTML file.
@@ -76,7 +76,7 @@ class Report:
         return f"Report({str(self.path)!r}, {found})"
 
     def _repr_html_(self) -> str:
-        """What was found, and a link to the page, for a notebook."""
+        """Returns the findings and a link to the page, for a notebook."""
         link = self.path.resolve().as_uri()
         return f'<p>{escape(repr(self))}<br><a href="{escape(link)}">{escape(self.path.name)}</a></p>'
 

@@ -88,7 +88,7 @@ def _makes_spikes(module: nn.Module, source: Tensor | None) -> bool:
 
 
 def _one_per_output(found: list[tuple[str, nn.Module, Tensor, bool]]) -> dict[str, nn.Module]:
-    """One module for each spike tensor: the one with weights of its own, else the innermost, which ends first.
+    """Returns a module for each spike tensor: the module with weights, else the innermost, which ends first.
 
     A tensor whose innermost module made no spikes, but handed them on, has none.
     """

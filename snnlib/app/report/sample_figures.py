@@ -1,4 +1,4 @@
-"""One sample through the net: spikes, classes and membrane potentials, each with the sentences that explain it."""
+"""Figures of a sample in the net: spikes, classes and membrane potentials, each with its explanation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_IN_TITLE = 4
 
 
 def sample_sections(evaluation: Evaluation, neurons: dict[str, list[int]]) -> list[Section]:
-    """One sample through the net: spikes of every layer, and membrane potentials of single neurons."""
+    """Sections of a sample in the net: spikes of every layer, and membrane potentials of single neurons."""
     right = [sample for sample in evaluation.samples if sample.label == sample.predicted]
     sample = (right or evaluation.samples)[0]
     classes = evaluation.names
@@ -187,7 +187,7 @@ def normalised_potential(layer: nn.Module, x: Tensor) -> Tensor | None:
 
 
 def _input_current(layer: nn.Module, x: Tensor) -> Tensor:
-    """What a layer's neurons integrate `[T, N, C, ...]`: the input itself for neurons without weights."""
+    """Returns the currents `[T, N, C, ...]` of a layer's neurons: the input itself for neurons without weights."""
     if not isinstance(layer, (SRMLayer, SpikingLayer)):
         return x
     current = layer.operator.forward(x.flatten(0, 1), layer.effective_weight)

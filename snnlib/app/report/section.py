@@ -20,7 +20,7 @@ class Section:
 
 
 def label(name: str, layer: nn.Module) -> str:
-    """What to call a layer in a figure: its name, and its type where the name is only a number.
+    """Returns the label of a layer in figures: its name, and its type if the name is only a number.
 
     >>> label("conv1", nn.ReLU()), label("0", nn.ReLU())
     ('conv1', '0: ReLU')

@@ -102,7 +102,7 @@ def previous_of(path: Path) -> Path:
 
 
 def is_there(path: Path) -> bool:
-    """Whether the folder has an entry of this name, be it a link that leads nowhere."""
+    """Returns whether the path exists, broken links included."""
     return path.exists() or path.is_symlink()
 
 

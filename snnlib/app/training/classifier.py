@@ -29,7 +29,7 @@ from snnlib.structure.layers import is_readout
 
 @dataclass(frozen=True)
 class TestResult:
-    """What a pass over the test set found.
+    """Result of a pass over the test set.
 
     Args:
         confusion: samples, or labelled steps, by label (row) and prediction (column) `[classes, classes]`.

@@ -46,7 +46,7 @@ def _texts(value: object) -> bool:
 
 @dataclass(frozen=True)
 class DataSettings:
-    """Which data, and how a net sees them."""
+    """Settings of the data and of their presentation to a net."""
 
     group: ClassVar[str] = "Data"
 
@@ -128,7 +128,7 @@ class DataSettings:
 
     @property
     def kind(self) -> Kind:
-        """What `data` names."""
+        """Returns the kind of data that `data` names."""
         return KINDS[self.data]
 
     @property

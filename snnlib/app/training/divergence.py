@@ -64,5 +64,5 @@ class FiniteCheckpoint(ModelCheckpoint):
 
 
 def loss_is_finite(trainer: pl.Trainer) -> bool:
-    """Whether the mean training loss of the current epoch is a finite number."""
+    """Returns whether the mean training loss of the current epoch is a finite number."""
     return math.isfinite(float(trainer.callback_metrics["train_loss"]))

@@ -21,7 +21,7 @@ from snnlib.app.training.run_folder import RunFolder
 
 
 def how_to_feed(config: TrainConfig, classes: tuple[str, ...]) -> list[str]:
-    """What stands between a camera's events, or sound, and the net's frames, for the header of the program."""
+    """Describes the steps from events or sound to the net's frames, for the header of the program."""
     top, left, *_ = config.crop_box or (0, 0)
     late = "left out" if config.overflow == "drop" else "counted in the last one"
     named = ", ".join(f"{number} {name}" for number, name in enumerate(classes))

@@ -1,4 +1,4 @@
-"""One row of numbers per epoch: `metrics.csv`, and the lines on the terminal."""
+"""History of a run: a row of numbers per epoch in `metrics.csv`, and lines on the terminal."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _DTYPES = {"64-true": torch.float64, "bf16-true": torch.bfloat16}
 
 
 class LoadedRun(NamedTuple):
-    """What `load` returns.
+    """Result of `load`: net, transform and classes.
 
     Args:
         net: the trained net in evaluation mode; it maps spike tensors `[T, N, C, H, W]` to output potentials or spikes

@@ -1,4 +1,4 @@
-"""What a run optimises and how it decides: one loss and one score per class for each name in the settings."""
+"""Losses by their names in the settings, each with the class scores that decide."""
 
 from __future__ import annotations
 

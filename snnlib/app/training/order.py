@@ -1,4 +1,4 @@
-"""Which samples a training step takes, and their random numbers: the same however many processes and workers read."""
+"""Order of the samples and their random numbers, equal for any number of processes and workers."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from snnlib.nn import Stream
 
 
 class Answer(NamedTuple):
-    """What a net says of a sample.
+    """Answer of a net for a sample.
 
     Args:
         scores: of the classes `[classes]`.

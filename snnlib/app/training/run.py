@@ -51,7 +51,7 @@ class TrainResult:
 
     @property
     def diverged(self) -> bool:
-        """Whether training stopped because its loss became NaN or infinite."""
+        """Returns whether training stopped because its loss became NaN or infinite."""
         return not math.isfinite(self.history[-1]["train_loss"])
 
 
@@ -170,7 +170,7 @@ def peak_memory() -> dict[str, int]:
 
 
 def is_first_process() -> bool:
-    """Whether this process writes the run's files; others help with training."""
+    """Returns whether this process writes the run's files; others help with training."""
     return not getattr(rank_zero_only, "rank", 0)
 
 

@@ -35,7 +35,7 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        """One row per epoch."""
+        """Path of the metrics, a row per epoch."""
         return self.path / "metrics.csv"
 
     @property

@@ -30,7 +30,7 @@ test_facts.__test__ = False  # type: ignore[attr-defined]
 
 
 def run_facts(result: TrainResult) -> dict[str, str]:
-    """What a reader wants to know of a run, by name."""
+    """Returns the summary of a run as texts by name."""
     rows = result.history
     speeds = sorted(row["samples_per_s"] for row in rows)
     broken = {"training": f"diverged in epoch {rows[-1]['epoch']:.0f}: the loss is {rows[-1]['train_loss']}"}

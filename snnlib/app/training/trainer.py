@@ -52,7 +52,7 @@ class OrderedGradients(pl.Callback):
 
 
 class ProgressBar(TQDMProgressBar):
-    """One bar per epoch that vanishes; the epoch's line stays."""
+    """Progress bar of an epoch that vanishes at its end; the line of the epoch stays."""
 
     def __init__(self) -> None:
         super().__init__(leave=False)

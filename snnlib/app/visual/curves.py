@@ -24,7 +24,7 @@ def curves(
     log: bool = False,
     marks: Mapping[str, Sequence[bool]] | None = None,
 ) -> Figure:
-    """One line per series over 1, 2, 3, ..., each labelled with its last finite value.
+    """Draws a line per series over 1, 2, 3, ..., each labelled with its last finite value.
 
     The y axis covers the values that are shown; gaps are NaN or infinite values.
 

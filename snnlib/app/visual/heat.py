@@ -35,7 +35,7 @@ def heat_strips(
     parts: int = 3,
     title: str = "Where the net looks",
 ) -> Figure:
-    """One row per sample: its events with a heat map over them, in `parts` equal stretches of time and as a whole.
+    """Draws a row per sample: its events under a heat map, in `parts` equal stretches of time and as a whole.
 
     Events are black, heat is the mean of the maps in a stretch. All stretches of a sample have one scale, from 0 to the
     hottest of them; the whole sample has its own, as its mean is lower.
@@ -83,7 +83,7 @@ def heat_strips(
 def heat_animation(
     frames: Tensor, maps: Tensor, *, step_ms: float, title: str = "Where the net looks"
 ) -> list[Image.Image]:
-    """One picture per time step: the step's events over its heat map, all steps on one scale. For `save_gif`.
+    """Draws a picture per time step, for `save_gif`: the events over their heat map, all steps on one scale.
 
     Args:
         frames: events of one sample `[T, C, H, W]`.

@@ -22,7 +22,7 @@ def labels_over_time(
     no_label: int = -1,
     title: str = "Classes over time: true (upper line), predicted (lower line)",
 ) -> Figure:
-    """One panel per sequence with two bands: the true class of every step, and the predicted one.
+    """Draws a panel per sequence with two bands: the true and the predicted class of every step.
 
     Args:
         rows: name to the labels and the predictions of a sequence, both `[T]`.

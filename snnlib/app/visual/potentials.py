@@ -25,7 +25,7 @@ def membrane_potentials(
     step_ms: float | None = None,
     title: str = "Membrane potentials",
 ) -> Figure:
-    """One panel per layer: potentials of chosen neurons in units of their threshold, spikes as marks on top.
+    """Draws a panel per layer: potentials of chosen neurons in units of their threshold, spikes as marks on top.
 
     Args:
         layers: layer name to neuron name to its potential before each reset, divided by the threshold `[T]`, and its

@@ -77,7 +77,7 @@ def recording_overview(events: Events, sensor_size: tuple[int, int], *, title: s
 def recording_animation(
     events: Events, sensor_size: tuple[int, int], *, title: str, parts: int = 30
 ) -> list[Image.Image]:
-    """One picture per equal part of the duration, for `save_gif`; arguments as in `recording_overview`.
+    """Draws a picture per equal part of the duration, for `save_gif`; arguments as in `recording_overview`.
 
     >>> from snnlib.data import as_events
     >>> len(recording_animation(as_events([0, 9], [1, 2], [3, 3], [0, 1]), (8, 8), title="two events", parts=5))

@@ -24,7 +24,7 @@ def _rows(coefficients: Tensor, axes: int) -> ExactRows[Tensor]:
 
 
 class Trace(NamedTuple):
-    """What neurons do in each step `[T, N, C, ...]`, and their state `[K, N, C, ...]` after the last one."""
+    """Record of a forward pass: each step of the neurons `[T, N, C, ...]`, and their last state `[K, N, C, ...]`."""
 
     spikes: Tensor
     # Steps per unit of potential that a spike is moved by, and the share of the membrane's gradient that it passes on.

@@ -182,7 +182,7 @@ def distances(
 
 
 def per_neuron(coefficients: Tensor, row: int, like: Tensor) -> Tensor:
-    """One row of the coefficients in a shape that broadcasts with one step `[N, C, ...]` of `like`."""
+    """Returns a row of the coefficients in a shape that broadcasts with one step `[N, C, ...]` of `like`."""
     values = coefficients[row].to(state_dtype(like))
     return values[0] if len(values) == 1 else values.reshape(len(values), *[1] * (like.dim() - 3))
 
@@ -237,7 +237,7 @@ class _Adjoint:
         return self.k.height * SHAPES[KINDS[self.flags.kind]]((u * self.k.scale).abs())
 
     def step(self, q: Tensor, x: Tensor, step: _Step) -> Tensor:
-        """One step back; returns dL/dx."""
+        """Goes a step back; returns dL/dx."""
         if step.left is None:
             return self._step(q, x, step)
         acts, held, qs = step.left == 0, self.g, self.qs
@@ -253,7 +253,7 @@ class _Adjoint:
         return grad_x
 
     def _step(self, q: Tensor, x: Tensor, step: _Step) -> Tensor:
-        """One step back by the equations without a refractory time."""
+        """Goes a step back by the equations without a refractory time."""
         k, n, h = self.k, self.n, step.h
         u = k.distance(h)
         fired = u > 0 if self.flags.strict else u >= 0

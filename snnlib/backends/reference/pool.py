@@ -44,7 +44,7 @@ def add_to_cells(values: Tensor, cells: Tensor, space: Sequence[int]) -> Tensor:
 
 
 def _divisor(windows: Windows, space: Sequence[int], device: torch.device) -> Tensor | int:
-    """What the sum of every window is divided by: its cells in the image and, with `count_include_pad`, its padding."""
+    """Returns the divisor of every window: its cells in the image and, with `count_include_pad`, its padding."""
     if windows.divisor is not None:
         return windows.divisor
     counts = windows.counts(space)

@@ -25,7 +25,7 @@ class Rows:
     targets: Tensor
 
     def to(self, dtype: torch.dtype) -> Rows:
-        """The same rows with values of this dtype."""
+        """Returns the rows with values of this dtype."""
         return replace(self, values=self.values.to(dtype))
 
     def sources(self) -> Tensor:

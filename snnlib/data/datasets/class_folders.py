@@ -41,7 +41,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class FileKind:
-    """What files a folder is searched for.
+    """Kind of files that a folder is searched for.
 
     Args:
         name: of such files, for messages.

@@ -110,7 +110,7 @@ def _describe(text: str, file: EventFile, place: int) -> tuple[Header, dict[int,
 
 @dataclass
 class _Packets:
-    """What reads packets one by one."""
+    """Reader of packets, one by one."""
 
     file: EventFile
     sink: EventSink

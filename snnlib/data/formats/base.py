@@ -1,4 +1,4 @@
-"""What an event format is: how its files are known, read and written."""
+"""Event formats: how the files of each are recognised, read and written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from snnlib.data.formats.event_sink import EventSink, Header
 
 @dataclass(frozen=True)
 class Format:
-    """One event format.
+    """Event format.
 
     Args:
         name: short name, as in `read(path, format=name)`.

@@ -25,7 +25,7 @@ LARGE_FALL_US = 100_000
 
 @dataclass
 class Header:
-    """What a file says about its recording.
+    """Facts of a recording from the header of its file.
 
     Args:
         format: the format's name, like `"evt3"`.

@@ -36,7 +36,7 @@ _GAINS = (1e-30, 1e30)
 
 
 class Header(NamedTuple):
-    """What a header says of a record: samples of each signal, and for each signal its stored units per millivolt, its
+    """Header of a record: samples of each signal, and for each signal its stored units per millivolt, its
     stored value of 0 mV, and the sum of its samples in 16 bits.
     """
 

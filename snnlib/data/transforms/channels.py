@@ -87,7 +87,7 @@ class AugmentChannels:
         return masked.transpose(0, 1).to(frames.dtype).reshape(frames.shape)
 
     def _covered(self, samples: int, size: int, longest: int) -> Tensor:
-        """Which places of each sample masks cover, bool `[samples, size]`."""
+        """Returns the places of each sample that masks cover, bool `[samples, size]`."""
         lengths = torch.randint(min(longest, size) + 1, (samples, self.masks, 1))
         drawn = torch.rand((samples, self.masks, 1))
         starts, places = (drawn * (size - lengths + 1)).long(), torch.arange(size)

@@ -17,7 +17,7 @@ Matrix = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentOptions:
-    """What may happen to a sample; `AugmentEvents` says what each option means."""
+    """Options of augmentation; `AugmentEvents` explains each."""
 
     shift: int = 0
     rotate: float = 0.0

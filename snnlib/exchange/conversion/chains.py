@@ -51,7 +51,7 @@ def runs_steps(module: nn.Module) -> bool:
 def replace_chain(
     net: nn.Module, notes: Notes, path: str = "", stepwise: bool = True, whole: bool = False
 ) -> nn.Module:
-    """The same chain over sequences, with the same names.
+    """Returns the chain over sequences, with the same names.
 
     Args:
         net: a chain of leaves.

@@ -33,7 +33,7 @@ class StepValue:
 
 @dataclass(frozen=True)
 class Previous:
-    """The same of the step before; in the first step it was the initial value."""
+    """Tensor of the previous step; in the first step the initial value."""
 
     of: StepValue
 

@@ -1,4 +1,4 @@
-"""One call of a net, written down: which module and which function got which tensors, in their order.
+"""Trace of a call of a net: modules and functions with their tensors, in order.
 
 The net runs with real tensors, so loops, branches and hidden states of any kind are simply what they were in this call.
 """

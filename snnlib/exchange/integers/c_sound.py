@@ -53,7 +53,7 @@ class SoundInput:
         return frames, torch.stack(samples, 1)
 
     def lines(self) -> str:
-        """What the header of the program says."""
+        """Returns the declarations for the header of the program."""
         return f"""
 #define NET_SAMPLE_RATE {self.front_end.sample_rate}
 /* Samples that net_sound takes. */

@@ -73,7 +73,7 @@ class IntegerLayer:
 
     @property
     def period(self) -> int:
-        """One more than the longest delay."""
+        """Longest delay + 1, the slots of pending inputs."""
         given = (self.delay, self.weight_delay, self.recurrent_delay)
         return 1 + max((int(steps.max()) for steps in given if steps is not None), default=0)
 

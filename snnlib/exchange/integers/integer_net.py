@@ -119,7 +119,7 @@ class IntegerNet(nn.Module):
         return size_of(self.layers[0].input) + states + lists + scratch
 
     def extra_repr(self) -> str:
-        """One line per layer."""
+        """Returns a line per layer."""
         return "\n".join(
             f"{layer.name}: int{layer.weight_bits} {tuple(layer.weight.shape)}, states of {layer.state_bits} bits, "
             f"{layer.fraction} below the point"

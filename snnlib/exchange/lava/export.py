@@ -70,7 +70,7 @@ class LoihiLayer(NamedTuple):
 
 @dataclass(frozen=True)
 class LoihiReport:
-    """What `to_lava` found; `str()` makes a table.
+    """Report of `to_lava`; `str()` makes a table.
 
     Args:
         layers: blocks with neurons, first to last.

@@ -13,7 +13,7 @@ _EVEN = -5
 
 
 class AnalogInput(nn.Module):
-    """What lava-dl's input block makes of analogue frames: currents `q(x) q(weight) + q(bias)` of the neurons behind.
+    """Input block of lava-dl for analogue frames: currents `q(x) q(weight) + q(bias)` of the neurons behind.
 
     q rounds to multiples of 1/32 from -4 to 4 - 1/32, with the gradient of the identity within them.
 

@@ -81,7 +81,7 @@ class GraphNeuron(SpikingNeuron):
         return params["rest"].expand_as(current).clone(), torch.zeros_like(current)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         i = params["decay_s"] * state[1] + params["gain_s"] * current
         h = params["decay"] * state[0] + params["gain"] * i + params["offset"]
         spikes = self.fire(h, params)

@@ -96,7 +96,7 @@ class GraphNet(nn.Module):
         return True
 
     def _by_steps(self, loop: Sequence[str], values: dict[str, Tensor]) -> None:
-        """One step after the other; the definition."""
+        """Runs the loop step by step, which defines it."""
         states: dict[str, Any] = dict.fromkeys(loop)
         found: dict[str, list[Tensor]] = {name: [] for name in loop}
         for t in range(len(values[self.input])):

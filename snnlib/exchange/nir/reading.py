@@ -68,7 +68,7 @@ def kind_of(node: Any) -> str:
 
 
 def fires(node: Any) -> bool:
-    """Whether a node gives spikes."""
+    """Returns whether a node gives spikes."""
     return kind_of(node) in NEURONS and kind_of(node) not in POTENTIALS
 
 
@@ -106,7 +106,7 @@ def delay_steps(name: str, node: Any, dt: float) -> Array:
 
 
 def sinabs_cell(name: str, node: Any) -> Cell:
-    """What sinabs makes of a node with a state: time constants count steps, decay exp(-1/tau), input gain 1.
+    """Converts a node with a state as sinabs does: time constants count steps, decay exp(-1/tau), input gain 1.
 
     Raises:
         ValueError: a node that it does not take.

@@ -15,7 +15,7 @@ _HIDDEN = ("input_type", "output_type", "metadata", "input_shape")
 
 
 def shown(graph: Any) -> str:
-    """One line per node: name, kind, what it reads, the shape that it gives, constants with their ranges.
+    """Returns a line per node: name, kind, inputs, output shape, and constants with their ranges.
 
     Raises:
         ValueError: a graph that is no net; the message names the node.

@@ -158,7 +158,7 @@ def _meaning(graph: Any, x: Tensor, dt: float, discretisation: str) -> Tensor:
 def _imported(
     importer: Importer, graph: Any, x: Tensor, dt: float, expected: Tensor, spiking: bool
 ) -> Verification:
-    """What the importer's net gives, beside what is expected."""
+    """Compares the output of the importer's net with the expected output."""
     try:
         with torch.no_grad():
             # Importers write into the graph that they get.

@@ -45,7 +45,7 @@ def class_scores(answer: Tensor, layout: str) -> Tensor:
 
 
 def _labels(target: int | Tensor | None, scores: Tensor) -> Tensor:
-    """One class per sample `[N]`."""
+    """Returns a class per sample `[N]`."""
     if target is None:
         return scores.argmax(1)
     samples, classes = scores.shape

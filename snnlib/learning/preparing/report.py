@@ -17,7 +17,7 @@ _LEAST_GAIN, _LARGEST_GAIN = 2.0**-6, 2.0**12
 
 @dataclass(frozen=True)
 class LayerPreparation:
-    """One layer after preparation, on the batch that it was prepared with.
+    """Rates and gain of a layer after preparation, on the same batch.
 
     Args:
         name: the layer's name in the net.
@@ -45,7 +45,7 @@ class LayerPreparation:
     copies: bool = False
 
     def findings(self) -> list[str]:
-        """One line per thing that is wrong with the layer, with a remedy."""
+        """Returns a line per problem of the layer, with a remedy."""
         found = []
         if self.copies:
             found.append(
@@ -110,7 +110,7 @@ class Preparation(ShownAsText):
     borders: list[str] = field(default_factory=list)
 
     def findings(self) -> list[str]:
-        """One line per thing that is wrong; empty if the net is ready to learn."""
+        """Returns a line per problem; empty if the net is ready to learn."""
         found = [finding for layer in self.layers for finding in layer.findings()]
         if self.silent_output:
             found.append("no spike arrives at the output; look at the modules after the last spiking layer")

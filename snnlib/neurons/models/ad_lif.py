@@ -106,7 +106,7 @@ class AdLIF(SimplyReset):
         return alpha, leak, beta, scale * params["a"], scale * params["b"]
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         alpha, leak, beta, a, b = self._coefficients(params)
         u, w = state[:2]
         w_new = beta * w + a * u

@@ -109,7 +109,7 @@ class ALIF(SimplyReset):
         return params["threshold"] + states[1]
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         decay, gain, rho, jump = self._coefficients(params)
         current_in = current
         synapse: tuple[Tensor, ...] = ()

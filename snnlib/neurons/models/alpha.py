@@ -91,7 +91,7 @@ class Alpha(SpikingNeuron):
         return a, b, 1 + a.log() / (b.log() - a.log())
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         a, b, k = self._decays(params)
         _, slow, fast = state[:3]
         h = k * (a * slow + b * fast)

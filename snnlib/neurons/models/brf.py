@@ -77,7 +77,7 @@ class BRF(SimplyReset):
         return balanced - params["offset"].abs()
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         u, v, q = state
         dt, omega = self.dt, params["omega"]
         b = self._damping(params) - q

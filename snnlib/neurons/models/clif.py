@@ -69,7 +69,7 @@ class CLIF(SimplyReset):
         return params["threshold"] + states[1].sigmoid()
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         v, m = state
         decay, leak = decay_and_leak(params["tau"], "euler")
         h = decay * v + current

@@ -192,7 +192,7 @@ class CubaLIF(ByEvent, SpikingNeuron):
         return decay_m, decay_s, leak if self.decay_input else 1.0, decay_s if self.decay_current else 1.0
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         decay_m, decay_s, gain_m, gain_s = self._coefficients(params)
         i = decay_s * state[1] + gain_s * current
         h = decay_m * state[0] + gain_m * i
@@ -238,7 +238,7 @@ class CubaLIF(ByEvent, SpikingNeuron):
         )
 
     def _bound(self, params: Params) -> Tensor:
-        """Of the time per potential, in steps."""
+        """Bound of the time that a unit of potential moves a spike, in steps."""
         return self.grad_clamp * params["tau_s"] / params["threshold"]
 
     def dynamics(self, params: Params) -> Dynamics | None:
@@ -246,7 +246,7 @@ class CubaLIF(ByEvent, SpikingNeuron):
         return None if self.gradient == "event" else self._forward_dynamics(params)
 
     def _forward_dynamics(self, params: Params) -> Dynamics | None:
-        """The same with either gradient."""
+        """Coefficients of the forward pass, with either gradient."""
         decay_m, decay_s, gain_m, gain_s = self._coefficients(params)
         return self.with_reset(
             params,

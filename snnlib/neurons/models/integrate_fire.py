@@ -61,9 +61,9 @@ class IF(SpikingNeuron):
         super().derive(values, given, dialect)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         return self.fire_and_reset((state[0] + current,), state, params)
 
     def dynamics(self, params: Params) -> Dynamics | None:
-        """One state; see `Dynamics`."""
+        """Coefficients of one state; see `Dynamics`."""
         return self.with_reset(params, a=[[1.0]], b=[1.0])

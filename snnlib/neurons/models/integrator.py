@@ -77,14 +77,14 @@ class Integrator(Neuron):
         return decay, leak if self.decay_input else 1.0, decay_s
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         decay, gain, decay_s = self._coefficients(params)
         i = current if decay_s is None else decay_s * state[1] + current
         v = decay * state[0] + gain * i
         return v, (v,) if decay_s is None else (v, i)
 
     def dynamics(self, params: Params) -> Dynamics:
-        """One state, or two with a synapse; see `Dynamics`."""
+        """Coefficients of one state, or of two with a synapse; see `Dynamics`."""
         decay, gain, decay_s = self._coefficients(params)
         # No membrane reaches an infinite threshold.
         options: dict[str, Any] = {

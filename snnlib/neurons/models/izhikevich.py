@@ -117,7 +117,7 @@ class Izhikevich(SimplyReset):
         return (v, torch.full_like(w, self.w_start), *rests)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         v, w = state
         parabola = params["curvature"] * (v - self.rest) * (v - self.critical)
         h = v + (current + parabola - w) / at_least(params["tau_m"], 1.0)

@@ -58,7 +58,7 @@ class KLIF(SimplyReset):
     dialects: ClassVar[dict[str, dict[str, Any]]] = {"spikingjelly": LEAKY_SPIKINGJELLY}
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         decay, leak = decay_and_leak(params["tau"], "euler")
         gain = leak if self.decay_input else 1.0
         k = params["k"]
@@ -70,7 +70,7 @@ class KLIF(SimplyReset):
         return spikes, self.reset_states_by((h / k,), spikes, scaled)
 
     def dynamics(self, params: Params) -> Dynamics | None:
-        """One state, rectified; see `Dynamics`."""
+        """Coefficients of one state, rectified; see `Dynamics`."""
         if self.scale_reset:
             return None
         decay, leak = decay_and_leak(params["tau"], "euler")

@@ -102,12 +102,12 @@ class LIF(SpikingNeuron):
         return decay, leak if self.decay_input else 1.0
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         decay, gain = self._decay_and_gain(params)
         h = decay * state[0] + gain * current + (1 - decay) * self.rest
         return self.fire_and_reset((h,), state, params)
 
     def dynamics(self, params: Params) -> Dynamics | None:
-        """One state; see `Dynamics`."""
+        """Coefficients of one state; see `Dynamics`."""
         decay, gain = self._decay_and_gain(params)
         return self.with_reset(params, a=[[decay]], b=[gain], d=[(1 - decay) * self.rest])

@@ -141,12 +141,12 @@ class LoihiLIF(LoihiNeuron):
     tau: Constant = constant(default=4096 / 128, check=check_tau, kw_only=False)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         h = decayed(state[0], params["tau"]) + whole(current) + params["bias_current"]
         return self.fire_and_reset((fixed_point.within_bits(h),), state, params)
 
     def dynamics(self, params: Params) -> Dynamics | None:
-        """One state; see `Dynamics`."""
+        """Coefficients of one state; see `Dynamics`."""
         return self.with_reset(params, a=[[decay_of(params["tau"])]], b=[1.0], d=[params["bias_current"]])
 
 
@@ -193,7 +193,7 @@ class LoihiCubaLIF(LoihiNeuron):
     tau_s: Constant = constant(default=4096 / 1024, check=check_tau, kw_only=False)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         i = decayed(state[1], params["tau_s"]) + whole(current)
         h = decayed(state[0], params["tau_m"]) + i + params["bias_current"]
         charged = fixed_point.within_bits(h), fixed_point.within_bits(i)
@@ -263,7 +263,7 @@ class LoihiIntegrator(Neuron):
         return state
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         i = whole(current)
         if "tau_s" in params:
             i = decayed(state[1], params["tau_s"]) + i
@@ -272,7 +272,7 @@ class LoihiIntegrator(Neuron):
         return v, (v, i) if "tau_s" in params else (v,)
 
     def dynamics(self, params: Params) -> Dynamics:
-        """One state, or two with a synapse; see `Dynamics`."""
+        """Coefficients of one state, or of two with a synapse; see `Dynamics`."""
         decay = decay_of(params["tau"])
         a: list[list[Coefficient]] = [[decay]]
         if "tau_s" in params:

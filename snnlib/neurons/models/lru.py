@@ -128,7 +128,7 @@ class LRU(SimplyReset):
         return size * angle.cos(), size * angle.sin(), *turned
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         keep, turn, real, imaginary = self._coefficients(params)
         v, u = state
         h = keep * v - turn * u + real * current

@@ -76,13 +76,13 @@ class PLIF(SpikingNeuron):
         return 1 + torch.exp(-self.constants()["w"].detach())
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         leak = params["w"].sigmoid()
         h = (1 - leak) * state[0] + (leak if self.decay_input else 1.0) * current + leak * self.rest
         return self.fire_and_reset((h,), state, params)
 
     def dynamics(self, params: Params) -> Dynamics | None:
-        """One state; see `Dynamics`."""
+        """Coefficients of one state; see `Dynamics`."""
         leak = params["w"].sigmoid()
         gain = leak if self.decay_input else 1.0
         return self.with_reset(params, a=[[1 - leak]], b=[gain], d=[leak * self.rest])

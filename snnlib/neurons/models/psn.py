@@ -210,7 +210,7 @@ class SlidingPSN(Parallel):
         self.bias = nn.Parameter(torch.tensor(-1.0))
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         seen = (*state, current)
         terms = zip(self.weight.to(current.dtype).unbind(), seen, strict=True)
         h = sum((weight * x for weight, x in terms), self.bias.to(current.dtype))

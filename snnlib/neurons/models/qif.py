@@ -80,7 +80,7 @@ class QIF(SpikingNeuron):
         super().derive(values, given, dialect)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         v = state[0]
         growth = params["curvature"] * (v - self.rest) * (v - self.critical)
         # A learnable time constant may be pushed below one step.

@@ -77,7 +77,7 @@ class Resonate(SpikingNeuron):
         return keep, turn if self.membrane == "imaginary" else -turn
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         keep, turn = self._rotation(params)
         v, u = state[:2]
         h, other = keep * v + turn * u, keep * u - turn * v

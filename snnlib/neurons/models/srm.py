@@ -197,7 +197,7 @@ class SRM(ByEvent):
         return self._run(x, state, None)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         tau_m, tau_s, tau_grad = self.taus
         u, s, g = state
         j = s + current

@@ -114,7 +114,7 @@ def weighed(found: tuple[Tensor, ...]) -> list[float]:
 
 @pytest.mark.parametrize("line", STORED, ids=lambda line: f"{line[0]} {line[1]}")
 def test_gradients(line: list[Any]) -> None:
-    """Of every neuron with each option: by kernels those of `step`, and those of the torch that stored them."""
+    """Gradients of every neuron and option equal those of `step`, and the stored ones."""
     name, options, size, stored = line
     neuron = neurons.MODELS[name](**options)
     found = gradients(neuron.run, neuron, size)

@@ -174,7 +174,7 @@ def test_lz4_frames():
 
 
 def test_damaged_lz4_frames():
-    """What both accept is the same; what the library refuses is refused but for its rules on a block's last bytes."""
+    """Both decoders return equal events and refuse the same input, except for rules on a block's last bytes."""
     lz4 = pytest.importorskip("lz4.frame")
     unpack = aedat4._UnpackLZ4(plain_function("unpack_lz4"))
     rng, same = np.random.default_rng(9), 0

@@ -138,7 +138,7 @@ def test_events_outside_the_sensor():
 
 @pytest.mark.parametrize(("name", "size"), [("nmnist", 5), ("dat", 8), ("aedat2", 8)])
 def test_an_event_outside_is_named_by_its_byte(name, size):
-    """In the second chunk, behind words that are no events, in a file that ends with a part of a word."""
+    """Damage in the second chunk, behind words without events, in a file that ends within a word."""
     count = 40_000
     events = as_events(np.arange(count), np.zeros(count, int), np.zeros(count, int), np.zeros(count, int))
     data = bytearray(encoded(name, events, sensor_size=(128, 128)))

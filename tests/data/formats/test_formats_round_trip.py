@@ -1,4 +1,4 @@
-"""What is written is read again, and hand-made files decode to hand-made events."""
+"""Written events are read again, and hand-made files decode to hand-made events."""
 
 import struct
 

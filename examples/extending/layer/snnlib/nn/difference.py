@@ -12,7 +12,7 @@ __all__ = ["Difference"]
 
 
 class Difference(nn.Module):
-    """What changes from one step to the next: `y[t] = x[t] - x[t-1]`, with `x[-1] = 0`.
+    """Difference of successive steps: `y[t] = x[t] - x[t-1]`, with `x[-1] = 0`.
 
     Args:
         batch_first: whether the batch dimension comes before time. Default False.

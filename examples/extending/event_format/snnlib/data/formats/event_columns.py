@@ -22,7 +22,7 @@ _COLUMNS = ("<i8", "<u2", "<u2", "u1")
 
 
 def detect(head: bytes) -> bool:
-    """By the magic bytes."""
+    """Recognises the format by its magic bytes."""
     return head.startswith(MAGIC)
 
 

@@ -45,7 +45,7 @@ class EIF(SpikingNeuron):
     max_spikes: float = fixed(1)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step."""
+        """Runs a time step."""
         v, sharpness = state[0], params["sharpness"]
         # Above the threshold by this much the membrane has been reset.
         growth = sharpness * ((v - self.rheobase) / sharpness).clamp(max=20).exp()
