@@ -16,6 +16,7 @@ defaults shown are those of a neuron without a dialect.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
@@ -53,6 +54,8 @@ class Field:
     # Whether it is an argument; a model whose value is fixed has it as an attribute alone.
     init: bool = True
     repr: bool = True
+    # Values that other options must have, unless this one has its default.
+    beside: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     # The argument's name where the attribute has another one.
     alias: str | None = None
     annotation: Any = None
@@ -76,9 +79,19 @@ def constant(
     return Field(default, check, constant=True, kw_only=kw_only, alias=alias)
 
 
-def option(*, default: Any, check: Check | None = None, kw_only: bool = True, repr: bool = True) -> Any:
-    """An option. Flags and numbers are checked by their type; one declared anew keeps its check and its place."""
-    return Field(default, check, kw_only=kw_only, repr=repr)
+def option(
+    *,
+    default: Any,
+    check: Check | None = None,
+    kw_only: bool = True,
+    repr: bool = True,
+    beside: Mapping[str, Any] | None = None,
+) -> Any:
+    """An option. Flags and numbers are checked by their type; one declared anew keeps its check and its place.
+
+    `beside` names what other options must be wherever this one is not its default: `{"max_spikes": 1}`.
+    """
+    return Field(default, check, kw_only=kw_only, repr=repr, beside=beside or {})
 
 
 def fixed(value: Any, *, constant: bool = False, init: Literal[False] = False) -> Any:
@@ -124,10 +137,10 @@ def declare(model: type[Neuron]) -> None:
 
 
 def checked_values(model: type[Neuron], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of all fields, each checked by itself, from those given and a dialect's defaults.
+    """Returns the values of all fields, checked, from the arguments given and a dialect's defaults.
 
     Raises:
-        ValueError: an unknown dialect, or a value out of its range.
+        ValueError: an unknown dialect, a value out of its range, or one that another option excludes.
     """
     dialect = given.get("dialect")
     if dialect is not None and dialect not in model.dialects:
@@ -139,6 +152,11 @@ def checked_values(model: type[Neuron], given: Mapping[str, Any]) -> dict[str, A
         argument = field.alias or name
         value = chosen.get(argument, field.default)
         values[name] = value if value is None or field.check is None else field.check(argument, value)
+    for name, field in model.fields.items():
+        for other, needed in field.beside.items():
+            if values[name] != field.default and values[other] != needed:
+                given_so = f"{name}={values[name]!r}"
+                raise ValueError(f"{other}: expected {needed!r} beside {given_so}, got {values[other]!r}")
     return values
 
 
@@ -157,9 +175,9 @@ def _merged(
         annotation = annotations[name]
         before = fields.get(name)
         if before is not None and before.init >= field.init:
-            check = field.check or before.check
+            check, beside = field.check or before.check, field.beside or before.beside
             kept = {"annotation": annotation, "depth": before.depth, "repr": before.repr}
-            fields[name] = replace(field, check=check, **kept)
+            fields[name] = replace(field, check=check, beside=beside, **kept)
             continue
         # An argument that the classes below have fixed is the model's own.
         fields.pop(name, None)

@@ -82,7 +82,7 @@ class SpikingNeuron(Neuron):
     surrogate: SurrogateLike = option(default=ATan(2.0), check=surrogate_option, repr=False)
     floor: float | None = option(default=None, check=_floor)
     max_spikes: float = option(default=1, check=_whole(1))
-    refractory: float = option(default=0, check=_whole(0, LONGEST_REFRACTORY))
+    refractory: float = option(default=0, check=_whole(0, LONGEST_REFRACTORY), beside={"max_spikes": 1})
     gradient_through_time: bool = option(default=True)
     dialect: InitVar[str | None] = option(default=None)
     learnable: Sequence[str] = option(default=(), repr=False)
@@ -94,17 +94,12 @@ class SpikingNeuron(Neuron):
         """Sets where the membrane rests and starts, and the states."""
         if values.get("rest", 0.0) is None:
             values["rest"] = values["reset_value"]
-        refractory = values["refractory"]
-        if refractory and values["max_spikes"] != 1:
-            raise ValueError(
-                f"refractory: expected 0 beside max_spikes={values['max_spikes']:g}, got {refractory:g}"
-            )
         if values["start_value"] == (values["reset_value"] if values["reset"] == "zero" else 0.0):
             values["start_value"] = None
         # With a later reset the last step's spikes are state as well. Parts that are added come last, in this order:
         # kernels and `step` read a model's own states from the first on, `fire_and_reset` the spikes behind them, and
         # `_advance` takes its part off the end before `step` sees the others.
-        added = (*["spike"] * (values["reset_time"] == "next"), *["refractory"] * bool(refractory))
+        added = (*["spike"] * (values["reset_time"] == "next"), *["refractory"] * bool(values["refractory"]))
         if added:
             values["state_names"] = (*values.get("state_names", cls.state_names), *added)
 

@@ -115,7 +115,7 @@ def test_gradient_of_a_single_spike() -> None:
 
 
 def test_single_spike_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"^refractory: expected 0 beside max_spikes=3, got inf$"):
+    with pytest.raises(ValueError, match=r"^max_spikes: expected 1 beside refractory=inf, got 3$"):
         neurons.LIF(max_spikes=3, refractory=math.inf)
     net = nn.Sequential(nn.Linear(4, 3), neurons.LIF(refractory=math.inf))
     pytest.importorskip("nir")

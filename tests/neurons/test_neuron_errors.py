@@ -75,7 +75,7 @@ def test_wrong_options(model: type[Neuron]) -> None:
         (lambda: CubaLIF(gradient="spikes"), "^gradient: expected one of surrogate, event, got 'spikes'$"),
         (
             lambda: CubaLIF(gradient="event", reset="subtract"),
-            "^reset: expected 'zero' beside gradient=\"event\", got 'subtract'$",
+            "^reset: expected 'zero' beside gradient='event', got 'subtract'$",
         ),
     ],
 )
@@ -130,6 +130,36 @@ def test_integers(model: type[Neuron], name: str, value: object) -> None:
     expected = "an integer (>= [02]|from -12 to 2, or None)"
     with pytest.raises(ValueError, match=rf"^{name}: expected {expected}, got {value}$"):
         model(**{name: value})
+
+
+# Of options without words: values that no other option asks for.
+_ODD = {"floor": 0.0, "max_spikes": 3, "refractory": 2}
+
+
+def _but(model: type[Neuron], name: str, value: object) -> object:
+    """A value of an option other than this one."""
+    choices = getattr(model.fields[name].check, "choices", None)
+    return _ODD[name] if choices is None else next(choice for choice in choices if choice != value)
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "other"),
+    [
+        (model, name, other)
+        for model in MODELS.values()
+        for name, field in model.fields.items()
+        for other in field.beside
+        if field.init and model.fields[other].init
+    ],
+)
+def test_options_that_exclude_each_other(model: type[Neuron], name: str, other: str) -> None:
+    field = model.fields[name]
+    options: dict[str, Any] = {name: _but(model, name, field.default), **field.beside}
+    options = {key: value for key, value in options.items() if model.fields[key].init}
+    model(**options)
+    options[other] = _but(model, other, field.beside[other])
+    with pytest.raises(ValueError, match=rf"^{other}: expected .* beside {name}=.*, got {options[other]!r}"):
+        model(**options)
 
 
 @pytest.mark.parametrize(

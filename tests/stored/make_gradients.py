@@ -22,6 +22,30 @@ VALUES: dict[str, Any] = {
     **{"threshold": 0.875, "start_value": -0.25, "gamma": 0.0, "rho": 0.5, "floor": 0.0, "max_spikes": 3},
     "refractory": math.inf,
     "reset_states": "membrane",
+    **dict.fromkeys(("beta", "gain", "b", "bias_current"), 0.5),
+    **dict.fromkeys(("a", "v_start", "w_rest", "w_start", "offset", "phase", "theta"), 0.25),
+    **{
+        "k": 2,
+        "damping": -0.5,
+        "tau_decay": 12.0,
+        "omega": 4.0,
+        "dt": 0.0625,
+        "curvature": 0.5,
+        "critical": 0.75,
+        "nu": 2.0,
+    },
+}
+# What has its gradients in other tests: of `run`, of layers, of surrogates and of constants per channel.
+ELSEWHERE = {
+    *(
+        "channels",
+        "dialect",
+        "input_grad_scale",
+        "input_gradient",
+        "learnable",
+        "surrogate",
+        "weight_exponent",
+    )
 }
 # What an option needs beside it.
 BESIDE: dict[tuple[str, str], dict[str, Any]] = {
@@ -37,8 +61,7 @@ def variants(model: type[Neuron]) -> Iterator[dict[str, Any]]:
     parameters, fields = inspect.signature(model).parameters, getattr(model, "fields", {})
     single: list[dict[str, Any]] = [{}, *({"dialect": name} for name in getattr(model, "dialects", {}))]
     for name, parameter in parameters.items():
-        # What `run` makes of an input's gradient, where `reference` leaves it.
-        if name == "input_gradient":
+        if name in ELSEWHERE:
             continue
         flag, known = isinstance(parameter.default, bool), [VALUES[name]] if name in VALUES else []
         choices = getattr(getattr(fields.get(name), "check", None), "choices", known)

@@ -1,8 +1,10 @@
 """The stored gradients of the smoke suite: all neurons and options, and a bound that loses its gradient is seen."""
 
 import importlib.util
+import inspect
 import json
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -17,12 +19,24 @@ SCRIPT = ROOT / "tests" / "stored" / "make_gradients.py"
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_every_neuron_and_option_is_stored() -> None:
-    """A model that is new since the last release is stored with the next, as one of an installation is compared."""
+@pytest.fixture(scope="module")
+def maker() -> ModuleType:
     spec = importlib.util.spec_from_file_location("make_gradients", SCRIPT)
     assert spec is not None and spec.loader is not None
-    maker = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(maker)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_every_option_is_asked(maker: ModuleType) -> None:
+    """An option without a value in `VALUES`, words or a flag would have no gradients stored."""
+    for name, model in maker.MODELS.items():
+        asked = {option for variant in maker.variants(model) for option in variant}
+        assert set(inspect.signature(model).parameters) - asked <= maker.ELSEWHERE, name
+
+
+def test_every_neuron_and_option_is_stored(maker: ModuleType) -> None:
+    """A model that is new since the last release is stored with the next, as one of an installation is compared."""
     stored = {line[0] for line in smoke.STORED}
     unreleased = " - unreleased" in CHANGELOG.split("\n## ")[1].splitlines()[0]
     models = {name: model for name, model in maker.MODELS.items() if name in stored or not unreleased}

@@ -40,13 +40,6 @@ def _clamp(name: str, value: Any) -> float:
     return float(value)
 
 
-def _check_event(values: dict[str, Any]) -> None:
-    needed: dict[str, Any] = {"reset": "zero", "reset_time": "same", "floor": None, "max_spikes": 1}
-    for name, value in needed.items():
-        if values[name] != value:
-            raise ValueError(f'{name}: expected {value!r} beside gradient="event", got {values[name]!r}')
-
-
 class CubaLIF(ByEvent, SpikingNeuron):
     """Current-based leaky integrate-and-fire neurons: currents `[T, N, C, ...]` to spikes of the same shape.
 
@@ -105,9 +98,13 @@ class CubaLIF(ByEvent, SpikingNeuron):
     discretisation: str = option(default="euler", check=one_of("euler", "exponential"))
     rest: float = option(default=0.0)
     start_value: float | None = option(default=None)
-    gradient: str = option(default="surrogate", check=one_of("surrogate", "event"))
+    gradient: str = option(
+        default="surrogate",
+        check=one_of("surrogate", "event"),
+        beside={"reset": "zero", "reset_time": "same", "floor": None, "max_spikes": 1},
+    )
     grad_clamp: float = option(default=GRAD_CLAMP, check=_clamp)
-    input_gradient: str | None = option(default=None, check=one_of(*CHOICES))
+    input_gradient: str | None = option(default=None, check=one_of(*CHOICES), beside={"gradient": "event"})
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "spikingjelly": {
@@ -125,16 +122,10 @@ class CubaLIF(ByEvent, SpikingNeuron):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """Sets where Norse's neurons start, and checks what `gradient="event"` needs."""
+        """Sets where Norse's neurons start."""
         if dialect == "norse" and values["start_value"] is None:
             values["start_value"] = values["rest"]
         super().derive(values, given, dialect)
-        if values["gradient"] == "event":
-            _check_event(values)
-        elif values["input_gradient"] is not None:
-            raise ValueError(
-                f'input_gradient: expected None beside gradient="surrogate", got {values["input_gradient"]!r}'
-            )
 
     @classmethod
     def from_continuous(cls, tau_m: float, tau_s: float, dt: float, **options: Any) -> CubaLIF:

@@ -106,7 +106,9 @@ class SRM(ByEvent):
     grad_clamp: float | None = option(default=4.0, check=_clamp, kw_only=False)
     reset_states: str = option(default="all", check=one_of("all", "membrane"))
     input_grad_scale: float = option(default=1.0)
-    input_gradient: str | None = option(default=None, check=one_of(*CHOICES))
+    input_gradient: str | None = option(
+        default=None, check=one_of(*CHOICES), beside={"reset_states": "membrane"}
+    )
     batch_first: bool = option(default=False, repr=False)
 
     def build(self, given: Mapping[str, Any]) -> None:
@@ -126,10 +128,6 @@ class SRM(ByEvent):
             values["grad_clamp"] = _default_clamp(values["reset_states"])
         if values["grad_clamp"] == math.inf:
             values["grad_clamp"] = None
-        if values["input_gradient"] is not None and values["reset_states"] == "all":
-            raise ValueError(
-                f'input_gradient: expected None beside reset_states="all", got {values["input_gradient"]!r}'
-            )
 
     @property
     def exact_times(self) -> bool:  # type: ignore[override]
