@@ -45,7 +45,6 @@ _NO_MODE = "layers take whole sequences, so there is no mode to set: net(x) runs
 _NO_MEMBRANE = (
     "no membrane is kept between calls: potential(x) gives it at every step, run(x, state) the last state"
 )
-_NORSE = "constants are arguments of a neuron, as in snnlib.neurons.LIF(tau=4.0), and net(x) runs all steps"
 FOREIGN_NAMES: Mapping[str, str] = {
     # snnTorch
     **dict.fromkeys(
@@ -58,16 +57,9 @@ FOREIGN_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("detach_net", "memories", "named_memories"), _NO_STATE),
     **dict.fromkeys(("step_mode", "set_step_mode", "multi_step_forward", "single_step_forward"), _NO_MODE),
     "seq_to_ann_forward": "snnlib.PerStep(module) runs a module of torch on every step",
-    **dict.fromkeys(
-        ("backend", "supported_backends", "set_backend"),
-        "kernels are chosen by device and shape, as snnlib.explain_dispatch(layer, x) shows",
-    ),
     **dict.fromkeys(("mem", "syn", "v", "v_seq", "store_v_seq"), _NO_MEMBRANE),
     # Norse
-    **dict.fromkeys(("state_fallback", "LIFState", "LIFFeedForwardState", "SequentialState"), _NO_STATE),
-    **dict.fromkeys(
-        ("lif_step", "lif_feed_forward_step", "li_step", "LIFParameters", "LIParameters"), _NORSE
-    ),
+    **dict.fromkeys(("state_fallback", "LIFState"), _NO_STATE),
 }
 
 
