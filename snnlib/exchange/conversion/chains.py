@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 from torch import nn
@@ -73,10 +74,7 @@ def replace_chain(
             children[name] = child
         else:
             children[name] = leaf(full, child, notes, stepwise)
-    made = nn.Sequential()
-    for name, child in children.items():
-        made.add_module(name, child)
-    return made
+    return nn.Sequential(OrderedDict(children))
 
 
 def leaf(path: str, module: nn.Module, notes: Notes, stepwise: bool) -> nn.Module:

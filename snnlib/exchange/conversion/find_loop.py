@@ -120,9 +120,13 @@ class _Folder:
             return self.sums[leaf.value].step
         return self.in_step[leaf.value][1] if leaf.value in self.in_step else None
 
+    def _found(self, leaf: Any) -> tuple[Slice | StepValue | None, int]:
+        """What a tensor is in its step, and which step that is."""
+        return self.in_step.get(leaf.value, (None, 0)) if isinstance(leaf, Ref) else (None, 0)
+
     def _value_of(self, leaf: Any) -> StepValue | None:
         """Returns what a tensor is in its step, if a call of the step made it."""
-        value, _ = self.in_step.get(leaf.value, (None, 0)) if isinstance(leaf, Ref) else (None, 0)
+        value, _ = self._found(leaf)
         return value if isinstance(value, StepValue) else None
 
     def _place(self, call: Call, calls_so_far: Counter[str]) -> None:
@@ -271,35 +275,27 @@ class _Folder:
         )
 
     def _plain(self, leaf: Any) -> Any:
+        if isinstance(leaf, Ref) and leaf.value in self.sums:
+            raise _NoSum(self.sums[leaf.value].start)
         return Ref(self.same[leaf.value]) if isinstance(leaf, Ref) and leaf.value in self.same else leaf
 
     def _inner(self, leaf: Any, step: int) -> Any:
         """An argument of a call of the step, as that of any step."""
-        if not isinstance(leaf, Ref):
-            return leaf
-        if leaf.value in self.sums:
-            raise _NoSum(self.sums[leaf.value].start)
-        if leaf.value not in self.in_step:
+        value, at = self._found(leaf)
+        if value is None:
             return self._plain(leaf)
-        value, at = self.in_step[leaf.value]
         if at == step:
             return value
         return Previous(value) if at == step - 1 and isinstance(value, StepValue) else leaf
 
     def _outer(self, leaf: Any) -> Any:
         """An argument of a call outside of the steps, or a part of the result."""
-        if not isinstance(leaf, Ref):
-            return leaf
-        if leaf.value in self.replaced:
+        if isinstance(leaf, Ref) and leaf.value in self.replaced:
             return self.replaced[leaf.value]
-        if leaf.value in self.sums:
-            raise _NoSum(self.sums[leaf.value].start)
-        if leaf.value not in self.in_step:
+        value, at = self._found(leaf)
+        if value is None:
             return self._plain(leaf)
-        value, at = self.in_step[leaf.value]
-        if isinstance(value, Slice):
-            return value
-        return AtStep(value, at - self.steps)
+        return value if isinstance(value, Slice) else AtStep(value, at - self.steps)
 
 
 def _is_start(total: Any) -> bool:

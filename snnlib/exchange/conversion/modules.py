@@ -28,6 +28,7 @@ _PER_SAMPLE = (
     *(nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.Upsample, nn.ZeroPad2d),
     *(nn.ConstantPad2d, nn.ReflectionPad2d, nn.PixelShuffle, nn.PixelUnshuffle, nn.Embedding),
 )
+_POOLS: dict[type[nn.Module], type[nn.Module]] = {nn.MaxPool2d: MaxPool2d, nn.AvgPool2d: AvgPool2d}
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
@@ -119,21 +120,9 @@ def torch_leaf(path: str, module: nn.Module, notes: Notes, statistics_per_step: 
     if statistics_per_step and (isinstance(plain, _BATCH_NORMS) or _iterates(plain)):
         notes.done[path] = f"{kind} -> EachStep({kind}), with statistics of each step"
         return EachStep(plain)
-    if type(plain) is nn.MaxPool2d and not plain.return_indices:
-        notes.done[path] = "MaxPool2d -> MaxPool2d over the sequence"
-        return MaxPool2d(
-            plain.kernel_size, plain.stride, plain.padding, plain.dilation, ceil_mode=plain.ceil_mode
-        )
-    if type(plain) is nn.AvgPool2d:
-        notes.done[path] = "AvgPool2d -> AvgPool2d over the sequence"
-        return AvgPool2d(
-            plain.kernel_size,
-            plain.stride,
-            plain.padding,
-            plain.ceil_mode,
-            plain.count_include_pad,
-            plain.divisor_override,
-        )
+    if type(plain) in _POOLS and not getattr(plain, "return_indices", False):
+        notes.done[path] = f"{kind} -> {kind} over the sequence"
+        return shallow_copy(plain, _POOLS[type(plain)])
     if isinstance(plain, (*_PER_SAMPLE, *_BATCH_NORMS)) or _keeps_samples(plain):
         notes.done[path] = f"{kind} -> PerStep({kind})"
         return PerStep(plain)

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from snnlib.exchange.conversion import spikingjelly
 from snnlib.exchange.conversion.modules import Notes, is_torch
 from snnlib.exchange.conversion.sequence_modules import Kept, RecurrentNeurons
-from snnlib.functional import spiking_recurrent
-from snnlib.neurons import Neuron, Output
+from snnlib.neurons import Neuron
 from snnlib.structure.graph import Step
 from snnlib.structure.neurons import Recurrence, neurons_of
 from snnlib.structure.operations import Weights
@@ -21,7 +20,7 @@ from snnlib.structure.unsupported import Unsupported
 from snnlib.structure.walk import Walk, name_of
 
 
-class LinearRecurrence(nn.Module):
+class LinearRecurrence(RecurrentNeurons):
     """`y[t] = neuron(inner(W [x[t], y[t-1]] + b))` with a linear map `inner`, perhaps none.
 
     Both maps of the feedback are one matrix, `inner W_y`, so that the current of a step is one product.
@@ -33,18 +32,13 @@ class LinearRecurrence(nn.Module):
     """
 
     def __init__(self, outer: nn.Linear, inner: list[nn.Linear], neuron: Neuron) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         self.rc, self.inner, self.neuron = outer, nn.Sequential(*inner), neuron
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Spikes of a sequence `[T, N, in_features]`."""
-        return self.run(x).value
-
-    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
-        """`forward` from a given state, and the state after the last step."""
+    def current_and_weight(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Currents of a sequence `[T, N, in_features]` without the feedback, and the feedback's weight."""
         from_x, back = self._maps()
-        current = self.inner(nn.functional.linear(x, from_x, self.rc.bias))
-        return spiking_recurrent(current, back, self.neuron, state=state)
+        return self.inner(nn.functional.linear(x, from_x, self.rc.bias)), back
 
     def _maps(self) -> tuple[Tensor, Tensor]:
         """Weights from the input to the inner layers, and from the spikes to the neurons."""

@@ -84,11 +84,15 @@ class RecurrentNeurons(nn.Module):
 
     def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """`forward` from a given state, and the state after the last step."""
-        weight = cast(Tensor, self.weight)
+        current, weight = self.current_and_weight(x)
+        return spiking_recurrent(current, weight, self.neuron, state=state)
+
+    def current_and_weight(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Currents of a sequence without the feedback, and the feedback's weight `[H, H]`."""
+        weight, bias = cast(Tensor, self.weight), cast(Tensor | None, self.bias)
         if weight.dim() < 2:
             weight = torch.diag(weight.expand(x.shape[-1]))
-        bias = cast(Tensor | None, self.bias)
-        return spiking_recurrent(x if bias is None else x + bias, weight, self.neuron, state=state)
+        return x if bias is None else x + bias, weight
 
     def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
         """Adds the neurons with their recurrence to a graph."""

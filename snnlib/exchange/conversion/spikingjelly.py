@@ -14,16 +14,6 @@ _IZHIKEVICH = {"tau": "tau_m", "tau_w": "tau_a", "v_c": "critical", "a0": "curva
 _IZHIKEVICH |= {"a": "a", "b": "b"}
 
 _PARALLEL = ("PSN", "MaskedPSN", "SlidingPSN")
-_KINDS = {
-    "IFNode",
-    "SimpleIFNode",
-    "LIFNode",
-    "SimpleLIFNode",
-    "ParametricLIFNode",
-    "KLIFNode",
-    "CUBALIFNode",
-}
-_KINDS |= {"IzhikevichNode", *_PARALLEL}
 
 
 def neuron(module: Any) -> Neuron:
@@ -33,33 +23,50 @@ def neuron(module: Any) -> Neuron:
         Unsupported: an option or a class that has no counterpart; the message says which.
     """
     kind = type(module).__name__
-    if kind not in _KINDS:
+    if kind in _PARALLEL:
+        return _parallel(module)
+    if kind not in _WITH_RESET:
         raise Unsupported(f"SpikingJelly's {kind} has no counterpart")
-    return _parallel(module) if kind in _PARALLEL else _with_reset(module, kind)
+    return _WITH_RESET[kind](module, _firing(module))
 
 
-def _with_reset(module: Any, kind: str) -> Neuron:
-    options = _firing(module)
-    if kind in ("IFNode", "SimpleIFNode"):
-        return IF(**options)
-    if kind in ("LIFNode", "SimpleLIFNode"):
-        return LIF(float(module.tau), decay_input=module.decay_input, **options)
-    if kind == "ParametricLIFNode":
-        made = PLIF(decay_input=module.decay_input, **options)
-        # The very parameter, so that both nets learn it.
-        made.w = module.w
-        return made
-    if kind == "KLIFNode":
-        klif = KLIF(
-            float(module.tau), decay_input=module.decay_input, scale_reset=module.scale_reset, **options
-        )
-        klif.k = module.k
-        return klif
-    if kind == "CUBALIFNode":
-        taus = (1 / (1 - float(decay)) for decay in (module.v_decay, module.c_decay))
-        return CubaLIF(*taus, **options)
-    options |= {ours: float(getattr(module, theirs)) for theirs, ours in _IZHIKEVICH.items()}
-    return Izhikevich(**options)
+def _if(_: Any, options: dict[str, Any]) -> Neuron:
+    return IF(**options)
+
+
+def _lif(module: Any, options: dict[str, Any]) -> Neuron:
+    return LIF(float(module.tau), decay_input=module.decay_input, **options)
+
+
+def _plif(module: Any, options: dict[str, Any]) -> Neuron:
+    made = PLIF(decay_input=module.decay_input, **options)
+    # The very parameter, so that both nets learn it.
+    made.w = module.w
+    return made
+
+
+def _klif(module: Any, options: dict[str, Any]) -> Neuron:
+    own = {"decay_input": module.decay_input, "scale_reset": module.scale_reset}
+    made = KLIF(float(module.tau), **own, **options)
+    made.k = module.k
+    return made
+
+
+def _cuba(module: Any, options: dict[str, Any]) -> Neuron:
+    taus = (1 / (1 - float(decay)) for decay in (module.v_decay, module.c_decay))
+    return CubaLIF(*taus, **options)
+
+
+def _izhikevich(module: Any, options: dict[str, Any]) -> Neuron:
+    own: dict[str, Any] = {ours: float(getattr(module, theirs)) for theirs, ours in _IZHIKEVICH.items()}
+    return Izhikevich(**options, **own)
+
+
+_WITH_RESET = {
+    **dict.fromkeys(("IFNode", "SimpleIFNode"), _if),
+    **dict.fromkeys(("LIFNode", "SimpleLIFNode"), _lif),
+    **{"ParametricLIFNode": _plif, "KLIFNode": _klif, "CUBALIFNode": _cuba, "IzhikevichNode": _izhikevich},
+}
 
 
 def _parallel(module: Any) -> PSN | SlidingPSN:

@@ -15,7 +15,6 @@ from torch.utils import _pytree as pytree
 from snnlib.exchange.compare import SpikeCounts, largest_difference
 from snnlib.exchange.conversion.convert import LoopPlace, run_original, takes_one_step
 from snnlib.exchange.conversion.in_place import takes_sequences
-from snnlib.exchange.conversion.recurrent_containers import LinearRecurrence
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
 from snnlib.inspect.shown import ShownAsText
 from snnlib.structure import peers
@@ -164,7 +163,7 @@ def _counterparts(converted: nn.Module, paths: Iterable[str]) -> dict[str, nn.Mo
         parent = path.rpartition(".")[0]
         if path in modules:
             found[path] = modules[path]
-        elif isinstance(modules.get(parent), LinearRecurrence | RecurrentNeurons):
+        elif isinstance(modules.get(parent), RecurrentNeurons):
             found[path] = modules[parent]
     return found
 

@@ -19,6 +19,12 @@ _CONSTANTS = (
     *("weight", "recurrent", "delay", "weight_delay", "recurrent_delay"),
     *("bias", "drive", "above", "offset"),
 )
+# Fields of its sizes: of the input, the neurons and the kernel.
+_SIZES = (
+    *("in_channels", "in_height", "in_width"),
+    *("channels", "height", "width"),
+    *("kernel_height", "kernel_width"),
+)
 # Cells of a column are numbered in 16 bits, as are those of a row of neurons.
 LARGEST_NUMBER = 2**16 - 1
 
@@ -134,21 +140,14 @@ def _rows_of(layer: IntegerLayer) -> dict[str, Tensor]:
 
 def numbers_of(layer: IntegerLayer) -> dict[str, int]:
     """The numbers of the header's `snn_layer`, by the names of its fields."""
-    channels, height, width = layer.neurons
+    sizes = (*layer.input, *layer.neurons, *layer.weight.shape[2:])
     by_axis = {
         f"{name}_{axis}": value
         for name in ("stride", "padding", "dilation", "pool")
         for axis, value in zip("yx", getattr(layer, name), strict=True)
     }
     return {
-        "in_height": layer.input[1],
-        "in_width": layer.input[2],
-        "in_channels": layer.input[0],
-        "height": height,
-        "width": width,
-        "channels": channels,
-        "kernel_height": layer.weight.shape[2],
-        "kernel_width": layer.weight.shape[3],
+        **dict(zip(_SIZES, sizes, strict=True)),
         **by_axis,
         "period": layer.period,
         "leak_m": layer.leak_m,

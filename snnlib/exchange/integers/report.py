@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -100,7 +100,7 @@ def compare_integers(
     >>> report.accuracy, [layer.name for layer in report.layers]
     (1.0, ['0', '1'])
     """
-    modules = [module for _, module in modules_of(net)]
+    modules = nn.Sequential(*(module for _, module in modules_of(net)))
     ends = [stage.end for stage in stages_of(net, integers.layers[0].input)]
     right = [0] * (len(ends) + 1)
     spikes = [SpikeCounts() for _ in ends]
@@ -108,23 +108,17 @@ def compare_integers(
         part, known = x[:, begin : begin + _BATCH], labels[begin : begin + _BATCH]
         theirs, done = part, 0
         for number, (layer, end) in enumerate(zip(integers.layers[:-1], ends[:-1], strict=True)):
-            theirs = _run(modules[done:end], theirs)
+            theirs = modules[done:end](theirs)
             done = end
             area = layer.pool[0] * layer.pool[1]
             ours = (integers.reference(part, until=number).to(part.dtype) / area).view(theirs.shape)
             spikes[number] = spikes[number].plus(SpikeCounts.of(theirs * area, ours * area))
-            right[number + 1] += _right(_run(modules[end:], ours), known, scores)
-        right[0] += _right(_run(modules[done:], theirs), known, scores)
+            right[number + 1] += _right(modules[end:](ours), known, scores)
+        right[0] += _right(modules[done:](theirs), known, scores)
         right[-1] += _right(integers(part), known, scores)
     accuracy, *accuracies = (count / len(labels) for count in right)
     found = zip(integers.layers, (*spikes[:-1], None), accuracies, strict=True)
     return IntegerReport(accuracy, [LayerLoss(layer.name, count, share) for layer, count, share in found])
-
-
-def _run(modules: Sequence[nn.Module], x: Tensor) -> Tensor:
-    for module in modules:
-        x = module(x)
-    return x
 
 
 def _right(output: Tensor, labels: Tensor, scores: Callable[[Tensor], Tensor]) -> int:

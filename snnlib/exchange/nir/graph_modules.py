@@ -26,8 +26,7 @@ class Elementwise(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Spikes or potentials of the input's shape."""
-        out: Tensor = self.neuron(x.flatten(2))
-        return out.view(x.shape)
+        return self.run(x)[0]
 
     def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> tuple[Tensor, tuple[Tensor, ...]]:
         """`forward` from a state."""

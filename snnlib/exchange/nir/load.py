@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -212,11 +213,5 @@ def _layer(weights: nn.Module, neuron: nn.Module) -> nn.Module | None:
 
 
 def _is_chain(modules: dict[str, nn.Module], sources: dict[str, list[str]], structure: Structure) -> bool:
-    if len(structure.outputs) != 1:
-        return False
-    before = structure.input
-    for name in modules:
-        if sources[name] != [before]:
-            return False
-        before = name
-    return sources[structure.outputs[0]] == [before]
+    order = pairwise((structure.input, *modules, structure.outputs[0]))
+    return len(structure.outputs) == 1 and all(sources[name] == [before] for before, name in order)
