@@ -46,8 +46,8 @@ def scan_tasks(neurons: int, dtype: torch.dtype) -> Moves:
     lif = snnlib.neurons.LIF(2.0, surrogate=snnlib.surrogate.ATan())
     dynamics = lif.dynamics(lif.constants())
     assert dynamics is not None
-    table = dynamics.pack(torch.float32, current.device)
-    linear = (current, table, None, dynamics.flags, (), 0, (1, 1))
+    kernel = dynamics.kernel(torch.float32, current.device)
+    linear = (current, kernel.constants, None, kernel.flags, (), 0, (1, 1))
 
     def lif_backward() -> None:
         ops.scan_backward(gradient, None, *linear, True, False, False)

@@ -72,7 +72,8 @@ def _rates(run: Setting, dtype: torch.dtype, samples: int) -> Results:
     neuron_model = snnlib.neurons.LIF()
     dynamics = neuron_model.dynamics(neuron_model.constants())
     assert dynamics is not None
-    scan = (current, dynamics.pack(torch.float32, run.device), None, dynamics.flags, 0)
+    kernel = dynamics.kernel(torch.float32, torch.device(run.device))
+    scan = (current, kernel.constants, None, kernel.flags, 0)
     # Name: (tensors of the currents' size that move, call).
     calls: dict[str, tuple[float, Callable[[], object]]] = {
         "copy": (2, lambda: out.copy_(current)),

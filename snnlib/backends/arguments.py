@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -73,6 +73,15 @@ class ExactFlags(NamedTuple):
     # Steps, -1 for ever.
     refractory: int
 
+    @classmethod
+    def of(cls, numbers: Sequence[int]) -> ExactFlags:
+        """Returns the options, from zeros and ones, and steps."""
+        *others, refractory = numbers
+        if not set(others) <= {0, 1} or refractory < -1:
+            raise ValueError(f"flags: expected three of 0 or 1 and a number >= -1, got {list(numbers)}")
+        strict, reset_current, by_time = map(bool, others)
+        return cls(strict, reset_current, by_time, refractory)
+
 
 class ExactRows(NamedTuple, Generic[Row]):
     """Rows of their coefficients `[P, C]`; `ExactRows` of cpp/include/snnlib/neurons/exact.h."""
@@ -118,127 +127,49 @@ def decay_factors(tau_m: float, tau_s: float, tau_grad: float) -> Decay:
     return Decay(1 - 1 / tau_m, 1 - 1 / tau_s, 1 - 1 / tau_grad, 1 / tau_s)
 
 
-@dataclass(frozen=True)
-class NeuronArgs:
-    """Neurons by their constants: of the linear family, with exact spike times, or of the spike response model.
-
-    Args:
-        constants: coefficients `[P, C]` (`neurons/dynamics.py`, or `ExactRows`), or a threshold, `[]` or `[C]`.
-        state: before the first step `[K, N, ...]`; None: zero.
-        flags: options of the linear family, as `Flags` has them, or of neurons with exact times, as `ExactFlags`, by
-            whose number the two are told apart; none for the spike response model.
-        taus: tau_m, tau_s, tau_grad and grad_clamp of the spike response model; none for others.
-    """
+class _Neurons:
+    """Checks that the kernels of all neurons share."""
 
     constants: Tensor
     state: Tensor | None
-    flags: Sequence[int] = ()
-    taus: Sequence[float] = ()
-
-    @property
-    def is_srm(self) -> bool:
-        """Returns whether these are neurons of the spike response model, which have two signals as gradients."""
-        return len(self.taus) > 0
-
-    @property
-    def is_exact(self) -> bool:
-        """Returns whether these are neurons with exact spike times."""
-        return len(self.flags) == len(ExactFlags._fields)
-
-    @property
-    def moves_spikes(self) -> bool:
-        """Returns whether the gradient of a mean of spikes goes to its spikes alone, each of which it moves."""
-        return self.is_srm or self.is_exact
+    # The name in the structs of kernels, and of the constants in errors.
+    family: ClassVar[str]
+    constants_name: ClassVar[str] = "coefficients"
+    # Whether the gradient of a mean of spikes goes to its spikes alone, each of which it moves.
+    moves_spikes: ClassVar[bool] = True
+    is_fixed_point: bool = False
 
     @property
     def states(self) -> int:
         """Variables of the state, K."""
-        if self.is_srm:
-            return len(SRM_STATES)
-        if self.is_exact:
-            return 2 + bool(self.exact_flags.refractory)
-        return count_states(len(self.constants)) + self.options.added_rows
+        raise NotImplementedError
+
+    @property
+    def variables(self) -> int:
+        """Variables of the dynamics, K or fewer: without what options add to the state."""
+        return self.states
 
     @property
     def state_names(self) -> Sequence[str]:
         """Names of the state's variables, for errors."""
-        return SRM_STATES if self.is_srm else [f"state {i}" for i in range(self.states)]
+        return [f"state {i}" for i in range(self.states)]
 
-    @cached_property
-    def options(self) -> Flags:
-        """The flags of the linear family by name; raises ValueError for others."""
-        return Flags.of(self.flags)
+    def settings(self) -> dict[str, float]:
+        """Returns numbers and options by the names of the kernels' struct."""
+        raise NotImplementedError
 
-    @property
-    def exact_flags(self) -> ExactFlags:
-        """The flags of neurons with exact times by name; raises ValueError for others."""
-        flags = list(self.flags)
-        if not set(flags[:-1]) <= {0, 1} or flags[-1] < -1:
-            raise ValueError(f"flags: expected three of 0 or 1 and a number >= -1, got {flags}")
-        strict, reset_current, by_time, refractory = flags
-        return ExactFlags(bool(strict), bool(reset_current), bool(by_time), refractory)
-
-    @cached_property
-    def decay(self) -> Decay:
-        """Factors of the spike response model."""
-        tau_m, tau_s, tau_grad, _ = self.taus
-        return decay_factors(tau_m, tau_s, tau_grad)
-
-    @property
-    def clamp(self) -> float:
-        """Bound of the time per potential of the spike response model."""
-        return self.taus[-1]
-
-    @property
-    def srm_constants(self) -> dict[str, float]:
-        """`SrmConstants` of cpp/include/snnlib/neurons/srm.h."""
-        return {**self.decay._asdict(), "grad_clamp": self.clamp}
-
-    @property
-    def linear_flags(self) -> dict[str, int]:
-        """`LinearFlags` of cpp/include/snnlib/neurons/linear.h."""
-        options = self.options._asdict()
-        return {"surrogate": options.pop("kind"), **options}
-
-    def of_samples(self, samples: slice) -> NeuronArgs:
-        """Returns these neurons with the state of some samples alone."""
-        return replace(self, state=None if self.state is None else self.state[:, samples])
+    def native(self, constants: Tensor) -> dict[str, Any]:
+        """Returns the fields of the kernels' struct, with the constants as a kernel reads them."""
+        period = max(constants.shape[-1:].numel(), 1)
+        return {"rows": constants, "period": period, "flags": self.settings()}
 
     def tensors(self) -> dict[str, Tensor | None]:
-        """The tensors by the names that errors give them."""
+        """Returns the tensors by the names that errors give them."""
         return {self.constants_name: self.constants, "state": self.state}
 
-    @property
-    def constants_name(self) -> str:
-        return "threshold" if self.is_srm else "coefficients"
-
     def check(self, channels: int, like: Tensor) -> None:
-        """Checks constants, options and numbers of neurons in so many channels."""
-        if self.is_exact and not self.is_srm:
-            _ = self.exact_flags
-            checks.check_coefficients(self.constants, channels, like)
-            shape = len(ExactRows._fields), self.constants.shape[1]
-            checks.check_shape("coefficients", self.constants, shape)
-            return
-        if not self.is_srm:
-            options = self.options
-            checks.check_coefficients(self.constants, channels, like)
-            check_dynamics(options, count_states(len(self.constants)))
-            return
-        if len(self.taus) != len(("tau_m", "tau_s", "tau_grad", "grad_clamp")) or len(self.flags):
-            raise ValueError(
-                "taus: expected tau_m, tau_s, tau_grad and grad_clamp without flags, or none beside flags, "
-                f"got {list(self.taus)} and flags {list(self.flags)}"
-            )
-        tau_m, tau_s, tau_grad, grad_clamp = self.taus
-        checks.check_time_constants(tau_m, tau_s, tau_grad)
-        checks.check_grad_clamp(grad_clamp)
-        checks.check_threshold(self.constants, channels, like)
-
-    @property
-    def is_fixed_point(self) -> bool:
-        """Returns whether states are whole multiples of 2^-12."""
-        return not self.is_srm and not self.is_exact and self.options.fixed_point
+        """Checks constants and options of neurons in so many channels."""
+        raise NotImplementedError
 
     def check_sequence(self, current: Tensor, time_dim: int) -> None:
         """Checks currents `[T, N, ...]`, or `[N, T, ...]` with `time_dim` 1, and the neurons that get them."""
@@ -253,16 +184,207 @@ class NeuronArgs:
         self.check(current.shape[2] if current.dim() > 2 else 1, current)
         self.check_state(self.state, checks.step_shape(current.shape, time_dim), current)
 
-    def check_final(self, state: Tensor | None) -> None:
-        """Checks that states after the last step, where they are known, have kept within the bits of fixed point."""
-        if state is not None and self.is_fixed_point:
-            check_states(state)
-
     def check_state(
         self, state: Tensor | None, step: Sequence[int], like: Tensor, name: str = "state"
     ) -> None:
         """Checks a state of these neurons, or its gradient, for steps `[N, C, ...]`."""
         checks.check_state_shape(state, self.state_names, step, like, name)
+
+    def check_final(self, state: Tensor | None) -> None:
+        """Checks that states after the last step, where they are known, have kept within the bits of fixed point."""
+        if state is not None and self.is_fixed_point:
+            check_states(state)
+
+
+@dataclass(frozen=True)
+class SrmKernel(_Neurons):
+    """Neurons of the spike response model whose spikes reset all states: `SrmConstants` of neurons/srm.h.
+
+    Args:
+        constants: the threshold, `[]` or `[C]`.
+        taus: tau_m, tau_s, tau_grad and grad_clamp.
+        state: u, s and g before the first step `[3, N, ...]`; None: zero.
+    """
+
+    constants: Tensor
+    taus: Sequence[float]
+    state: Tensor | None = None
+
+    family, constants_name = "srm", "threshold"
+    states = len(SRM_STATES)
+    state_names = SRM_STATES
+    # Options in the schemas of ops.
+    flags: ClassVar[Sequence[int]] = ()
+    # A layer's record tells all gradients, also those of states.
+    runs_in_layer = records = records_states = pools = True
+
+    @cached_property
+    def decay(self) -> Decay:
+        """Factors of a time step."""
+        tau_m, tau_s, tau_grad, _ = self.taus
+        return decay_factors(tau_m, tau_s, tau_grad)
+
+    @property
+    def clamp(self) -> float:
+        """Bound of the time per potential."""
+        return self.taus[-1]
+
+    def settings(self) -> dict[str, float]:
+        """Returns the fields of `SrmConstants`."""
+        return {**self.decay._asdict(), "grad_clamp": self.clamp}
+
+    def check(self, channels: int, like: Tensor) -> None:
+        """See `_Neurons.check`."""
+        tau_m, tau_s, tau_grad, grad_clamp = self.taus
+        checks.check_time_constants(tau_m, tau_s, tau_grad)
+        checks.check_grad_clamp(grad_clamp)
+        checks.check_threshold(self.constants, channels, like)
+
+
+@dataclass(frozen=True)
+class LinearKernel(_Neurons):
+    """Neurons of the linear family (`neurons/dynamics.py`): `LinearRows` and `LinearFlags` of neurons/linear.h.
+
+    Args:
+        constants: coefficients `[P, C]`.
+        options: of the call.
+        state: before the first step `[K, N, ...]`; None: zero.
+        alike: whether all channels decay alike, so that their adjoint in a layer is one field over inputs.
+        floored: whether the membrane has a floor.
+    """
+
+    constants: Tensor
+    options: Flags
+    state: Tensor | None = None
+    alike: bool = False
+    floored: bool = True
+
+    family, moves_spikes = "linear", False
+    taus: ClassVar[Sequence[float]] = ()
+    # The adjoint of a state is a sum over entries, whose order depends on where a chunk ends; by currents it does not.
+    records_states = False
+
+    @property
+    def flags(self) -> list[int]:
+        """Options as the schemas of ops have them."""
+        return [int(flag) for flag in self.options]
+
+    @property
+    def states(self) -> int:
+        """See `_Neurons.states`."""
+        return self.variables + self.options.added_rows
+
+    @property
+    def variables(self) -> int:
+        """See `_Neurons.variables`."""
+        return count_states(len(self.constants))
+
+    @property
+    def is_fixed_point(self) -> bool:  # type: ignore[override]
+        """Whether states are whole multiples of 2^-12."""
+        return self.options.fixed_point
+
+    @property
+    def runs_in_layer(self) -> bool:
+        """Returns whether the kernels of a layer know these neurons: one state that decays freely, and spikes."""
+        options = self.options
+        return self.variables == 1 and not (
+            self.floored or options.reset_next or options.membrane or options.rectified
+        )
+
+    @property
+    def records(self) -> bool:
+        """Returns whether a layer's record tells the gradients of weights and inputs."""
+        return self.alike and not self.options.refractory
+
+    @property
+    def pools(self) -> bool:
+        """Returns whether kernels of a scan give means over windows as well."""
+        options = self.options
+        return self.variables == 1 and not (options.reset_next or options.membrane or options.fixed_point)
+
+    def of_samples(self, samples: slice) -> LinearKernel:
+        """Returns these neurons with the state of some samples alone."""
+        return replace(self, state=None if self.state is None else self.state[:, samples])
+
+    def settings(self) -> dict[str, float]:
+        """Returns the fields of `LinearFlags`."""
+        options = self.options._asdict()
+        return {"surrogate": options.pop("kind"), **options}
+
+    def check(self, channels: int, like: Tensor) -> None:
+        """See `_Neurons.check`."""
+        checks.check_coefficients(self.constants, channels, like)
+        check_dynamics(self.options, self.variables)
+
+
+@dataclass(frozen=True)
+class ExactKernel(_Neurons):
+    """Neurons with exact spike times: `ExactRows` and `ExactFlags` of neurons/exact.h.
+
+    Args:
+        constants: coefficients `[9, C]` in the order of `ExactRows`.
+        options: of the call.
+        state: before the first step `[K, N, ...]`; None: zero.
+        alike: whether all channels decay alike, so that their adjoint in a layer is one field over inputs.
+    """
+
+    constants: Tensor
+    options: ExactFlags
+    state: Tensor | None = None
+    alike: bool = False
+
+    family = "exact"
+    taus: ClassVar[Sequence[float]] = ()
+    runs_in_layer = True
+    records_states = pools = False
+
+    @property
+    def flags(self) -> list[int]:
+        """Options as the schemas of ops have them."""
+        return [int(flag) for flag in self.options]
+
+    @property
+    def states(self) -> int:
+        """See `_Neurons.states`."""
+        return 2 + bool(self.options.refractory)
+
+    @property
+    def records(self) -> bool:
+        """Returns whether a layer's record tells the gradients: a refractory time that ends is not on it."""
+        return self.alike and self.options.refractory <= 0
+
+    def settings(self) -> dict[str, float]:
+        """Returns the fields of `ExactFlags`."""
+        return self.options._asdict()
+
+    def check(self, channels: int, like: Tensor) -> None:
+        """See `_Neurons.check`."""
+        checks.check_coefficients(self.constants, channels, like)
+        checks.check_shape("coefficients", self.constants, (len(ExactRows._fields), self.constants.shape[1]))
+
+
+NeuronKernel = SrmKernel | LinearKernel | ExactKernel
+
+
+def neuron_kernel(
+    constants: Tensor, state: Tensor | None, flags: Sequence[int] = (), taus: Sequence[float] = ()
+) -> NeuronKernel:
+    """Returns the kernel of an op's flat arguments: `taus` of the spike response model, flags of the others.
+
+    Raises:
+        ValueError: flags beside taus, or flags of neither family.
+    """
+    if len(taus):
+        if len(taus) != len(("tau_m", "tau_s", "tau_grad", "grad_clamp")) or len(flags):
+            raise ValueError(
+                "taus: expected tau_m, tau_s, tau_grad and grad_clamp without flags, or none beside flags, "
+                f"got {list(taus)} and flags {list(flags)}"
+            )
+        return SrmKernel(constants, taus, state)
+    if len(flags) == len(ExactFlags._fields):
+        return ExactKernel(constants, ExactFlags.of(flags), state)
+    return LinearKernel(constants, Flags.of(flags), state)
 
 
 def check_dynamics(options: Flags, states: int) -> None:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.checks import differentiable_once, step_shape
-from snnlib.functional.spiking import pooled
+from snnlib.functional.plan import pooled
 from snnlib.neurons.base import Neuron
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 
@@ -116,18 +116,18 @@ def scaled_neurons(
         moments: `ops.batch_norm.moments(current)` where mean and scale come from them: gradients flow through these.
         epsilon: what was added to the variance.
     """
-    dynamics = neuron._own_dynamics()
+    dynamics = neuron.dynamics(neuron.constants())
     if dynamics is None or bool((scale.abs() < _LEAST_SCALE).any()):
         return None
     with torch.no_grad():
         shift = offset - mean * scale
-    coefficients = after_affine(dynamics, scale.detach(), shift).pack(current.dtype, current.device)
+    kernel = after_affine(dynamics, scale.detach(), shift).kernel(current.dtype, current.device)
     time_dim = int(neuron.batch_first)
     shape = step_shape(current.shape, time_dim)
-    start = neuron._initial(shape, current, None)
-    one_pass = ops.scan_pool.can_fuse(current, dynamics, window)
-    numbers = scale, offset, coefficients, moments, epsilon, mean
+    start = neuron.start_state(shape, current)
+    one_pass = ops.scan_pool.can_fuse(current, kernel, window)
+    numbers = scale, offset, kernel.constants, moments, epsilon, mean
     value: Tensor = _ScaledNeurons.apply(  # type: ignore[no-untyped-call]
-        current, *numbers, start, dynamics.flags, time_dim, window if one_pass else (1, 1)
+        current, *numbers, start, kernel.flags, time_dim, window if one_pass else (1, 1)
     )
     return value if one_pass else pooled(value, window, neuron)

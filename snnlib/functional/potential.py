@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -93,4 +95,5 @@ def srm_potential_stream(
     # No potential reaches an infinite threshold.
     neuron = Dynamics(a=[[e_m, 1 / tau_s], [0.0, e_s]], b=[1 / tau_s, e_s], scale=1.0, membrane=True)
     start = None if state is None else state.to(current.dtype)
-    return Output(*ops.scan.run(current, neuron, start, time_dim))
+    kernel = replace(neuron.kernel(current.dtype, current.device), state=start)
+    return Output(*ops.scan.run(current, kernel, time_dim))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends import reference
-from snnlib.backends.arguments import Delays
+from snnlib.backends.arguments import Delays, LinearKernel, NeuronKernel
 from snnlib.checks import (
     check_device,
     check_floating,
@@ -21,13 +22,11 @@ from snnlib.checks import (
     require,
     step_shape,
 )
+from snnlib.functional.currents import Need, layer_currents, missing
 from snnlib.functional.operators import LinearOperator
 from snnlib.functional.sparse import SparselyConnected
-from snnlib.functional.spiking import layer_currents
 from snnlib.neurons.base import Neuron, Output
 from snnlib.neurons.constants import broadcast
-from snnlib.neurons.dynamics import Dynamics
-from snnlib.neurons.step_checks import check_step
 from snnlib.sequences.lengths import without_padding
 
 __all__ = ["spiking_recurrent"]
@@ -99,18 +98,19 @@ def spiking_recurrent(
     # Of spikes whose gradient may be by time the next older step belongs to each, too.
     before = (2 if neuron.exact_times else 1) if delay is None else max_delay + 2
     own, spikes = _split(state, before, shape, current)
-    start = neuron._initial(shape, current, own)
-    dynamics = neuron._own_dynamics()
+    start = neuron.start_state(shape, current, own)
+    kernel = neuron.kernel(current)
     if delay is not None:
         _check_delay(delay, weight, max_delay)
-    if not step_by_step(current, dynamics, operator, delay is not None):
-        assert dynamics is not None
+    if not missing(RECURRENT_KERNELS, RecurrenceFacts.of(current, kernel, operator, delay is not None)):
+        assert isinstance(kernel, LinearKernel)
+        kernel = replace(kernel, state=start)
         rows = (operator.starts, operator.targets) if isinstance(operator, SparselyConnected) else None
         if delay is not None:
             delays = Delays(delay.expand_as(weight), spikes, max_delay, rounded)
-            return _by_delayed_kernels(current, weight, delays, dynamics, start, lengths, time_dim)
+            return _by_delayed_kernels(current, weight, delays, kernel, lengths, time_dim)
         newest = None if spikes is None else spikes[0]
-        return _by_kernels(current, weight, dynamics, start, newest, lengths, time_dim, rows)
+        return _by_kernels(current, weight, kernel, newest, lengths, time_dim, rows)
     if start is None:
         start = current.new_zeros((len(neuron.state_names), *shape), dtype=wide)
     spikes = current.new_zeros((before, *shape), dtype=wide) if spikes is None else spikes.to(wide)
@@ -128,41 +128,75 @@ def spiking_recurrent(
     return _by_steps(current, sent_back, neuron, start, spikes, lengths)
 
 
-def step_by_step(
-    current: Tensor, dynamics: Dynamics | None, operator: LinearOperator | None, delayed: bool
-) -> str:
-    """Returns why currents `[T, N, H]` take the neuron's `step` in a loop; empty where kernels take the sequence."""
-    sparse = isinstance(operator, SparselyConnected)
-    if operator is not None and not sparse:
-        return "spikes come back through an operator"
-    if dynamics is None or dynamics.membrane:
-        return "recurrent kernels do not know this neuron with its options"
-    if current.device.type == "cpu":
-        return ""
-    if sparse:
-        return f"recurrent kernels of {current.device.type} know no sparse connections"
-    return "spikes come back with delays" if delayed else ops.recurrent_args.unsupported(current)
+@dataclass(frozen=True)
+class RecurrenceFacts:
+    """What decides whether a kernel takes a recurrent sequence.
+
+    Args:
+        back: name of the operator's class through which spikes come back; empty for a full matrix.
+        delayed: whether they come back with delays.
+        known: whether the neurons are those of the linear family, with spikes as values.
+        device: type of the device.
+        unsupported: why kernels of this device do not take so many neurons; empty if they do.
+    """
+
+    back: str
+    delayed: bool
+    known: bool
+    device: str
+    unsupported: str
+
+    @classmethod
+    def of(
+        cls, current: Tensor, kernel: NeuronKernel | None, operator: LinearOperator | None, delayed: bool
+    ) -> RecurrenceFacts:
+        """Returns the facts for currents `[T, N, H]`."""
+        return cls(
+            "" if operator is None else type(operator).__name__,
+            delayed,
+            isinstance(kernel, LinearKernel) and not kernel.options.membrane,
+            current.device.type,
+            "" if current.device.type == "cpu" else ops.recurrent_args.unsupported(current),
+        )
+
+
+_SPARSE = SparselyConnected.__name__
+RECURRENT_KERNELS: Sequence[Need] = (
+    (lambda c: c.back in ("", _SPARSE), "spikes come back through an operator"),
+    (lambda c: c.known, "recurrent kernels do not know this neuron with its options"),
+    (
+        lambda c: c.device == "cpu" or c.back != _SPARSE,
+        "recurrent kernels of {c.device} know no sparse connections",
+    ),
+    (lambda c: c.device == "cpu" or not c.delayed, "spikes come back with delays"),
+    (lambda c: not c.unsupported, "{c.unsupported}"),
+)
+
+
+def why_by_steps(facts: RecurrenceFacts) -> str:
+    """Returns why a recurrent sequence takes the neuron's `step` in a loop; empty where kernels take it."""
+    return missing(RECURRENT_KERNELS, facts).format(c=facts)
 
 
 def _by_kernels(
     current: Tensor,
     weight: Tensor,
-    dynamics: Dynamics,
-    start: Tensor | None,
+    kernel: LinearKernel,
     spikes: Tensor | None,
     lengths: Tensor | None,
     time_dim: int,
     rows: tuple[Tensor, Tensor] | None,
 ) -> Output:
-    state = None
+    start = kernel.state
     if start is not None or spikes is not None:
         wide = torch.promote_types(current.dtype, torch.float32)
         zeros = current.new_zeros((current.shape[1 - time_dim], current.shape[2]), dtype=wide)
         if start is None:
-            own = dynamics.states + dynamics.reset_next + (dynamics.refractory != 0)
-            start = zeros.expand(own, *zeros.shape)
-        state = torch.cat((start, (zeros if spikes is None else spikes.to(wide))[None]))
-    value, final = ops.recurrent.run(current, weight, dynamics, state, lengths, time_dim, rows=rows)
+            start = zeros.expand(kernel.states, *zeros.shape)
+        kernel = replace(
+            kernel, state=torch.cat((start, (zeros if spikes is None else spikes.to(wide))[None]))
+        )
+    value, final = ops.recurrent.run(current, weight, kernel, lengths, time_dim, rows=rows)
     return Output(value, (final[:-1], final[-1:]))
 
 
@@ -170,12 +204,11 @@ def _by_delayed_kernels(
     current: Tensor,
     weight: Tensor,
     delays: Delays,
-    dynamics: Dynamics,
-    start: Tensor | None,
+    kernel: LinearKernel,
     lengths: Tensor | None,
     time_dim: int,
 ) -> Output:
-    value, own = ops.recurrent.run(current, weight, dynamics, start, lengths, time_dim, delays)
+    value, own = ops.recurrent.run(current, weight, kernel, lengths, time_dim, delays)
     wide = torch.promote_types(current.dtype, torch.float32)
     past, longest = delays.past, delays.longest
     if past is None:
@@ -205,12 +238,11 @@ def _by_steps(
     params = broadcast(neuron.constants(), current.dim() - 1, wide)
     past = list(spikes.unbind(0))
     values = []
-    with neuron._watched():
+    with neuron.watching():
         for t, now in enumerate(current.to(wide).unbind(time_dim)):
             if not neuron.gradient_through_time:
-                before, past = tuple(part.detach() for part in before), [part.detach() for part in past]
-            value, after = neuron._advance(before, now + sent_back(past), params)
-            check_step(neuron, value, after, list(past[0].shape))
+                past = [part.detach() for part in past]
+            value, after = neuron.advance(before, now + sent_back(past), params)
             if lengths is None:
                 before, past = after, [value, *past[:-1]]
             else:
@@ -221,7 +253,7 @@ def _by_steps(
                 value = torch.where(valid, value, torch.zeros_like(value))
             values.append(value)
     out = torch.stack(values, time_dim) if values else current
-    return Output(out.to(current.dtype), (neuron._check_final(torch.stack(before)), torch.stack(past)))
+    return Output(out.to(current.dtype), (neuron.check_final(torch.stack(before)), torch.stack(past)))
 
 
 def _by_time(past: list[Tensor]) -> list[Tensor]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
 from snnlib import ops
+from snnlib.backends.arguments import SrmKernel
 from snnlib.checks import check_floating
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.spiking import spiking_layer
@@ -59,6 +61,17 @@ def srm_neurons(name: str, like: Tensor, **options: Unpack[NeuronOptions]) -> SR
     return neuron
 
 
+def _kernel(neuron: SRM, like: Tensor) -> SrmKernel:
+    found = neuron.kernel(like)
+    assert isinstance(found, SrmKernel)
+    return found
+
+
+def _spikes(current: Tensor, state: Tensor | None, return_state: bool, neuron: SRM) -> Output:
+    kernel = replace(_kernel(neuron, current), state=state)
+    return Output(*ops.scan.run(current, kernel, int(neuron.batch_first), return_state=return_state))
+
+
 def srm_neuron(current: Tensor, **neuron: Unpack[NeuronOptions]) -> Tensor:
     """Spikes of SRM neurons for a sequence of input currents.
 
@@ -90,7 +103,7 @@ def srm_neuron(current: Tensor, **neuron: Unpack[NeuronOptions]) -> Tensor:
     >>> snnlib.functional.srm_neuron(current).flatten().tolist()
     [0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0]
     """
-    return srm_neurons("current", current, **neuron).scan(current, None, return_state=False).value
+    return _spikes(current, None, False, srm_neurons("current", current, **neuron)).value
 
 
 def srm_neuron_stream(
@@ -108,7 +121,7 @@ def srm_neuron_stream(
     made = srm_neurons(
         "current", current, **{**neuron.options(), "threshold": threshold, "batch_first": batch_first}
     )
-    return made.scan(current, state, return_state)
+    return _spikes(current, state, return_state, made)
 
 
 class SRMTrace(NamedTuple):
@@ -132,8 +145,11 @@ def srm_trace(current: Tensor, **neuron: Unpack[NeuronOptions]) -> SRMTrace:
     [0.4, 0.986667, 1.633778]
     """
     made = srm_neurons("current", current, **neuron)
-    thresholds = made.own_threshold(current)
-    return SRMTrace(*ops.scan_srm.trace(current.detach(), thresholds, made.taus, int(made.batch_first)))
+    return SRMTrace(
+        *ops.scan_srm.trace(
+            current.detach(), _kernel(made, current).constants, made.taus, int(made.batch_first)
+        )
+    )
 
 
 def srm_backward(
@@ -156,7 +172,8 @@ def srm_backward(
     (0.285714, 0.285714)
     """
     made = srm_neurons("current", current, **neuron)
-    neurons = current, made.own_threshold(current), None, (), made.kernel_numbers, int(made.batch_first)
+    kernel = _kernel(made, current)
+    neurons = current, kernel.constants, None, (), kernel.taus, int(made.batch_first)
     a, b, *_ = ops.scan.scan_backward(grad_spikes, None, *neurons, ops.scan.NO_POOLING, True, True, False)
     return a, b
 

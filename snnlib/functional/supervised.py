@@ -66,7 +66,9 @@ def supervised_current(
         raise ValueError(f"current: expected at least one time step, got shape {tuple(current.shape)}")
     check_labels(target, current.select(time_dim, 0))
     chosen = target.long().view(1, samples, 1)
-    thresholds = srm_neurons("current", current, threshold=threshold).own_threshold(current)
+    like = srm_neurons("current", current, threshold=threshold).kernel(current)
+    assert like is not None
+    thresholds = like.constants
     check_threshold(thresholds, classes, current)
     thresholds = thresholds.expand(classes)[target.long()]
     # Of the labelled neurons only, with samples in the place of channels: [T, 1, N].

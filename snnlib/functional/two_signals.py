@@ -8,54 +8,15 @@ With the signals a and b of `srm_backward`::
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from snnlib import ops
 from snnlib.checks import differentiable_once
-from snnlib.functional.event_driven import currents_in_order
-from snnlib.functional.operators import LinearOperator
-from snnlib.neurons.models.srm import SRM
+from snnlib.functional.currents import SequenceMap
 from snnlib.ops.srm_credit import through_state
-
-
-class SequenceMap(Protocol):
-    """A map from events `[T, N, ...]` to currents `[T, N, C, ...]`, linear in these and in the weight."""
-
-    def currents(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Currents from events."""
-
-    def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """Adjoint in x: a fresh tensor of x's shape."""
-
-    def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """Adjoint in the weight."""
-
-
-class StepByStep:
-    """A linear operator, applied to the frame of each step."""
-
-    def __init__(self, operator: LinearOperator, time_dim: int) -> None:
-        self.operator, self.time_dim = operator, time_dim
-
-    def currents(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Dense products, or on a GPU sums in the CPU's order where these are asked for."""
-        ordered = currents_in_order(x, weight, self.operator, self.time_dim)
-        if ordered is not None:
-            return ordered
-        folded = self.operator.forward(x.flatten(0, 1), weight)
-        return folded.reshape(*x.shape[:2], *folded.shape[1:])
-
-    def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """See `SequenceMap`."""
-        signal = signal.to(x.dtype).flatten(0, 1)
-        return self.operator.input_backward(signal, x.flatten(0, 1), weight).reshape(x.shape)
-
-    def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """See `SequenceMap`."""
-        return self.operator.weight_backward(signal.to(x.dtype).flatten(0, 1), x.flatten(0, 1), weight)
 
 
 class TwoSignals(torch.autograd.Function):
@@ -72,24 +33,22 @@ class TwoSignals(torch.autograd.Function):
         weight: Tensor,
         delay: Tensor | None,
         state: Tensor | None,
+        threshold: Tensor,
         linear: SequenceMap,
-        neuron: SRM,
+        taus: tuple[float, float, float, float],
+        input_grad_scale: float,
+        time_dim: int,
         window: tuple[int, int],
         return_state: bool,
     ) -> tuple[Tensor, Tensor]:
         current = linear.currents(x, weight)
-        threshold, numbers, time_dim = (
-            neuron.own_threshold(current),
-            neuron.kernel_numbers,
-            int(neuron.batch_first),
-        )
         spikes, final = ops.scan.scan_forward(
-            current, threshold, state, (), numbers, time_dim, window, return_state
+            current, threshold, state, (), taus, time_dim, window, return_state
         )
         by_spikes = return_state or state is not None or delay is not None
         ctx.save_for_backward(x, weight, delay, current, threshold, state, spikes if by_spikes else None)
-        ctx.linear, ctx.numbers, ctx.time_dim, ctx.window = linear, numbers, time_dim, window
-        ctx.input_grad_scale, ctx.shape = neuron.input_grad_scale, spikes.shape
+        ctx.linear, ctx.numbers, ctx.time_dim, ctx.window = linear, taus, time_dim, window
+        ctx.input_grad_scale, ctx.shape = input_grad_scale, spikes.shape
         # A state that nobody uses has no gradient, not one of zeros.
         ctx.set_materialize_grads(False)
         ctx.gives_state = return_state
@@ -132,7 +91,7 @@ class TwoSignals(torch.autograd.Function):
             products = -weight * ctx.linear.weight_backward(slope, x, weight)
             grad_delay = _sum_of_channels(products, len(delay)) if delay.dim() == 1 else products
             grad_delay = grad_delay.to(delay.dtype)
-        return grad_x, grad_weight, grad_delay, grad_start if need_state else None, *[None] * 4
+        return grad_x, grad_weight, grad_delay, grad_start if need_state else None, *[None] * 7
 
 
 def _sum_of_channels(products: Tensor, channels: int) -> Tensor:

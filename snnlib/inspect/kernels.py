@@ -14,13 +14,13 @@ from snnlib import ops
 from snnlib.backends import algorithm, algorithm_backward, native
 from snnlib.backends.algorithm import Decision
 from snnlib.backends.algorithm_backward import BackwardAlgorithms
+from snnlib.backends.arguments import SrmKernel
 from snnlib.backends.geometry import Geometry, geometry
-from snnlib.functional.event_driven import as_event_driven
-from snnlib.functional.operators import SequenceConvolution
-from snnlib.functional.recurrent import step_by_step
+from snnlib.functional.operators import Convolution, FullyConnected, SequenceConvolution
+from snnlib.functional.plan import LayerPlan, Path
+from snnlib.functional.recurrent import RecurrenceFacts, why_by_steps
 from snnlib.functional.sparse import SparselyConnected
 from snnlib.inspect.shown import ShownAsText
-from snnlib.neurons import SRM, Neuron
 from snnlib.nn.recurrent_layer import Recurrent
 from snnlib.nn.spiking_layer import SpikingLayer
 from snnlib.structure.layers import gives_potentials
@@ -37,6 +37,7 @@ class Dispatch(NamedTuple):
         entries: share of neurons and steps that the backward pass visits: output spikes of SRM neurons, steps near the
             threshold with a surrogate of compact support, 1 for others.
         recurrence: what takes the spikes of a recurrent layer back, and why; empty for other layers.
+        plan: the path of the call, and what kept it from the faster ones; of a recurrent layer of its input alone.
     """
 
     forward: Decision
@@ -44,10 +45,12 @@ class Dispatch(NamedTuple):
     gradients: BackwardAlgorithms
     entries: float
     recurrence: str = ""
+    plan: str = ""
 
     def __str__(self) -> str:
         recurrence = f"\nrecurrence: {self.recurrence}" if self.recurrence else ""
         return (
+            f"path: {self.plan}\n"
             f"forward: {self.forward.path} ({self.forward.reason})\n"
             f"backward: {self.rate:.1%} of the neurons fire, {self.entries:.1%} of their steps have a gradient; "
             f"weight gradient: {self.gradients.weight}, input gradient: {self.gradients.input}"
@@ -98,24 +101,28 @@ def explain_dispatch(layer: nn.Module, x: Tensor) -> Dispatch | Dispatches:
 
 
 def _of_layer(layer: SpikingLayer, x: Tensor) -> Dispatch:
+    plan = layer.plan(x, layer.effective_weight, return_state=False)
     with torch.no_grad():
-        weight = layer.effective_weight
-        spikes = layer.pooled(x, (1, 1))
+        spikes = layer.forward(x)
         fires = spikes.numel() and not gives_potentials(layer)
         rate = float(spikes.mean(dtype=torch.float32)) if fires else 0.0
         recurrence = _recurrence(layer, spikes) if isinstance(layer, Recurrent) else ""
-        conv = as_event_driven(layer.operator, x, weight)
-        if isinstance(layer.operator, SparselyConnected):
+        weight, operator = layer.effective_weight, layer.operator
+        if isinstance(operator, SparselyConnected):
             reason = "sparse connections are met by events alone"
             forward = Decision("events", algorithm.density(x), math.nan, math.nan, reason)
-            return Dispatch(forward, rate, BackwardAlgorithms("inputs", "dense"), 1.0, recurrence)
-        if isinstance(conv, str):
-            forward = Decision("dense", algorithm.density(x), math.nan, math.nan, conv)
-            return Dispatch(forward, rate, BackwardAlgorithms("dense", "dense"), 1.0, recurrence)
+            return Dispatch(forward, rate, BackwardAlgorithms("inputs", "dense"), 1.0, recurrence, str(plan))
+        if not plan.by_events:
+            forward = Decision("dense", algorithm.density(x), math.nan, math.nan, plan.refusals[0])
+            return Dispatch(forward, rate, BackwardAlgorithms("dense", "dense"), 1.0, recurrence, str(plan))
+        assert isinstance(operator, Convolution | FullyConnected)
+        conv = operator.unfolded(x, weight)
         g = geometry(*conv[:3], time_dim=int(layer.batch_first))
         forward = algorithm.decide(conv.x, g, streaming=False)
-        backward = _backward(conv, g, layer.neuron, rate, int(layer.batch_first))
-        return Dispatch(forward, rate, *backward, recurrence)
+        with torch.enable_grad():
+            trained = layer.plan(x, weight.detach().requires_grad_(), return_state=False)
+        backward = _backward(conv, g, trained, rate)
+        return Dispatch(forward, rate, *backward, recurrence, str(plan))
 
 
 def _of_net(net: nn.Module, x: Tensor) -> Dispatches:
@@ -141,9 +148,8 @@ def _of_net(net: nn.Module, x: Tensor) -> Dispatches:
 
 def _recurrence(layer: Recurrent, spikes: Tensor) -> str:
     """The path of the recurrence for spikes of this shape, and the reason."""
-    dynamics = layer.neuron.dynamics(layer.neuron.constants())
-    delayed = layer.recurrent_delays is not None
-    reason = step_by_step(spikes, dynamics, layer.recurrent_operator, delayed)
+    delayed, kernel = layer.recurrent_delays is not None, layer.neuron.kernel(spikes)
+    reason = why_by_steps(RecurrenceFacts.of(spikes, kernel, layer.recurrent_operator, delayed))
     if reason:
         return f"step by step in torch ({reason})"
     path, facts = native.explain_path(spikes.device.type, "recurrent_forward")
@@ -151,20 +157,17 @@ def _recurrence(layer: Recurrent, spikes: Tensor) -> str:
 
 
 def _backward(
-    conv: SequenceConvolution, g: Geometry, neuron: Neuron, rate: float, time_dim: int
+    conv: SequenceConvolution, g: Geometry, plan: LayerPlan, rate: float
 ) -> tuple[BackwardAlgorithms, float]:
     """Algorithms of the gradients, and the share of steps that they visit."""
-    if isinstance(neuron, SRM) and neuron.reset_states == "all":
-        return algorithm_backward.decide(conv.x, g, round(rate * g.neuron_steps)), rate
-    dynamics = neuron.dynamics(neuron.constants())
-    in_kernel = dynamics is not None and dynamics.runs_in_layer and dynamics.one_field
-    if not in_kernel or any(parameter.requires_grad for parameter in neuron.parameters()):
+    kernel = plan.kernel
+    if plan.path is not Path.LAYER or kernel is None:
         return BackwardAlgorithms(algorithm_backward.decide_for_signal(conv.x, g), "dense"), 1.0
-    assert dynamics is not None
-    coefficients = dynamics.pack(torch.float32, conv.x.device)
-    steps = {"time_dim": time_dim, "return_state": False, "keep": True, "exact": True}
+    if isinstance(kernel, SrmKernel):
+        return algorithm_backward.decide(conv.x, g, round(rate * g.neuron_steps)), rate
+    neurons = (1, 1), kernel.flags, kernel.taus, int(plan.neuron.batch_first)
     *_, entries, _ = ops.layer_forward.layer_forward(
-        conv.x, conv.weight, coefficients, None, *conv.options, (1, 1), dynamics.flags, (), **steps
+        conv.x, conv.weight, kernel.constants, None, *conv.options, *neurons, False, True, True
     )
     share = entries.shape[1] / max(g.neuron_steps, 1)
     return algorithm_backward.decide_for_entries(conv.x, g, entries.shape[1]), share

@@ -14,7 +14,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.utils import parametrize
 
 from snnlib.checks import check_floating
-from snnlib.functional.event_driven import as_event_driven
+from snnlib.functional.currents import EVENTS, MapFacts, missing
 from snnlib.inspect.shown import ByLayer, ShownAsText, in_columns
 from snnlib.neurons import Neuron
 from snnlib.nn.fused_block import Block
@@ -234,7 +234,7 @@ def _of_neurons(layer: SpikingLayer, x: Tensor, out: Tensor, fused: bool) -> tup
         events, weight = (torch.empty_like(like, device="meta") for like in (x.flatten(0, 1), layer.weight))
         neuron_steps = layer.operator.forward(events, weight).numel()
     spikes = float(out.mean(dtype=torch.float64)) * neuron_steps if neuron_steps else 0.0
-    if isinstance(as_event_driven(layer.operator, x, layer.weight), str):
+    if missing(EVENTS, MapFacts.of(x, layer.operator)):
         return neuron_steps, spikes, float(neuron_steps * out.element_size())
     if not has_srm_kernels(layer):
         # How many of its steps are entries follows from the potentials, which are not in memory.

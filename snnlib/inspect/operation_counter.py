@@ -8,21 +8,23 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from snnlib.backends import native
+from snnlib.functional.currents import MapFacts
+from snnlib.functional.plan import CallFacts, Path, choose
 from snnlib.inspect.products import COUNTED, Call, OperationProducts, Products, nonzero
 from snnlib.neurons import Neuron
 from snnlib.nn.fused_block import Block
 from snnlib.nn.fusion import blocks_by_part
+from snnlib.nn.linear_map import LinearMap, operator_of
 from snnlib.nn.readout import SRMReadout
 from snnlib.nn.spiking_layer import SpikingLayer
-from snnlib.structure.layers import gives_potentials, has_srm_kernels, hook, neuron_of, outer_modules
+from snnlib.structure.layers import gives_potentials, hook, neuron_of, outer_modules
 from snnlib.structure.peers import neuron_library, neuron_output
 
 # Membrane potential and synaptic current: the read-out never spikes, and keeps no trace for the gradient of spikes.
@@ -146,18 +148,15 @@ class OperationCounter:
 
 def _counts_spikes(block: Block) -> bool:
     """Returns whether the kernel that a block runs in is sure to count."""
-    neurons, weight = block.neurons, block.weighted.weight
-    assert isinstance(weight, Tensor)
-    if weight.dtype == torch.float64 or not native.has_kernel("layer_forward", weight):
-        return False
-    if isinstance(neurons, SpikingLayer) and neurons.delays is not None:
-        return False
-    if has_srm_kernels(neurons):
-        return True
-    neuron = neuron_of(neurons)
-    assert neuron is not None
-    dynamics = neuron.dynamics(neuron.constants())
-    return dynamics is not None and dynamics.runs_in_layer
+    weighted, neuron = block.weighted, neuron_of(block.neurons)
+    weight = weighted.weight
+    assert isinstance(weight, Tensor) and neuron is not None
+    if isinstance(weighted, SpikingLayer):
+        operator = weighted.delayed_operator()
+    else:
+        operator = operator_of(cast(LinearMap, weighted))
+    facts = CallFacts.of(MapFacts.of(weight, operator), neuron, neuron.kernel(weight))
+    return choose(facts)[0] is Path.LAYER
 
 
 def _states(module: nn.Module, per_sample: int, output: Tensor) -> tuple[int, int]:

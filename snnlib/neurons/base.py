@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
+from snnlib.backends.arguments import NeuronKernel
+from snnlib.backends.native import state_dtype
 from snnlib.checks import (
     NEURON_HINTS,
     check_device,
@@ -35,7 +37,7 @@ from snnlib.neurons.constants import (
     stored_constants,
     widest,
 )
-from snnlib.neurons.dynamics import Dynamics, ExactDynamics
+from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.fields import Field, checked_values, constant, constant_fields, declare, fixed, option
 from snnlib.neurons.module import CheckedModule
 from snnlib.neurons.step_checks import check_rest, check_step
@@ -193,9 +195,6 @@ class Neuron(CheckedModule):
         fit_learned(self, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
-    def _kept_tables(self) -> dict[Any, Any] | None:
-        return kept_tables(self)
-
     def resizable(self) -> dict[str, int | None]:
         """Constants that are not learned, shared or one per channel."""
         return {name: None for name in self.constant_names if name not in self.learnable}
@@ -218,7 +217,7 @@ class Neuron(CheckedModule):
         return new
 
     @property
-    def _starts_at_zero(self) -> bool:
+    def starts_at_zero(self) -> bool:
         """Returns whether `initial_state` is all zeros and need not be made."""
         return type(self).initial_state is Neuron.initial_state
 
@@ -252,18 +251,23 @@ class Neuron(CheckedModule):
         """
         return None
 
-    def _own_dynamics(self) -> Dynamics | None:
-        """`dynamics` of the neuron's own constants, made once on a GPU while they stay as they are."""
-        tables = self._kept_tables()
+    def kernel(self, like: Tensor) -> NeuronKernel | None:
+        """Returns what compiled kernels need of these neurons for currents like a tensor; None runs `step` in torch.
+
+        Made once on a GPU while the constants stay as they are.
+        """
+        tables, key = kept_tables(self), (state_dtype(like), like.device)
         if tables is None:
-            return self.dynamics(self.constants())
-        if "dynamics" not in tables:
+            return self._make_kernel(*key)
+        if key not in tables:
             # What is made in inference mode could not be used in a training step.
             with torch.inference_mode(False):
-                tables["dynamics"] = self.dynamics(self.constants())
-            if tables["dynamics"] is not None:
-                tables["dynamics"].tables = tables
-        return cast(Dynamics | None, tables["dynamics"])
+                tables[key] = self._make_kernel(*key)
+        return cast(NeuronKernel | None, tables[key])
+
+    def _make_kernel(self, dtype: torch.dtype, device: torch.device) -> NeuronKernel | None:
+        dynamics = self.dynamics(self.constants())
+        return None if dynamics is None else dynamics.kernel(dtype, device)
 
     def _forward_dynamics(self, params: Params) -> Dynamics | None:
         """Coefficients of the forward pass, also of a model whose backward pass is not that of the kernels."""
@@ -293,23 +297,50 @@ class Neuron(CheckedModule):
         """
         if lengths is not None:
             return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
-        return self._run(x, state, self._own_dynamics())
+        self._check_currents(x)
+        return self.scan(x, state, self.kernel(x))
 
-    def _run_currents(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Output:
-        """`run` for currents that a layer made of its input, whose gradient is the layer's affair."""
-        return self.run(x, state)
+    def scan(
+        self,
+        current: Tensor,
+        state: tuple[Tensor, ...] | None,
+        kernel: NeuronKernel | None,
+        window: tuple[int, int] = ops.scan.NO_POOLING,
+    ) -> Output:
+        """Values of currents that fit, by a kernel or else by `step`, and the state after the last step.
+
+        The gradient of currents is dense: layers take care of gradients by time.
+
+        Args:
+            current, state: as in `run`.
+            kernel: `kernel(current)`, or these neurons with other constants.
+            window: of means over the last two axes, which a kernel may give (`ops.scan_pool.can_fuse`).
+        """
+        time_dim = int(self.batch_first)
+        start = self.start_state(step_shape(current.shape, time_dim), current, state)
+        if kernel is None:
+            return self._by_steps(current, start)
+        value, final = ops.scan.run(current, replace(kernel, state=start), time_dim, window)
+        return Output(value, (final,))
 
     @property
     def learns_when_silent(self) -> bool:
         """Returns whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
         return self.gradient == "surrogate"
 
-    def _watched(self) -> AbstractContextManager[None]:
+    def watching(self) -> AbstractContextManager[None]:
         """A context for the steps of one sequence, for models that look at what happens in them."""
         return nullcontext()
 
+    def advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+        """One time step with what options add to `step` of any model, checked: (spikes, next state)."""
+        if not self.gradient_through_time:
+            state = tuple(part.detach() for part in state)
+        value, after = self._advance(state, current, params)
+        check_step(self, value, after, list(current.shape))
+        return value, after
+
     def _advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """`step`, with what options of a neuron add to any model."""
         return self.step(state, current, params)
 
     def _check_currents(self, x: Tensor) -> None:
@@ -319,34 +350,23 @@ class Neuron(CheckedModule):
         check_sequence_rank(x, "[T, N, C, ...]")
         self.check_channels(x.shape[2], x)
 
-    def _run(
-        self,
-        x: Tensor,
-        state: tuple[Tensor, ...] | None,
-        dynamics: Dynamics | ExactDynamics | None,
-        by_step: bool = False,
-    ) -> Output:
-        """Runs the native kernel if `dynamics` is given, else loops over `step`."""
-        self._check_currents(x)
-        time_dim = int(self.batch_first)
-        shape = step_shape(x.shape, time_dim)
-        wide = torch.promote_types(x.dtype, torch.float32)
-        start = self._initial(shape, x, state)
-        if dynamics is not None:
-            value, final = ops.scan.run(x, dynamics, start, time_dim)
-            return Output(value, (final,))
+    def _by_steps(self, x: Tensor, start: Tensor | None, by_step: bool = False) -> Output:
+        """Values of currents by the model's way over the steps, or by its `step` alone; a state of None is zero."""
         check_untransformed(f"{type(self).__name__}, which runs by step", batches=not self.gives_spikes)
+        time_dim = int(self.batch_first)
+        wide = torch.promote_types(x.dtype, torch.float32)
         params = broadcast(self.constants(), x.dim() - 1, wide)
         if start is None:
             if not by_step and x.shape[time_dim]:
                 check_rest(self, x.select(time_dim, 0).to(wide), params)
+            shape = step_shape(x.shape, time_dim)
             start = x.new_zeros((len(self.state_names), *shape), dtype=wide)
         loop = Neuron._over_steps if by_step else type(self)._over_steps
-        with self._watched():
+        with self.watching():
             values, final = loop(self, x.to(wide).movedim(time_dim, 0), start, params)
-        return Output(values.movedim(0, time_dim).to(x.dtype), (self._check_final(final),))
+        return Output(values.movedim(0, time_dim).to(x.dtype), (self.check_final(final),))
 
-    def _check_final(self, state: Tensor) -> Tensor:
+    def check_final(self, state: Tensor) -> Tensor:
         """Returns the state `[K, N, C, ...]` after the last of steps that ran in a loop, for models that bound it.
 
         Raises:
@@ -359,10 +379,7 @@ class Neuron(CheckedModule):
         state: State = start.unbind(0)
         values = []
         for current in steps.unbind(0):
-            if not self.gradient_through_time:
-                state = tuple(part.detach() for part in state)
-            value, state = self._advance(state, current, params)
-            check_step(self, value, state, list(current.shape))
+            value, state = self.advance(state, current, params)
             values.append(value)
         return torch.stack(values) if values else steps, torch.stack(state)
 
@@ -371,7 +388,7 @@ class Neuron(CheckedModule):
         return float(self.constants().get("threshold", torch.ones(())).detach().mean())
 
     @property
-    def _knows_potential(self) -> bool:
+    def knows_potential(self) -> bool:
         """Returns whether `free_potential` knows the potential, as that of models with linear dynamics."""
         dynamics = self._forward_dynamics(self.constants())
         return dynamics is not None and dynamics.linear
@@ -390,9 +407,10 @@ class Neuron(CheckedModule):
                 "neuron: expected a model with linear dynamics, whose potential without spikes is known, got "
                 f"{self}; potential(x) gives that with spikes"
             )
-        free = replace(dynamics, threshold=math.inf, membrane=True, reset_next=False, fixed_point=False)
-        free.refractory = 0
-        return ops.scan.run(x, free, None, int(self.batch_first))[0] / self.mean_threshold()
+        free = replace(
+            dynamics, threshold=math.inf, membrane=True, reset_next=False, fixed_point=False, refractory=0
+        ).kernel(state_dtype(x), x.device)
+        return ops.scan.run(x, free, int(self.batch_first))[0] / self.mean_threshold()
 
     def potential(self, x: Tensor) -> Tensor:
         """Membrane potential of every step, before a spike of that step resets it, in the shape and dtype of `x`.
@@ -411,7 +429,9 @@ class Neuron(CheckedModule):
         """
         dynamics = self._forward_dynamics(self.constants())
         if dynamics is not None:
-            return self._run(x, None, replace(dynamics, membrane=True)).value
+            self._check_currents(x)
+            kernel = replace(dynamics, membrane=True).kernel(state_dtype(x), x.device)
+            return self.scan(x, None, kernel).value
         probe, seen = copy.copy(self), list[Tensor]()
 
         def noting(fire: Callable[..., Any], h: Tensor, *others: Any) -> Any:
@@ -430,13 +450,15 @@ class Neuron(CheckedModule):
             )
         return torch.stack(seen, int(self.batch_first)).to(x.dtype) if seen else torch.empty_like(x)
 
-    def _initial(self, shape: Sequence[int], like: Tensor, state: tuple[Tensor, ...] | None) -> Tensor | None:
+    def start_state(
+        self, shape: Sequence[int], like: Tensor, state: tuple[Tensor, ...] | None = None
+    ) -> Tensor | None:
         """State `[K, N, C, ...]` to begin with for steps of this shape `[N, C, ...]`; None where it is zero."""
         wide = torch.promote_types(like.dtype, torch.float32)
         if state is not None:
             self._check_state(state, shape, like)
             return state[0].to(wide)
-        if self._starts_at_zero:
+        if self.starts_at_zero:
             return None
         # Only shape, dtype and device are read.
         now = like.new_empty((), dtype=wide).expand(*shape)
@@ -445,7 +467,9 @@ class Neuron(CheckedModule):
 
     def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """`run` by `step` in plain torch, whatever kernels there are: what the kernels are tested against."""
-        return self._run(x, state, None, by_step=True)
+        self._check_currents(x)
+        start = self.start_state(step_shape(x.shape, int(self.batch_first)), x, state)
+        return self._by_steps(x, start, by_step=True)
 
     def _check_state(self, state: object, step_shape: Sequence[int], x: Tensor) -> None:
         check_state_shape(first_state(state), self.state_names, step_shape, x)

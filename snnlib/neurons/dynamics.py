@@ -22,13 +22,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from snnlib.backends.arguments import ExactFlags, ExactRows, Flags
+from snnlib.backends.arguments import Flags, LinearKernel
 from snnlib.checks import in_transform
 from snnlib.neurons.at_least import at_least
 
@@ -78,8 +77,6 @@ class Dynamics:
     fixed_point: bool = False
     # Steps after a spike in which the state is held; -1 for all of them.
     refractory: int = 0
-    # Packed coefficients by dtype and device, of dynamics that are kept (`Constants._kept_tables`).
-    tables: dict[Any, Any] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def linear(self) -> bool:
@@ -92,65 +89,34 @@ class Dynamics:
         return len(self.b)
 
     @property
-    def runs_in_layer(self) -> bool:
-        """Returns whether the kernels of a layer know these neurons: one state that decays freely, and spikes."""
-        unfloored = not isinstance(self.floor, Tensor) and self.floor == -math.inf
-        return self.states == 1 and unfloored and not (self.reset_next or self.membrane or self.rectified)
-
-    @property
-    def one_field(self) -> bool:
-        """Returns whether neurons decay alike, so that with `runs_in_layer` their adjoint is one field over inputs."""
-        return not self.refractory and not any(
-            isinstance(row, Tensor) and row.numel() > 1 for row in (self.a[0][0], self.b[0])
-        )
-
-    @property
-    def flags(self) -> list[int]:
-        """Options as the ops take them, in the order of `Flags`."""
+    def options(self) -> Flags:
+        """Options as kernels take them."""
         detach_jump = self.detach_reset if self.detach_jump is None else self.detach_jump
-        return [int(detach_jump if name == "detach_jump" else getattr(self, name)) for name in Flags._fields]
+        given = {name: getattr(self, name) for name in Flags._fields if name != "detach_jump"}
+        return Flags(**given, detach_jump=detach_jump)
 
     def pack(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Coefficients `[P, C]` (C = 1 where all are shared); one tensor for all calls if these are kept."""
-        if self.tables is None:
-            return self._packed(dtype, device)
-        if (dtype, device) not in self.tables:
-            with torch.inference_mode(False):
-                self.tables[dtype, device] = self._packed(dtype, device)
-        return cast(Tensor, self.tables[dtype, device])
-
-    def _packed(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Returns the coefficients `[P, C]` (C = 1 where all are shared)."""
         k = self.states
         rows: list[Coefficient] = [value for row in self.a for value in row]
         for values in (self.b, self.d, self.c, self.keep, self.offset, self.p, self.j, self.r):
             rows += [values[i] if i < len(values) else 0.0 for i in range(k)]
-        return _packed([*rows, self.threshold, self.floor, self.height, self.scale], dtype, device)
+        return pack([*rows, self.threshold, self.floor, self.height, self.scale], dtype, device)
+
+    def kernel(self, dtype: torch.dtype, device: torch.device) -> LinearKernel:
+        """Returns the neurons as kernels take them."""
+        floored = isinstance(self.floor, Tensor) or self.floor != -math.inf
+        return LinearKernel(
+            self.pack(dtype, device), self.options, alike=all_alike(self.a[0][0], self.b[0]), floored=floored
+        )
 
 
-@dataclass
-class ExactDynamics:
-    """Coefficients of neurons with exact spike times, for their kernels."""
-
-    rows: ExactRows[Coefficient]
-    options: ExactFlags
-
-    @property
-    def flags(self) -> list[int]:
-        """Options as the ops take them."""
-        return [int(flag) for flag in self.options]
-
-    @property
-    def one_field(self) -> bool:
-        """Returns whether channels decay alike, so that their adjoint is a field over inputs."""
-        alike = self.rows.decay_m, self.rows.decay_s, self.rows.gain_m, self.rows.gain_s
-        return not any(isinstance(row, Tensor) and row.numel() > 1 for row in alike)
-
-    def pack(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Coefficients `[P, C]`, C = 1 where all are shared."""
-        return _packed(self.rows, dtype, device)
+def all_alike(*rows: Coefficient) -> bool:
+    """Returns whether channels share these coefficients."""
+    return not any(isinstance(row, Tensor) and row.numel() > 1 for row in rows)
 
 
-def _packed(rows: Sequence[Coefficient], dtype: torch.dtype, device: torch.device) -> Tensor:
+def pack(rows: Sequence[Coefficient], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Rows of numbers and of tensors `[]` or `[C]` as one tensor `[P, C]`, C = 1 where all are shared."""
     tensors = [row for row in rows if isinstance(row, Tensor)]
     eager = not (torch.compiler.is_compiling() or in_transform())

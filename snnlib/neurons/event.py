@@ -17,17 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from snnlib import ops
 from snnlib.backends import reference
-from snnlib.backends.arguments import ExactRows, NeuronArgs
+from snnlib.backends.arguments import ExactKernel, ExactRows, NeuronKernel
 from snnlib.checks import check_untransformed, differentiable_once, step_shape, warn_caller
 from snnlib.neurons.base import Neuron, Output
-from snnlib.neurons.dynamics import Dynamics, ExactDynamics
 from snnlib.sequences.input_time import spike_time_gradient
 
 # Bound of the time per potential, in synaptic time constants per threshold: 4 steps for tau_s = 3, the papers' values.
@@ -73,50 +74,38 @@ class ByEvent(Neuron):
         value, after = super().run(timed.x, timed.state)
         return Output(value, (*after, timed.last))
 
-    def exact_dynamics(self, dtype: torch.dtype) -> ExactDynamics | None:
-        """Coefficients for the kernels of exact spike times, in the dtype of the state; None runs `step` in torch."""
-        return None
-
-    def _run(
+    def scan(
         self,
-        x: Tensor,
+        current: Tensor,
         state: tuple[Tensor, ...] | None,
-        dynamics: Dynamics | ExactDynamics | None,
-        by_step: bool = False,
+        kernel: NeuronKernel | None,
+        window: tuple[int, int] = ops.scan.NO_POOLING,
     ) -> Output:
-        """See `Neuron._run`: by the kernels of exact spike times where these know the neuron."""
-        # A caller that gives dynamics, as `potential` does, wants another value than spikes.
-        apart = by_step or dynamics is not None
-        exact = None if apart else self.exact_dynamics(torch.promote_types(x.dtype, torch.float32))
-        if exact is None:
-            return super()._run(x, state, dynamics, by_step)
-        with self._watched():
+        """See `Neuron.scan`."""
+        if not isinstance(kernel, ExactKernel):
+            return super().scan(current, state, kernel, window)
+        with self.watching():
             if self._steps is not None:
-                self._count_clamped(x, state, exact)
-            return super()._run(x, state, exact)
+                self._count_clamped(current, state, kernel)
+            return super().scan(current, state, kernel, window)
 
     @contextmanager
     def watched_record(self, coefficients: Tensor) -> Iterator[Callable[[Tensor], None] | None]:
         """Gives what takes the numbers of a layer's record down, within the first training batches; else None."""
-        with self._watched():
+        with self.watching():
             yield None if self._steps is None else partial(self._note_record, coefficients)
 
     def _note_record(self, coefficients: Tensor, record: Tensor) -> None:
         clamped = torch.isin(record[0], coefficients[ExactRows._fields.index("bound")]).sum()
         self.note_clamped(torch.stack((torch.full_like(clamped, record.shape[1]), clamped)))
 
-    def _count_clamped(self, x: Tensor, state: tuple[Tensor, ...] | None, exact: ExactDynamics) -> None:
+    def _count_clamped(self, current: Tensor, state: tuple[Tensor, ...] | None, kernel: ExactKernel) -> None:
         """Takes down how many spikes there are of these currents, which kernels do not count."""
-        self._check_currents(x)
-        coefficients = exact.pack(torch.promote_types(x.dtype, torch.float32), x.device)
         time_dim = int(self.batch_first)
-        start = self._initial(step_shape(x.shape, time_dim), x, state)
+        start = self.start_state(step_shape(current.shape, time_dim), current, state)
         with torch.no_grad():
-            run = reference.exact.trace(x, NeuronArgs(coefficients, start, exact.flags), time_dim)
+            run = reference.exact.trace(current, replace(kernel, state=start), time_dim)
             self.note_clamped(torch.stack((run.fired.sum(), run.clamped.sum())))
-
-    def _run_currents(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Output:
-        return super().run(x, state) if self.exact_times else self.run(x, state)
 
     def fire_by_event(
         self,
@@ -149,8 +138,8 @@ class ByEvent(Neuron):
         if self._steps is not None:
             self._steps.append(counts)
 
-    def _watched(self) -> AbstractContextManager[None]:
-        """See `Neuron._watched`: warns where the first training batches have most of their spikes clamped."""
+    def watching(self) -> AbstractContextManager[None]:
+        """See `Neuron.watching`: warns where the first training batches have most of their spikes clamped."""
         counting = self.training and torch.is_grad_enabled() and self._batches < _BATCHES
         return self._counting() if counting and not torch.compiler.is_compiling() else nullcontext()
 

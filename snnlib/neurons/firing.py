@@ -171,7 +171,7 @@ class SpikingNeuron(Neuron):
         return self.reset_value if self.reset == "zero" else 0.0
 
     @property
-    def _starts_at_zero(self) -> bool:
+    def starts_at_zero(self) -> bool:
         """See `initial_state`."""
         return type(self).initial_state is SpikingNeuron.initial_state and self.initial_membrane == 0
 

@@ -91,11 +91,11 @@ class PooledLayer(Block):
 
     def run_fused(self, x: Tensor) -> Tensor:
         """Pooled spikes."""
-        return cast(SpikingLayer, self.neurons).pooled(x, self.window)
+        return cast(SpikingLayer, self.neurons).forward(x, pool=self.window)
 
     def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """Pooled spikes from a state of the layer, and its state after the last step."""
-        return cast(SpikingLayer, self.neurons).run_pooled(x, state, self.window)
+        return cast(SpikingLayer, self.neurons).run(x, state, pool=self.window)
 
 
 def pooled_layer_at(children: Sequence[Child]) -> Block | None:

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib import ops
-from snnlib.functional.event_driven import as_event_driven
+from snnlib.functional.currents import layer_currents
 from snnlib.functional.normalized import after_affine, along_channels, scaled_neurons
-from snnlib.functional.spiking import fused_layer, layer_currents, run_and_pool, spiking_layer
+from snnlib.functional.plan import Path, neurons_and_pool, plan_layer
+from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons import Neuron
 from snnlib.nn.batch_norm import BatchNorm1d, BatchNorm2d, update_statistics
 from snnlib.nn.event_driven_map import linear_map_of
@@ -86,15 +87,14 @@ class NormalizedNeurons(Block):
                 return self.run_apart(x)
             return _by_statistics(current, linear.bias, norm, neuron, self.window)
         scale, mean, offset = _running_affine(linear.bias, norm, weight)
-        conv = as_event_driven(operator, x, weight)
-        dynamics = neuron._own_dynamics()
-        learned = (scale, offset, x, weight)
-        learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in learned)
-        if dynamics is not None and not isinstance(conv, str) and not learns:
-            shifted = after_affine(dynamics, scale, offset - mean * scale)
-            out = fused_layer(conv, neuron, shifted, None, False, self.window)
-            if out is not None:
-                return out.value
+        dynamics = neuron.dynamics(neuron.constants())
+        if dynamics is not None:
+            shifted = after_affine(dynamics, scale, offset - mean * scale).kernel(x.dtype, x.device)
+            plan = plan_layer(
+                x, weight, operator, neuron, kernel=shifted, return_state=False, pool=self.window
+            )
+            if plan.path is Path.LAYER:
+                return plan.run(x, weight).value
         current = layer_currents(x, weight, operator, time_dim)
         return _scaled(current, scale, mean, offset, neuron, self.window)
 
@@ -106,7 +106,7 @@ class NormalizedNeurons(Block):
         current = cast(PerStep, first).run_from(1, current)
         for part in others:
             current = part(current)
-        return run_and_pool(neuron, current, None, self.window, current.dtype).value
+        return pooled_neurons(current, neuron, self.window)
 
 
 def _by_batch(norm: Norm) -> bool:
@@ -144,7 +144,7 @@ def _scaled(
     if value is not None:
         return value
     normalized = current * along_channels(scale, current) + along_channels(offset - mean * scale, current)
-    return run_and_pool(neuron, normalized, None, window, normalized.dtype).value
+    return pooled_neurons(normalized, neuron, window)
 
 
 def _by_statistics(
@@ -164,7 +164,12 @@ def _by_statistics(
     if value is not None:
         return value
     frames = F.batch_norm(current.flatten(0, 1), None, None, gamma, beta, True, 0.0, of_torch.eps)
-    return run_and_pool(neuron, frames.view_as(current), None, window, current.dtype).value
+    return pooled_neurons(frames.view_as(current), neuron, window)
+
+
+def pooled_neurons(current: Tensor, neuron: Neuron, window: tuple[int, int]) -> Tensor:
+    """Means of the spikes of neurons over windows, for their currents."""
+    return neurons_and_pool(neuron, neuron.kernel(current), current, None, window, current.dtype).value
 
 
 def normalized_neurons_at(children: Sequence[Child]) -> NormalizedNeurons | None:

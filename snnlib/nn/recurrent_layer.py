@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import check_count, check_floating, check_lengths, check_rank, shows, warn_caller
-from snnlib.functional.delayed import delayed_currents
+from snnlib.checks import (
+    check_count,
+    check_floating,
+    check_lengths,
+    check_rank,
+    check_traced,
+    check_untransformed,
+    shows,
+    warn_caller,
+)
+from snnlib.functional.currents import layer_currents
 from snnlib.functional.operators import FullyConnected, LinearOperator
+from snnlib.functional.plan import pooled
 from snnlib.functional.recurrent import spiking_recurrent
 from snnlib.functional.sparse import SparselyConnected, fan_in
-from snnlib.functional.spiking import layer_currents, pooled
 from snnlib.neurons import CubaLIF, Neuron, Output
 from snnlib.neurons.surrogate import Surrogate, Triangle
 from snnlib.nn.delays import Delays, check_sequence
@@ -26,7 +36,6 @@ from snnlib.nn.spiking_layer import (
     draw_weight,
     naming_overflow,
 )
-from snnlib.sequences.history import last_steps
 from snnlib.sequences.input_time import spike_time_gradient
 from snnlib.sequences.lengths import run_with_lengths, without_padding
 
@@ -74,8 +83,10 @@ class Recurrent(SpikingLayer):
         bound = self.mean_threshold() * math.sqrt(3 / count) / self.response_std()
         draw_weight(self.recurrent_weight, bound)
 
-    def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:
-        """Spikes of a sequence from the initial state, averaged over windows without overlap."""
+    def forward(self, x: Tensor, *, pool: tuple[int, int] = (1, 1)) -> Tensor:
+        """Spikes of a sequence from the initial state; `pool` averages them over windows without overlap."""
+        check_untransformed(type(self).__name__, batches=True)
+        check_traced(type(self).__name__, self.weight)
         weight = self.effective_weight
         check_floating("x", x)
         check_rank("x", x, "[T, N, ...]", at_least=3)
@@ -84,10 +95,15 @@ class Recurrent(SpikingLayer):
         check_sequence("recurrent_delays", self.recurrent_delays, steps)
         out = self._spikes(x, weight, None, None).value
         self.observe(x, weight, out)
-        return pooled(out, window, self.neuron)
+        return pooled(out, pool, self.neuron)
 
     def run(
-        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
+        self,
+        x: Tensor,
+        state: tuple[Tensor, ...] | None = None,
+        lengths: Tensor | None = None,
+        *,
+        pool: tuple[int, int] = (1, 1),
     ) -> Output:
         """Spikes and the state after the last step: neuron states `[K, N, H]`, last spikes `[D, N, H]`, newest first.
 
@@ -96,8 +112,10 @@ class Recurrent(SpikingLayer):
         and 1 and no gradient flows through them.
         """
         if lengths is not None and self.keeps_input:
-            return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
-        return self._spikes(x, self.effective_weight, state, lengths)
+            run = partial(self.run, pool=pool)
+            return Output(*run_with_lengths(run, x, state, lengths, int(self.batch_first)))
+        value, after = self._spikes(x, self.effective_weight, state, lengths)
+        return Output(pooled(value, pool, self.neuron), after)
 
     @property
     def keeps_input(self) -> bool:
@@ -114,29 +132,21 @@ class Recurrent(SpikingLayer):
             check_rank("x", x, "[T, N, ...]", at_least=3)
             lengths = check_lengths(lengths, x, time_dim)
             x = without_padding(x, lengths, time_dim)
+        after: tuple[Tensor, ...] = ()
         if self.delays is None:
-            after: tuple[Tensor, ...] = ()
+            timed = x
             if self.neuron.exact_times:
-                x, state, last = spike_time_gradient(x, state, 2, by_time, time_dim)
+                timed, state, last = spike_time_gradient(x, state, 2, by_time, time_dim)
                 after = (last,)
-            out = self._recur(layer_currents(x, weight, self.operator, time_dim), state, lengths)
-            return Output(out.value.to(x.dtype), (*out.state, *after))
-        own, events, before = self._with_history(x, state)
-        timed = events
-        if self.neuron.exact_times:
-            timed = spike_time_gradient(events, None, 0, by_time, time_dim).x
-        current = delayed_currents(
-            timed,
-            weight,
-            self.operator,
-            self.delays(),
-            before=before,
-            rounded=not self.training or self.neuron.gradient == "event",
-            time_dim=time_dim,
-        )
-        out = self._recur(current, own, lengths)
-        history = last_steps(events, self.delays.history, time_dim)
-        return Output(out.value.to(x.dtype), (*out.state, history))
+            current = layer_currents(timed, weight, self.operator, time_dim)
+        else:
+            state, timed, before = self._with_history(x, state)
+            after = self._history(timed)
+            if self.neuron.exact_times:
+                timed = spike_time_gradient(timed, None, 0, by_time, time_dim).x
+            current = layer_currents(timed, weight, self.delayed_operator(before), time_dim)
+        out = self._recur(current, state, lengths)
+        return Output(out.value.to(x.dtype), (*out.state, *after))
 
     def _recur(
         self, current: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar, TypedDict
 
 import torch
@@ -17,11 +18,11 @@ from snnlib.checks import (
     check_untransformed,
     warn_caller,
 )
-from snnlib.functional.delayed import delayed_currents, delayed_layer
+from snnlib.functional.currents import Delayed, layer_currents
 from snnlib.functional.operators import LinearOperator
+from snnlib.functional.plan import LayerPlan, plan_layer
 from snnlib.functional.quantize import fixed_point_weight
 from snnlib.functional.sparse import SparselyConnected, fan_in
-from snnlib.functional.spiking import layer_currents, spiking_layer
 from snnlib.neurons import LIF, Neuron, Output
 from snnlib.neurons.training_watch import TrainingWatch, cannot_watch
 from snnlib.nn.delays import Delays, check_sequence
@@ -133,24 +134,25 @@ class SpikingLayer(WeightWithGain):
         """Channels of the input, in its dimension 2."""
         return self.weight.shape[1]
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Spikes of a sequence from the initial state."""
+    def forward(self, x: Tensor, *, pool: tuple[int, int] = (1, 1)) -> Tensor:
+        """Spikes of a sequence from the initial state; `pool` averages them over windows without overlap."""
         check_untransformed(type(self).__name__, batches=True)
         check_traced(type(self).__name__, self.weight)
-        return self.pooled(x, (1, 1))
-
-    def pooled(self, x: Tensor, window: tuple[int, int]) -> Tensor:
-        """`forward` and average pooling over windows without overlap, as one op."""
         weight = self.effective_weight
         if self.delays is not None:
             check_sequence("delays", self.delays, x.shape[int(self.batch_first)] if x.dim() > 1 else 0)
         with naming_overflow(self):
-            value = self._run(x, weight, None, window, return_state=False).value
+            value = self.plan(x, weight, return_state=False, pool=pool).run(x, weight).value
         self.observe(x, weight, value)
         return value
 
     def run(
-        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
+        self,
+        x: Tensor,
+        state: tuple[Tensor, ...] | None = None,
+        lengths: Tensor | None = None,
+        *,
+        pool: tuple[int, int] = (1, 1),
     ) -> Output:
         """`forward` from a given state and with the state after the last step, through which gradients flow.
 
@@ -158,47 +160,51 @@ class SpikingLayer(WeightWithGain):
         sample's own last step; as many chunks are run as there are different lengths.
         """
         if lengths is not None:
-            return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
-        return self.run_pooled(x, state, (1, 1))
-
-    def run_pooled(self, x: Tensor, state: tuple[Tensor, ...] | None, window: tuple[int, int]) -> Output:
-        """`pooled` from a given state and with the state after the last step."""
+            run = partial(self.run, pool=pool)
+            return Output(*run_with_lengths(run, x, state, lengths, int(self.batch_first)))
+        weight = self.effective_weight
+        own, events, before = self._with_history(x, state)
         with naming_overflow(self):
-            return self._run(x, self.effective_weight, state, window, return_state=True)
+            plan = self.plan(events, weight, state=own, before=before, pool=pool)
+            value, after = plan.run(events, weight, own)
+        return Output(value, (*after, *self._history(events)))
 
-    def _run(
+    def plan(
         self,
         x: Tensor,
         weight: Tensor,
-        state: tuple[Tensor, ...] | None,
-        window: tuple[int, int],
-        return_state: bool,
-    ) -> Output:
-        layer = weight, self.operator, self.neuron
+        *,
+        state: tuple[Tensor, ...] | None = None,
+        before: int = 0,
+        return_state: bool = True,
+        pool: tuple[int, int] = (1, 1),
+    ) -> LayerPlan:
+        """Returns how a call runs, with an effective weight and from the neurons' own state.
+
+        So many of the first steps of x, `before`, belong to the past and have no output.
+        """
+        call: dict[str, Any] = {"state": state, "return_state": return_state, "pool": pool}
+        return plan_layer(x, weight, self.delayed_operator(before), self.neuron, **call)
+
+    def delayed_operator(self, before: int = 0) -> LinearOperator | Delayed:
+        """The operator with the layer's delays, if it has any; `before` as in `plan`."""
         if self.delays is None:
-            return spiking_layer(x, *layer, state=state, return_state=return_state, pool=window)
-        own, events, before = self._with_history(x, state)
-        value, after = delayed_layer(
-            events,
-            *layer,
-            self.delays(),
-            before=before,
-            rounded=not self.training,
-            state=own,
-            return_state=return_state,
-            pool=window,
-        )
-        if return_state:
-            after = (*after, last_steps(events, self.delays.history, int(self.batch_first)))
-        return Output(value, after)
+            return self.operator
+        rounded = not self.training or self.neuron.gradient == "event"
+        return Delayed(self.operator, self.delays(), before, rounded, int(self.batch_first))
+
+    def _history(self, events: Tensor) -> tuple[Tensor, ...]:
+        """The last steps of the input, whose events arrive later: the end of the state of a layer with delays."""
+        if self.delays is None:
+            return ()
+        return (last_steps(events, self.delays.history, int(self.batch_first)),)
 
     def _with_history(
         self, x: Tensor, state: tuple[Tensor, ...] | None
     ) -> tuple[tuple[Tensor, ...] | None, Tensor, int]:
         """The neurons' state, the input with the steps before it, whose events still arrive, and how many these are."""
-        assert self.delays is not None
-        if state is None:
-            return None, x, 0
+        if self.delays is None or state is None:
+            return state, x, 0
         if not isinstance(state, tuple) or len(state) < 2:
             got = f"{len(state)} parts" if isinstance(state, tuple) else type(state).__name__
             raise TypeError(
@@ -209,16 +215,7 @@ class SpikingLayer(WeightWithGain):
 
     def input_current(self, x: Tensor, weight: Tensor) -> Tensor:
         """Input current `[T, N, C, ...]` for a spike tensor, with a weight that is given."""
-        if self.delays is None:
-            return layer_currents(x, weight, self.operator, int(self.batch_first))
-        return delayed_currents(
-            x,
-            weight,
-            self.operator,
-            self.delays(),
-            rounded=not self.training or self.neuron.gradient == "event",
-            time_dim=int(self.batch_first),
-        )
+        return layer_currents(x, weight, self.delayed_operator(), int(self.batch_first))
 
     def unit_weight_current(self, x: Tensor) -> Tensor:
         """`input_current` of weights that are all 1, the same in every channel of a group of a map without delays."""
@@ -318,7 +315,7 @@ class SpikingLayer(WeightWithGain):
         The root of the summed squares of the membrane's response to one unit of current.
         """
         with torch.no_grad():
-            dynamics = self.neuron._own_dynamics()
+            dynamics = self.neuron.dynamics(self.neuron.constants())
             if dynamics is None or dynamics.quadratic:
                 return 1.0
             rows = [[float(torch.as_tensor(value).mean()) for value in row] for row in dynamics.a]

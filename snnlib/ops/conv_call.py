@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from snnlib.backends.arguments import LayerArgs, NeuronArgs
+from snnlib.backends.arguments import LayerArgs, NeuronKernel
 from snnlib.backends.geometry import block_channels, scatters, scatters_back
 from snnlib.ops import conv_layout, counting, torch_conv
 
 # `LayerNeuron` of cpp/include/snnlib/layer/layer.h.
-_SRM, _LINEAR, _NONE, _EXACT = range(4)
+_NEURONS, _NO_NEURONS = {"srm": 0, "linear": 1, "exact": 3}, 2
 # Partial weight gradients: enough for many cores to share the work, as long as they fit.
 _MOST_BLOCKS, _BLOCK_BYTES, _LEAST_BLOCKS = 32, 16 << 20, 4
 
 
-def layer_arguments(call: LayerArgs, neuron: NeuronArgs | None, constants: Tensor | None) -> dict[str, Any]:
+def layer_arguments(call: LayerArgs, neuron: NeuronKernel | None, constants: Tensor | None) -> dict[str, Any]:
     """`LayerArgs` of cpp/include/snnlib/layer/layer.h; no neurons give currents.
 
     The constants are contiguous and of float32.
@@ -33,25 +33,14 @@ def layer_arguments(call: LayerArgs, neuron: NeuronArgs | None, constants: Tenso
     }
     neurons: dict[str, Any] = dict.fromkeys(("srm", "linear", "exact"))
     if neuron is None or constants is None:
-        return {**arguments, **neurons, "neuron": _NONE}
-    if neuron.is_srm:
-        neurons["srm"] = {
-            "rows": constants,
-            "period": max(constants.numel(), 1),
-            "flags": neuron.srm_constants,
-        }
-        return {**arguments, **neurons, "neuron": _SRM}
-    rows = {"rows": constants, "period": constants.shape[1]}
-    if neuron.is_exact:
-        neurons["exact"] = {**rows, "flags": neuron.exact_flags._asdict()}
-        return {**arguments, **neurons, "neuron": _EXACT}
-    neurons["linear"] = {**rows, "flags": neuron.linear_flags}
-    return {**arguments, **neurons, "neuron": _LINEAR}
+        return {**arguments, **neurons, "neuron": _NO_NEURONS}
+    neurons[neuron.family] = neuron.native(constants)
+    return {**arguments, **neurons, "neuron": _NEURONS[neuron.family]}
 
 
 def forward(
     call: LayerArgs,
-    neuron: NeuronArgs | None,
+    neuron: NeuronKernel | None,
     kernel: Callable[..., Any],
     out: Tensor,
     by_events: bool = True,

@@ -15,7 +15,14 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import algorithm, algorithm_backward, reference
-from snnlib.backends.arguments import LayerArgs, NeuronArgs, row_names
+from snnlib.backends.arguments import (
+    ExactKernel,
+    LayerArgs,
+    NeuronKernel,
+    SrmKernel,
+    neuron_kernel,
+    row_names,
+)
 from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_layout, currents, torch_conv
@@ -82,12 +89,12 @@ def layer_backward(
     dL/dstate after the last step, of other neurons than those with exact times.
     """
     call = LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), pool, time_dim)
-    neuron = NeuronArgs(constants, None, flags, taus)
+    neuron = neuron_kernel(constants, None, flags, taus)
     needs = Needs(need_weight, need_input, need_state)
     saved = Record(bits, record, starts)
     check(call, neuron)
     check_record(neuron)
-    if neuron.is_srm:
+    if isinstance(neuron, SrmKernel):
         checks.check_finite("input_grad_scale", input_grad_scale)
     g = call.geometry
     shape = conv_layout.output_shape(x, g, call.pool)
@@ -97,7 +104,7 @@ def layer_backward(
     checks.check_device("bits", bits, x)
     checks.check_record(*saved, conv_layout.bits_shape(x, g), tasks, values=record_rows(neuron))
     output = _checked_output(call, neuron, output)
-    if neuron.is_exact:
+    if isinstance(neuron, ExactKernel):
         _check_exact(neuron, grad_state, needs)
     kernel = conv_layout.kernel("layer_backward", x, grad_output=grad_output, grad_state=grad_state)
     if kernel is None:
@@ -119,13 +126,19 @@ def layer_backward(
         "grad_state": after,
     }
     # What an SRM neuron's signal b is multiplied by, or the signal a of the linear family; that of exact times has it.
-    gain = input_grad_scale if neuron.is_srm else 1.0 if neuron.is_exact else float(constants[_GAIN, 0])
+    gain = (
+        input_grad_scale
+        if isinstance(neuron, SrmKernel)
+        else 1.0
+        if isinstance(neuron, ExactKernel)
+        else float(constants[_GAIN, 0])
+    )
     gradient = GradientCall(call, gain, tasks, stored)
     plan = _plan(call, neuron, int(starts[tasks]), needs, after is not None)
     grad_start = conv_layout.empty_grad_state(x, g, neuron.states, needs.state)
     start = grad_start if needs.state else None
     any_dense = plan.dense_weight or plan.dense_input
-    by_signal = (_by_two_signals if neuron.is_srm else _by_signal)(gradient, plan, start)
+    by_signal = (_by_two_signals if isinstance(neuron, SrmKernel) else _by_signal)(gradient, plan, start)
     by_events = gradient.by_events(
         needs.weight and not plan.dense_weight,
         needs.input and not plan.dense_input,
@@ -136,16 +149,16 @@ def layer_backward(
     grad_x = by_signal[1] if plan.dense_input else by_events[1]
     if not neuron.moves_spikes:
         grad_weight = grad_weight * gain
-    if plan.dense_input and neuron.is_exact and neuron.exact_flags.by_time:
+    if plan.dense_input and isinstance(neuron, ExactKernel) and neuron.options.by_time:
         grad_x = reference.exact.by_time(grad_x, x, time_dim)
     return grad_weight.to(weight.dtype), grad_x.to(x.dtype), grad_start
 
 
-def _check_exact(neuron: NeuronArgs, grad_state: Tensor | None, needs: Needs) -> None:
+def _check_exact(neuron: ExactKernel, grad_state: Tensor | None, needs: Needs) -> None:
     """Checks that the record of neurons with exact spike times says all that their gradients depend on."""
     if grad_state is not None or needs.state:
         raise ValueError("grad_state: expected no gradients of states of neurons with exact spike times")
-    refractory = neuron.exact_flags.refractory
+    refractory = neuron.options.refractory
     if refractory > 0:
         raise ValueError(
             f"flags: expected a refractory time of 0 or -1, as none that ends is on the record, got {refractory}"
@@ -154,7 +167,7 @@ def _check_exact(neuron: NeuronArgs, grad_state: Tensor | None, needs: Needs) ->
 
 def _by_reference(
     call: LayerArgs,
-    neuron: NeuronArgs,
+    neuron: NeuronKernel,
     saved: Record,
     needs: Needs,
     grad_output: Tensor,
@@ -162,15 +175,15 @@ def _by_reference(
     input_grad_scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     x, weight = call.x, call.weight
-    if neuron.is_exact:
+    if isinstance(neuron, ExactKernel):
         found: tuple[Tensor, ...] = reference.exact.layer_backward(call, neuron, saved, grad_output)
     else:
-        path = reference.srm_conv if neuron.is_srm else reference.layer
+        path = reference.srm_conv if isinstance(neuron, SrmKernel) else reference.layer
         found = path.backward(call, neuron, saved, grad_output, grad_state)
     grad_x = x.new_empty(0)
     if needs.input:
         # The linear family has its own among its constants.
-        scale = input_grad_scale if neuron.is_srm else 1.0
+        scale = input_grad_scale if isinstance(neuron, SrmKernel) else 1.0
         grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]).copy_(found[1] * scale)
     grad_start = conv_layout.empty_grad_state(x, call.geometry, neuron.states, needs.state)
     if needs.state:
@@ -178,7 +191,7 @@ def _by_reference(
     return found[0].to(weight.dtype).contiguous() if needs.weight else weight.new_empty(0), grad_x, grad_start
 
 
-def _checked_output(call: LayerArgs, neuron: NeuronArgs, output: Tensor | None) -> Tensor | None:
+def _checked_output(call: LayerArgs, neuron: NeuronKernel, output: Tensor | None) -> Tensor | None:
     """Returns the forward pass's pooled spikes, checked, where the gradient needs them."""
     if not neuron.moves_spikes or tuple(call.pool) == (1, 1):
         return None
@@ -199,13 +212,13 @@ def _(
     g = geometry(x, weight, ConvOptions(stride, padding, dilation, groups), time_dim)
     grad_weight = weight.new_empty(weight.shape if need_weight else 0)
     grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
-    states = NeuronArgs(constants, None, flags, taus).states
+    states = neuron_kernel(constants, None, flags, taus).states
     return grad_weight, grad_x, conv_layout.empty_grad_state(x, g, states, bool(need_state))
 
 
-def _plan(call: LayerArgs, neuron: NeuronArgs, numbers: int, needs: Needs, from_state: bool) -> Plan:
+def _plan(call: LayerArgs, neuron: NeuronKernel, numbers: int, needs: Needs, from_state: bool) -> Plan:
     x, g = call.x, call.geometry
-    if neuron.is_srm:
+    if isinstance(neuron, SrmKernel):
         paths = algorithm_backward.decide(x, g, numbers, needs.weight, from_state)
         dense_weight, dense_input = paths.weight == "dense", paths.input == "dense"
         return Plan(needs.weight and dense_weight, needs.input and dense_input, paths.weight == "inputs")

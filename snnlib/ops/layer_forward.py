@@ -20,28 +20,36 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import algorithm, cpu_memory, reference
-from snnlib.backends.arguments import LayerArgs, NeuronArgs, count_states, row_names
+from snnlib.backends.arguments import (
+    ExactKernel,
+    Flags,
+    LayerArgs,
+    LinearKernel,
+    NeuronKernel,
+    SrmKernel,
+    count_states,
+    neuron_kernel,
+    row_names,
+)
 from snnlib.backends.geometry import ConvOptions
 from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_call, conv_layout
 
 
-def check(call: LayerArgs, neuron: NeuronArgs) -> None:
+def check(call: LayerArgs, neuron: NeuronKernel) -> None:
     """Checks the convolution, and that these are neurons which the layer's kernels know."""
     call.check()
-    linear = not neuron.moves_spikes
-    if linear:
-        _check_flags(neuron)
+    if isinstance(neuron, LinearKernel):
+        _check_flags(neuron.options)
     neuron.check(call.weight.shape[0], call.x)
-    if linear and count_states(len(neuron.constants)) != 1:
+    if isinstance(neuron, LinearKernel) and count_states(len(neuron.constants)) != 1:
         rows = len(row_names(1))
         raise ValueError(
             f"coefficients: expected {rows} rows for one state, got shape {tuple(neuron.constants.shape)}"
         )
 
 
-def _check_flags(neuron: NeuronArgs) -> None:
-    options = neuron.options
+def _check_flags(options: Flags) -> None:
     if options.reset_next or options.membrane or options.rectified or options.quadratic:
         raise ValueError(
             "flags: expected a reset in the same step, spikes as values, no rectified membrane and no products of "
@@ -49,21 +57,21 @@ def _check_flags(neuron: NeuronArgs) -> None:
         )
 
 
-def check_record(neuron: NeuronArgs) -> None:
+def check_record(neuron: NeuronKernel) -> None:
     """Checks that a record tells all that the gradient depends on: steps at which neurons rest are not on it."""
-    if not neuron.moves_spikes and neuron.options.refractory:
+    if isinstance(neuron, LinearKernel) and neuron.options.refractory:
         raise ValueError(
             f"flags: expected no refractory time beside a record, got {neuron.options.refractory} steps"
         )
 
 
-def record_rows(neuron: NeuronArgs) -> int:
+def record_rows(neuron: NeuronKernel) -> int:
     """Returns how many numbers the record has of a spike or entry: slope and gain, rise and passed, or its distance."""
     return 2 if neuron.moves_spikes else 1
 
 
 def _empty_outputs(
-    call: LayerArgs, neuron: NeuronArgs, return_state: bool, keep: bool
+    call: LayerArgs, neuron: NeuronKernel, return_state: bool, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Allocates outputs except the record values, whose length depends on the data."""
     x, g = call.x, call.geometry
@@ -96,13 +104,13 @@ def layer_forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """(pooled spikes, state after the last step, bits, numbers of the record, first of each task).
 
-    `constants`, `flags` and `taus` are those of `NeuronArgs`. The state has no elements unless `return_state`, the
+    `constants`, `flags` and `taus` are those of `neuron_kernel`. The state has no elements unless `return_state`, the
     record has none unless `keep`. With `exact` the record is as long as there are spikes or entries, otherwise as long
     as there could be (for compilers, which want to know the size).
     """
     checks.check_reverse_mode("spiking layer")
     call = LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), pool, time_dim)
-    neuron = NeuronArgs(constants, state, flags, taus)
+    neuron = neuron_kernel(constants, state, flags, taus)
     check(call, neuron)
     if keep:
         check_record(neuron)
@@ -136,7 +144,7 @@ def _(
     x: Tensor, weight: Tensor, constants: Tensor, state: Tensor | None, *options: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     *conv, pool, flags, taus, time_dim, return_state, keep, exact = options
-    neuron = NeuronArgs(constants, state, flags, taus)
+    neuron = neuron_kernel(constants, state, flags, taus)
     for name, tensor in (("weight", weight), (neuron.constants_name, constants)):
         checks.check_device(name, tensor, x)
     call = LayerArgs(x, weight, ConvOptions(*conv), pool, time_dim)
@@ -149,12 +157,12 @@ def _(
 
 
 def _by_reference(
-    call: LayerArgs, neuron: NeuronArgs, room: tuple[Tensor, Tensor | None, Tensor | None, Tensor]
+    call: LayerArgs, neuron: NeuronKernel, room: tuple[Tensor, Tensor | None, Tensor | None, Tensor]
 ) -> Tensor:
     """Fills the outputs and returns the numbers of the record."""
-    if neuron.is_exact:
+    if isinstance(neuron, ExactKernel):
         return reference.exact.layer_forward(call, neuron, *room)
-    if not neuron.is_srm:
+    if not isinstance(neuron, SrmKernel):
         return reference.layer.forward(call, neuron, *room)
     out, final, bits, starts = room
     current = reference.srm_conv.convolve(call.x, call.weight, call.options)

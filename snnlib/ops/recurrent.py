@@ -7,26 +7,22 @@ for backward, which repeats the neurons' steps but not the sums. `recurrent_call
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends.arguments import Delays, NeuronArgs
+from snnlib.backends.arguments import Delays, Flags, LinearKernel
 from snnlib.backends.native import state_dtype
 from snnlib.ops import recurrent_call
 from snnlib.ops.recurrent_args import RecurrentArgs, sparse_rows
-
-if TYPE_CHECKING:
-    from snnlib.neurons.dynamics import Dynamics
 
 
 def run(
     current: Tensor,
     weight: Tensor,
-    dynamics: Dynamics,
-    state: Tensor | None,
+    neuron: LinearKernel,
     lengths: Tensor | None,
     time_dim: int,
     delays: Delays | None = None,
@@ -36,9 +32,8 @@ def run(
 
     Without delays the state's last row has the last spikes; with them there are the neurons' own states alone.
     """
-    coefficients = dynamics.pack(state_dtype(current), current.device)
     delay, past, longest, rounded = delays or (None, None, 0, True)
-    learned = (delay, coefficients, state, past)
+    learned = (delay, neuron.constants, neuron.state, past)
     keep = torch.is_grad_enabled() and any(
         part is not None and part.requires_grad for part in (current, weight, *learned)
     )
@@ -48,7 +43,7 @@ def run(
         *(rows or (None, None)),
         *learned,
         lengths,
-        dynamics.flags,
+        neuron.flags,
         longest,
         rounded,
         time_dim,
@@ -80,7 +75,7 @@ def recurrent_forward(
     `past` and `longest` are those of `RecurrentArgs`.
     """
     checks.check_reverse_mode("recurrent layer")
-    neuron = NeuronArgs(coefficients, state, flags)
+    neuron = LinearKernel(coefficients, Flags.of(flags), state)
     rows = sparse_rows(starts, targets)
     args = RecurrentArgs(current, weight, delay, neuron, past, lengths, longest, rounded, time_dim, rows)
     return recurrent_call.forward(args, keep)
@@ -91,7 +86,7 @@ def _(
     current: Tensor, weight: Tensor, _starts: Tensor | None, _targets: Tensor | None, *others: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     delay, coefficients, state, past, lengths, flags, *rest, keep = others
-    neuron = NeuronArgs(coefficients, state, flags)
+    neuron = LinearKernel(coefficients, Flags.of(flags), state)
     args = RecurrentArgs(current, weight, delay, neuron, past, lengths, *rest)
     total = current.new_empty(current.shape if keep else 0, dtype=state_dtype(current))
     return current.new_empty(current.shape), args.empty_state(), total
@@ -124,7 +119,7 @@ def recurrent_backward(
     The second has no elements unless `need_weight`, the third none unless `need_delay`, the fourth none unless `learn`,
     the last none without `past`.
     """
-    neuron = NeuronArgs(coefficients, state, flags)
+    neuron = LinearKernel(coefficients, Flags.of(flags), state)
     rows = sparse_rows(starts, targets)
     args = RecurrentArgs(total, weight, delay, neuron, past, lengths, longest, rounded, time_dim, rows)
     return recurrent_call.backward(args, value, grad_value, grad_state, (learn, need_weight, need_delay))
@@ -137,7 +132,7 @@ def _(
     weight, _, _, delay, coefficients, state, past, lengths, flags, *rest, learn, need_weight, need_delay = (
         others
     )
-    neuron = NeuronArgs(coefficients, state, flags)
+    neuron = LinearKernel(coefficients, Flags.of(flags), state)
     args = RecurrentArgs(total, weight, delay, neuron, past, lengths, *rest)
     wide = state_dtype(total)
     of_delay = delay.new_empty(delay.shape if need_delay else 0) if delay is not None else total.new_empty(0)

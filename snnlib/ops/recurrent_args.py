@@ -10,7 +10,7 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import native
-from snnlib.backends.arguments import Delays, NeuronArgs
+from snnlib.backends.arguments import Delays, LinearKernel
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.sparse import Rows
 from snnlib.ops.delay import check_delays
@@ -47,7 +47,7 @@ class RecurrentArgs:
     current: Tensor
     weight: Tensor
     delay: Tensor | None
-    neuron: NeuronArgs
+    neuron: LinearKernel
     past: Tensor | None
     lengths: Tensor | None
     longest: int
@@ -96,7 +96,7 @@ class RecurrentArgs:
         checks.check_rank(name, current, "[T, N, H]", exactly=3)
         checks.check_time_dim(self.time_dim)
         neuron.check(current.shape[2], current)
-        if neuron.is_srm or not neuron.constants.shape[1]:
+        if not neuron.constants.shape[1]:
             raise ValueError(
                 f"coefficients: expected [P, C] with at least one column, got shape {tuple(neuron.constants.shape)}"
             )

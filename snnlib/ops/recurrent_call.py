@@ -15,7 +15,6 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
-from snnlib.backends.arguments import count_states
 from snnlib.backends.geometry import GROUP
 from snnlib.backends.native import state_dtype
 from snnlib.ops import delayed_linear
@@ -53,8 +52,8 @@ def _arguments(args: RecurrentArgs, lengths: Tensor | None) -> dict[str, Any]:
             "step_stride": neurons if time_dim else batch * neurons,
         },
         "dtype": native.DTYPE_CODES[dtype],
-        "states": count_states(len(neuron.constants)),
-        "flags": neuron.linear_flags,
+        "states": neuron.variables,
+        "flags": neuron.settings(),
         "coefficients": rows,
         "period": rows.shape[1],
         "current": current.to(dtype).contiguous(),
@@ -215,7 +214,7 @@ def _room(args: RecurrentArgs, grad: Tensor, learn: bool) -> Tensor | None:
     """Returns memory in which backward by blocks keeps values of every step, but for one, in the gradient's place."""
     if native.most_recurrent_neurons(grad) is None:
         return None
-    states, options = count_states(len(args.neuron.constants)), args.neuron.options
+    states, options = args.neuron.variables, args.neuron.options
     values = states + options.added_rows + (learn or options.quadratic) * states
     return grad.new_empty((values - 1) * grad.numel())
 

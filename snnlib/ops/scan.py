@@ -8,20 +8,17 @@ call the kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends.arguments import NeuronArgs
+from snnlib.backends.arguments import ExactKernel, NeuronKernel, SrmKernel, neuron_kernel
 from snnlib.backends.native import state_dtype
 from snnlib.ops import scan_linear, scan_pool, scan_srm
 from snnlib.ops.sequence_layout import as_walkable, empty_state
 from snnlib.ops.srm_credit import through_state
-
-if TYPE_CHECKING:
-    from snnlib.neurons.dynamics import Dynamics, ExactDynamics
 
 # Windows of one cell.
 NO_POOLING = (1, 1)
@@ -29,29 +26,30 @@ NO_POOLING = (1, 1)
 
 def run(
     x: Tensor,
-    dynamics: Dynamics | ExactDynamics,
-    state: Tensor | None,
+    neuron: NeuronKernel,
     time_dim: int,
     window: tuple[int, int] = NO_POOLING,
+    return_state: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Returns values, or their means over windows, and the state after the last step of neurons with these dynamics.
+    """Returns values, or their means over windows, and the state after the last step.
 
     Gradients are by the current, the coefficients and the state.
     """
     checks.check_untransformed("neurons", batches=True)
-    coefficients = dynamics.pack(state_dtype(x), x.device)
-    value, final = scan_forward(x, coefficients, state, dynamics.flags, (), time_dim, window, True)
+    value, final = scan_forward(
+        x, neuron.constants, neuron.state, neuron.flags, neuron.taus, time_dim, window, return_state
+    )
     return value, final
 
 
 def _checked(
-    current: Tensor, neuron: NeuronArgs, time_dim: int, window: Sequence[int], return_state: bool = False
+    current: Tensor, neuron: NeuronKernel, time_dim: int, window: Sequence[int], return_state: bool = False
 ) -> tuple[int, int]:
     """The window, once all arguments are checked."""
     neuron.check_sequence(current, time_dim)
     checks.check_axes("window", window, 2, 1)
     high, wide = window
-    if (high, wide) != NO_POOLING and neuron.is_exact:
+    if (high, wide) != NO_POOLING and isinstance(neuron, ExactKernel):
         raise ValueError(f"window: expected [1, 1] of neurons with exact spike times, got {list(window)}")
     if (high, wide) != NO_POOLING:
         scan_pool.check(current, neuron, (high, wide), return_state)
@@ -71,14 +69,14 @@ def scan_forward(
 ) -> tuple[Tensor, Tensor]:
     """(value of every step and window, state after the last step, without elements unless `return_state`).
 
-    `constants`, `flags` and `taus` are those of `NeuronArgs`; the windows `[high, wide]` are over the last two axes.
+    `constants`, `flags` and `taus` are those of `neuron_kernel`; the windows `[high, wide]` are over the last two axes.
     """
     checks.check_reverse_mode("neurons")
-    neuron = NeuronArgs(constants, state, flags, taus)
+    neuron = neuron_kernel(constants, state, flags, taus)
     sizes = _checked(current, neuron, time_dim, window, return_state)
     if sizes != NO_POOLING:
         value, final = scan_pool.forward(current, neuron, time_dim, sizes)
-    elif neuron.is_srm:
+    elif isinstance(neuron, SrmKernel):
         value, final = scan_srm.forward(current, neuron, time_dim, return_state)
     else:
         value, final = scan_linear.forward(current, neuron, time_dim)
@@ -88,7 +86,7 @@ def scan_forward(
 @scan_forward.register_fake
 def _(current: Tensor, constants: Tensor, state: Tensor | None, *options: Any) -> tuple[Tensor, Tensor]:
     flags, taus, time_dim, window, return_state = options
-    neuron = NeuronArgs(constants, state, flags, taus)
+    neuron = neuron_kernel(constants, state, flags, taus)
     sizes = _checked(current, neuron, time_dim, window, return_state)
     current = _laid_out(current, window)
     final = current.new_empty(0, dtype=state_dtype(current))
@@ -123,12 +121,12 @@ def scan_backward(
     what is needed of a and b, and `srm_credit.through_state` adds what a state changes. What is not there has no
     elements.
     """
-    neuron = NeuronArgs(constants, state, flags, taus)
+    neuron = neuron_kernel(constants, state, flags, taus)
     sizes = _checked(current, neuron, time_dim, window)
     shape = current.shape if sizes == NO_POOLING else scan_pool.empty_value(current, sizes).shape
     checks.check_gradient("grad_value", grad_value, shape, "the output's shape", current)
     neuron.check_state(grad_state, checks.step_shape(current.shape, time_dim), current, "grad_state")
-    if neuron.is_srm:
+    if isinstance(neuron, SrmKernel):
         signals = (grad_value, current, neuron, time_dim)
         needs = (need_weight, need_input)
         if sizes == NO_POOLING:
@@ -137,7 +135,7 @@ def scan_backward(
             a, b = scan_pool.srm_backward(*signals, sizes, needs)
         return a, b, constants.new_empty(0), current.new_empty(0, dtype=state_dtype(current))
     gradients = (grad_value, grad_state, current, neuron, time_dim)
-    if neuron.is_exact and learn:
+    if isinstance(neuron, ExactKernel) and learn:
         raise ValueError("learn: expected False of neurons with exact spike times, got True")
     if sizes == NO_POOLING:
         a, rows, start = scan_linear.backward(*gradients, learn)
@@ -151,11 +149,11 @@ def _(
     _grad_value: Tensor, _grad_state: Tensor | None, current: Tensor, constants: Tensor, *others: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     state, flags, taus, time_dim, window, need_weight, need_input, learn = others
-    neuron = NeuronArgs(constants, state, flags, taus)
+    neuron = neuron_kernel(constants, state, flags, taus)
     _checked(current, neuron, time_dim, window)
     current = _laid_out(current, window)
     none = current.new_empty(0)
-    if neuron.is_srm:
+    if isinstance(neuron, SrmKernel):
         a, b = (torch.empty_like(current) if need else none for need in (need_weight, need_input))
         return a, b, constants.new_empty(0), current.new_empty(0, dtype=state_dtype(current))
     rows = torch.empty_like(constants) if learn else constants.new_empty(0)

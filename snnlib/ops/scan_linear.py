@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import cpu_memory, native, reference
-from snnlib.backends.arguments import NeuronArgs
+from snnlib.backends.arguments import ExactKernel, LinearKernel
 from snnlib.backends.native import state_dtype
 from snnlib.ops.sequence_layout import as_walkable, empty_state, laid_out_state, neuron_order, scan_arguments
 
@@ -34,7 +34,9 @@ def _per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
     return coefficients.contiguous()
 
 
-def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int, learn: bool = False) -> dict[str, Any]:
+def _arguments(
+    current: Tensor, neuron: LinearKernel | ExactKernel, time_dim: int, learn: bool = False
+) -> dict[str, Any]:
     """`ScanArgs` or `ExactArgs` of cpp/include/snnlib/loop/scan.h."""
     # The arithmetic is in float32 anyhow: a kernel that does not convert itself gets a wider copy.
     if neuron.states > 1 or learn or not native.scan_takes_half(current):
@@ -42,8 +44,8 @@ def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int, learn: bool =
     return scan_arguments(current, neuron, _per_neuron(neuron.constants, current), time_dim)
 
 
-def _family(neuron: NeuronArgs, current: Tensor) -> str:
-    if neuron.is_exact:
+def _family(neuron: LinearKernel | ExactKernel, current: Tensor) -> str:
+    if isinstance(neuron, ExactKernel):
         return "exact"
     # GPUs have no kernels for fixed-point states and for a later reset with a refractory time: no kernel has this name.
     options = neuron.options
@@ -51,13 +53,13 @@ def _family(neuron: NeuronArgs, current: Tensor) -> str:
     return "fixed_point" if unknown and current.is_cuda else "scan"
 
 
-def forward(current: Tensor, neuron: NeuronArgs, time_dim: int) -> tuple[Tensor, Tensor]:
+def forward(current: Tensor, neuron: LinearKernel | ExactKernel, time_dim: int) -> tuple[Tensor, Tensor]:
     """Returns the value of every step and the state after the last."""
     current = as_walkable(current)
     final = empty_state(current, neuron.states, time_dim)
     kernel = native.kernel(f"{_family(neuron, current)}_forward", current, **neuron.tensors())
     if kernel is None:
-        if neuron.is_exact:
+        if isinstance(neuron, ExactKernel):
             value, last = reference.exact.forward(current, neuron, time_dim)
         else:
             linear = neuron.constants, neuron.state, neuron.options
@@ -76,7 +78,7 @@ def backward(
     grad_value: Tensor,
     grad_state: Tensor | None,
     current: Tensor,
-    neuron: NeuronArgs,
+    neuron: LinearKernel | ExactKernel,
     time_dim: int,
     learn: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -87,7 +89,7 @@ def backward(
         f"{_family(neuron, current)}_backward", current, grad_value=grad_value, **neuron.tensors()
     )
     if kernel is None:
-        if neuron.is_exact:
+        if isinstance(neuron, ExactKernel):
             rows = coefficients
             grad, start = reference.exact.backward(grad_value, grad_state, current, neuron, time_dim)
         else:

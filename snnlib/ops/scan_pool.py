@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import cpu_memory, native
-from snnlib.backends.arguments import NeuronArgs, Windows, count_states
+from snnlib.backends.arguments import ExactKernel, LinearKernel, NeuronKernel, SrmKernel, Windows
 from snnlib.backends.native import state_dtype
 from snnlib.ops import avg_pool, scan_linear, scan_srm
 from snnlib.ops.sequence_layout import (
@@ -25,9 +25,6 @@ from snnlib.ops.sequence_layout import (
     neuron_order,
     scan_arguments,
 )
-
-if TYPE_CHECKING:
-    from snnlib.neurons.dynamics import Dynamics
 
 Window = tuple[int, int]
 
@@ -41,32 +38,27 @@ MOST_CELLS = 64
 MOST_NEURONS = 1 << 33
 
 
-def can_fuse(current: Tensor, dynamics: Dynamics, window: Window) -> bool:
+def can_fuse(current: Tensor, neuron: NeuronKernel, window: Window) -> bool:
     """Returns whether a kernel takes these neurons and currents `[T, N, C, H, W]`."""
-    unknown = dynamics.reset_next or dynamics.membrane or dynamics.fixed_point
-    one_state = dynamics.states == 1 and not unknown
-    rests = dynamics.refractory != 0
-    return one_state and current.dim() == 5 and _has_kernels(current, False, window, rests)
-
-
-def has_srm_kernels(x: Tensor) -> bool:
-    """Returns whether the device of a tensor has kernels for SRM neurons and windows of 2 x 2."""
-    return native.has_kernel("srm_pool_forward", x)
-
-
-def _has_kernels(current: Tensor, is_srm: bool, window: Window, rests: bool) -> bool:
+    if not neuron.pools or current.dim() != 5:
+        return False
     if not is_whole(current, window) or current.numel() >= MOST_NEURONS:
         return False
-    if is_srm:
+    if not isinstance(neuron, LinearKernel):
         return window == (2, 2) and has_srm_kernels(current)
     if native.scan_pools_any_layout(current):
         # A thread has no room for what is left of four refractory times.
-        known = window == (2, 2) and not rests
+        known = window == (2, 2) and not neuron.options.refractory
     else:
         # Channels-last in whole cache lines: the layout in which convolutions give their currents.
         lines = neuron_order(current) == _CHANNELS_LAST and current.shape[2] % _LINE == 0
         known = lines and current.dtype == torch.float32 and math.prod(window) <= MOST_CELLS
     return known and native.has_kernel("scan_pool_forward", current)
+
+
+def has_srm_kernels(x: Tensor) -> bool:
+    """Returns whether the device of a tensor has kernels for SRM neurons and windows of 2 x 2."""
+    return native.has_kernel("srm_pool_forward", x)
 
 
 def is_whole(current: Tensor, window: Window) -> bool:
@@ -76,21 +68,20 @@ def is_whole(current: Tensor, window: Window) -> bool:
 
 
 def _kernel(
-    name: str, current: Tensor, neuron: NeuronArgs, window: Window, **grads: Tensor
+    name: str, current: Tensor, neuron: NeuronKernel, window: Window, **grads: Tensor
 ) -> Callable[..., Any] | None:
     """The kernel of a pass, `forward` or `backward`; None where neurons and pooling go one after the other."""
-    rests = not neuron.is_srm and neuron.options.refractory != 0
-    if not _has_kernels(current, neuron.is_srm, window, rests):
+    if not can_fuse(current, neuron, window):
         return None
-    family = "srm" if neuron.is_srm else "scan"
+    family = "srm" if isinstance(neuron, SrmKernel) else "scan"
     return native.kernel(f"{family}_pool_{name}", current, **grads, **neuron.tensors())
 
 
-def check(current: Tensor, neuron: NeuronArgs, window: Window, return_state: bool) -> None:
+def check(current: Tensor, neuron: NeuronKernel, window: Window, return_state: bool) -> None:
     """Checks that a scan of these currents and neurons can have windows; those of SRM have no states then."""
     checks.check_rank("current", current, "[T, N, C, H, W]", exactly=5)
     space = tuple(current.shape[3:])
-    if neuron.is_srm:
+    if isinstance(neuron, SrmKernel):
         if neuron.state is not None:
             raise ValueError("state: expected None, a state of zero, beside a window, got a tensor")
         if return_state:
@@ -98,11 +89,10 @@ def check(current: Tensor, neuron: NeuronArgs, window: Window, return_state: boo
         if any(size < extent for size, extent in zip(space, window, strict=True)):
             raise ValueError(f"current: expected at least {window} rows and columns, got {space}")
         return
-    options, states = neuron.options, count_states(len(neuron.constants))
-    if options.reset_next or options.membrane or options.fixed_point or states > 1:
+    if not neuron.pools:
         raise ValueError(
             "flags: expected one state, not in fixed point, a reset in the same step and spikes as values, got "
-            f"{list(neuron.flags)} and {states} states"
+            f"{list(neuron.flags)} and {neuron.states} states"
         )
     if not is_whole(current, window):
         raise ValueError(f"current: expected rows and columns in multiples of {window}, got {space}")
@@ -133,7 +123,7 @@ def empty_value(current: Tensor, window: Window) -> Tensor:
     return torch.empty_strided(shape, strides, dtype=current.dtype, device=current.device)
 
 
-def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int, window: Window) -> dict[str, Any]:
+def _arguments(current: Tensor, neuron: NeuronKernel, time_dim: int, window: Window) -> dict[str, Any]:
     """`ScanPool...Args` or `SrmPool...Args` of cpp/include/snnlib/loop/scan.h, of a pass from a state of zero."""
     current, constants = aligned(current), neuron.constants.to(state_dtype(current)).contiguous()
     channels, height, width = current.shape[2:]
@@ -148,20 +138,20 @@ def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int, window: Windo
     return {**scan_arguments(current, neuron, constants, time_dim), "planes": planes}
 
 
-def forward(current: Tensor, neuron: NeuronArgs, time_dim: int, window: Window) -> tuple[Tensor, Tensor]:
+def forward(current: Tensor, neuron: NeuronKernel, time_dim: int, window: Window) -> tuple[Tensor, Tensor]:
     """Returns the means of every window and step, and the state after the last; that of SRM neurons has no elements."""
     current = as_planes(current)
     value = empty_value(current, window)
     kernel = _kernel("forward", current, neuron, window)
     if kernel is None:
-        if neuron.is_srm:
+        if isinstance(neuron, SrmKernel):
             spikes, final = scan_srm.forward(current, neuron, time_dim, False)
         else:
             spikes, final = scan_linear.forward(current, neuron, time_dim)
         means = avg_pool.forward(spikes.flatten(0, 1), Windows.nonoverlapping(window))
         return value.copy_(means.view(value.shape)), final
     arguments = _arguments(current, neuron, time_dim, window)
-    if neuron.is_srm:
+    if isinstance(neuron, SrmKernel):
         nothing = dict.fromkeys(("state_out", "potential", "delta_u", "delta_ut"))
         kernel(**arguments, spikes=value, **nothing)
         return value, current.new_empty(0, dtype=state_dtype(current))
@@ -174,7 +164,7 @@ def linear_backward(
     grad_value: Tensor,
     grad_state: Tensor | None,
     current: Tensor,
-    neuron: NeuronArgs,
+    neuron: LinearKernel | ExactKernel,
     time_dim: int,
     window: Window,
     learn: bool,
@@ -200,7 +190,7 @@ def linear_backward(
 def srm_backward(
     grad_means: Tensor,
     current: Tensor,
-    neuron: NeuronArgs,
+    neuron: SrmKernel,
     time_dim: int,
     window: Window,
     needs: tuple[bool, bool],

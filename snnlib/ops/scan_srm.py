@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import cpu_memory, native, reference
-from snnlib.backends.arguments import NeuronArgs
+from snnlib.backends.arguments import SrmKernel
 from snnlib.backends.native import state_dtype
 from snnlib.ops.sequence_layout import as_walkable, empty_state, neuron_order, scan_arguments
 
 
-def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int) -> dict[str, Any]:
+def _arguments(current: Tensor, neuron: SrmKernel, time_dim: int) -> dict[str, Any]:
     """`SrmArgs` of cpp/include/snnlib/loop/scan.h."""
     threshold = neuron.constants.to(state_dtype(current)).reshape(-1)
     if neuron.constants.dim() > 0 and current.dim() > 2:
@@ -29,7 +29,7 @@ def _arguments(current: Tensor, neuron: NeuronArgs, time_dim: int) -> dict[str, 
     return scan_arguments(current, neuron, threshold.contiguous(), time_dim)
 
 
-def forward(current: Tensor, neuron: NeuronArgs, time_dim: int, return_state: bool) -> tuple[Tensor, Tensor]:
+def forward(current: Tensor, neuron: SrmKernel, time_dim: int, return_state: bool) -> tuple[Tensor, Tensor]:
     """Returns spikes, and the state after the last step (no elements unless `return_state`)."""
     current = as_walkable(current)
     spikes = cpu_memory.empty_like(current)
@@ -50,7 +50,7 @@ def forward(current: Tensor, neuron: NeuronArgs, time_dim: int, return_state: bo
 
 
 def backward(
-    grad_spikes: Tensor, current: Tensor, neuron: NeuronArgs, time_dim: int, needs: tuple[bool, bool]
+    grad_spikes: Tensor, current: Tensor, neuron: SrmKernel, time_dim: int, needs: tuple[bool, bool]
 ) -> tuple[Tensor, Tensor]:
     """Returns the signals `a` for the weights and `b` for the inputs; one that is not needed has no elements."""
     current = as_walkable(current)
@@ -80,7 +80,7 @@ def trace(
 
     No op of torch: a compiler takes the reference, whose values are the same.
     """
-    neuron = NeuronArgs(threshold, None, taus=(*taus, math.inf))
+    neuron = SrmKernel(threshold, (*taus, math.inf))
     neuron.check_sequence(current, time_dim)
     current = as_walkable(current)
     outputs = tuple(torch.empty_like(current) for _ in range(4))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.backends.arguments import NeuronArgs, count_states
+from snnlib.backends.arguments import NeuronKernel
 from snnlib.backends.native import DTYPE_CODES, state_dtype
 from snnlib.checks import step_shape
 
@@ -76,7 +76,7 @@ def view_of(sequence: Tensor, time_dim: int) -> dict[str, int]:
     }
 
 
-def scan_arguments(current: Tensor, neuron: NeuronArgs, constants: Tensor, time_dim: int) -> dict[str, Any]:
+def scan_arguments(current: Tensor, neuron: NeuronKernel, constants: Tensor, time_dim: int) -> dict[str, Any]:
     """Fields that the structs of cpp/include/snnlib/loop/scan.h share; the constants are as the kernel reads them."""
     arguments: dict[str, Any] = {
         "view": view_of(current, time_dim),
@@ -84,10 +84,5 @@ def scan_arguments(current: Tensor, neuron: NeuronArgs, constants: Tensor, time_
         "current": current,
         "state_in": laid_out_state(neuron.state, current, time_dim),
     }
-    if neuron.is_srm:
-        rows = {"coefficients": constants, "period": max(constants.numel(), 1)}
-        return {**arguments, **rows, "states": neuron.states, "flags": neuron.srm_constants}
-    rows = {"coefficients": constants, "period": constants.shape[1]}
-    if neuron.is_exact:
-        return {**arguments, **rows, "states": neuron.states, "flags": neuron.exact_flags._asdict()}
-    return {**arguments, **rows, "states": count_states(len(constants)), "flags": neuron.linear_flags}
+    rows = neuron.native(constants)
+    return {**arguments, "coefficients": rows.pop("rows"), **rows, "states": neuron.variables}

@@ -99,7 +99,7 @@ def test_layers_of_a_net_are_explained_for_what_reaches_them() -> None:
         found = snnlib.explain_dispatch(each, x)
         assert found == expected
         assert not any(module._forward_pre_hooks for module in each.modules())
-    assert str(found).startswith("0\n  forward: events (") and "\n3\n  forward: " in str(found)
+    assert str(found).startswith("0\n  path: layer\n  forward: events (") and "\n3\n  path: " in str(found)
 
 
 def _way_of_gradients(layer: snnlib.SRMConv2d, x: Tensor, pool: tuple[int, int] = (1, 1)) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ def _way_of_gradients(layer: snnlib.SRMConv2d, x: Tensor, pool: tuple[int, int] 
 
     choose = algorithm_backward.decide
     with pytest.MonkeyPatch.context() as patch:
-        out = layer.pooled(x.clone().requires_grad_(), pool)
+        out = layer.forward(x.clone().requires_grad_(), pool=pool)
         patch.setattr(algorithm_backward, "decide", decide)
         out.sum().backward()
     return ways[0]

@@ -11,8 +11,8 @@ import snnlib
 from snnlib.backends import algorithm_backward, native
 from snnlib.backends.algorithm_backward import BackwardAlgorithms
 from snnlib.backends.geometry import ConvOptions, geometry
+from snnlib.functional.currents import layer_currents
 from snnlib.functional.operators import FullyConnected
-from snnlib.functional.spiking import layer_currents
 from snnlib.ops import conv_call
 
 pytestmark = pytest.mark.skipif(native._module is None, reason="needs the compiled module")

@@ -78,7 +78,7 @@ def _in_plain_torch(
     state = tuple(torch.zeros_like(current[0]) for _ in neuron.state_names)
     values = [torch.zeros_like(current[0])]
     for now in current:
-        value, state = neuron._advance(state, now + back(values, weight), params)
+        value, state = neuron.advance(state, now + back(values, weight), params)
         values.append(value)
     return torch.stack(values[1:])
 

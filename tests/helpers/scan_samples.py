@@ -27,8 +27,9 @@ def _arguments(name: str, generator: torch.Generator) -> Arguments:
     current = torch.randn(7, 2, 3, generator=generator, dtype=torch.float64) * 2 + 1.5
     state = torch.rand(len(neuron.state_names), 2, 3, generator=generator, dtype=torch.float64) * 0.4
     # Rounded to float32: the last bit of torch's `exp` of float64 depends on the processor.
-    coefficients = dynamics.pack(torch.float32, torch.device("cpu")).detach().double()
-    return (current, coefficients, state, dynamics.flags, 0)
+    kernel = dynamics.kernel(torch.float32, torch.device("cpu"))
+    coefficients = kernel.constants.detach().double()
+    return (current, coefficients, state, kernel.flags, 0)
 
 
 def forward_sample(name: str) -> Sample:

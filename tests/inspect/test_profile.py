@@ -3,13 +3,13 @@
 import math
 import random
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import snnlib
+from snnlib.functional.currents import Delayed
 from snnlib.inspect.energy import ENERGY_MODELS
 from snnlib.inspect.products import Call, OperationProducts, Products, nonzero_counts
 from snnlib.nn.fused_block import Block
@@ -325,12 +325,10 @@ def test_events_that_arrive_later_are_counted_where_they_arrive(
     layer.eval().weight.data.flatten()[::4] = 0
     x = _spikes(9, 2, 6, *space)
     x = x.transpose(0, 1).contiguous() if batch_first else x
-    currents = partial(
-        snnlib.functional.delayed.delayed_currents,
-        operator=layer.operator,
-        rounded=True,
-        time_dim=int(batch_first),
-    )
+
+    def currents(x: Tensor, weight: Tensor, delay: Tensor) -> Tensor:
+        return Delayed(layer.operator, delay, 0, True, int(batch_first)).currents(x, weight)
+
     now, all_now = x.double(), torch.ones_like(x).double()
     still = torch.zeros_like(layer.delays())
     met = currents(now, layer.weight.detach().ne(0).double(), delay=layer.delays().detach())

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from snnlib.backends import native
+from snnlib.backends.arguments import ExactKernel
 from snnlib.neurons import CubaLIF
 from snnlib.ops import scan
 
@@ -34,13 +35,13 @@ def test_scalars_give_the_bits_of_vectors(tmp_path: Path) -> None:
         {"refractory": torch.inf},
     ):
         neuron = CubaLIF(gradient="event", threshold=0.6, **options)
-        dynamics = neuron.exact_dynamics(torch.float32)
-        assert dynamics is not None
-        rows = dynamics.pack(torch.float32, x.device)
-        spikes, _ = scan.scan_forward(x, rows, None, dynamics.flags, (), 0, (1, 1), False)
-        calls = q, None, x, rows, None, dynamics.flags, (), 0, (1, 1), True, False, False
+        kernel = neuron.kernel(x)
+        assert isinstance(kernel, ExactKernel)
+        rows = kernel.constants
+        spikes, _ = scan.scan_forward(x, rows, None, kernel.flags, (), 0, (1, 1), False)
+        calls = q, None, x, rows, None, kernel.flags, (), 0, (1, 1), True, False, False
         grad = scan.scan_backward(*calls)[0]
-        numbers = torch.cat([x.flatten(), q.flatten(), rows.flatten(), torch.tensor(dynamics.flags).float()])
+        numbers = torch.cat([x.flatten(), q.flatten(), rows.flatten(), torch.tensor(kernel.flags).float()])
         (tmp_path / "in").write_bytes(numbers.numpy().tobytes())
         subprocess.run([program, tmp_path / "in", tmp_path / "out"], check=True)
         found = torch.frombuffer(bytearray((tmp_path / "out").read_bytes()), dtype=torch.float32)

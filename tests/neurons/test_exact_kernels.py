@@ -10,7 +10,8 @@ from opdb import OPS
 from torch import Tensor
 
 import snnlib
-from snnlib.functional import Convolution, FullyConnected, spiking, spiking_layer
+from snnlib.functional import Convolution, FullyConnected, spiking_layer
+from snnlib.functional.plan import Path, plan_layer
 from snnlib.neurons import CubaLIF
 
 # Operator, shapes of the weight and of a step of events, windows of pooling.
@@ -38,19 +39,18 @@ def _run(
 @pytest.mark.parametrize("input_gradient", ["time", "dense"])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("name", LAYERS)
-def test_one_kernel_gives_what_currents_give(
-    name: str, options: dict[str, Any], input_gradient: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_kernel_gives_what_currents_give(name: str, options: dict[str, Any], input_gradient: str) -> None:
     neuron = CubaLIF(gradient="event", threshold=0.5, input_gradient=input_gradient, **options)
-    fused, run = [], spiking.run_layer
-    monkeypatch.setattr(spiking, "run_layer", lambda *given: fused.append(run(*given)) or fused[-1])
-    found = []
+    operator, _, _, pool = LAYERS[name]
+    found, paths = [], []
     for apart in (False, True):
         (value, _), leaves = _run(name, neuron, return_state=apart)
+        paths.append(plan_layer(*leaves, operator, neuron, return_state=apart, pool=pool).path)
         q = torch.randn(value.shape, generator=torch.Generator().manual_seed(6))
         found.append((value.detach(), *torch.autograd.grad(value, leaves, q)))
     # A rest that ends is not on the record.
-    assert len(fused) == (options.get("refractory") != 2)
+    scan = Path.CURRENTS_SCAN
+    assert paths == [scan if options.get("refractory") == 2 else Path.LAYER, scan]
     assert 0.03 < found[0][0].mean() < 0.5
     assert torch.equal(found[0][0], found[1][0])
     for gradient, answer in zip(found[0][1:], found[1][1:], strict=True):

@@ -63,8 +63,7 @@ def by_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], An
     def call(function: Callable[[], Any]) -> Any:
         with monkeypatch.context() as patch:
             for cls in neurons.MODELS.values():
-                patch.setattr(cls, "dynamics", lambda *_: None)
-                patch.setattr(cls, "exact_dynamics", lambda *_: None, raising=False)
+                patch.setattr(cls, "kernel", lambda *_: None)
             return function()
 
     return call
@@ -83,10 +82,9 @@ def test_the_table_is_true(name: str, refractory: float) -> None:
             neurons.config({**neurons.MODELS, **neurons.FIXED_LENGTH_MODELS}[name](refractory=refractory))
         return
     neuron = _neuron(name, refractory=refractory)
-    assert (neuron._own_dynamics() is not None) == runs.startswith("natively"), runs
-    assert neuron._own_dynamics() is None or neuron._own_dynamics().refractory == (
-        -1 if refractory == math.inf else refractory
-    )
+    kernel = neuron.kernel(torch.empty(0))
+    assert (kernel is not None) == runs.startswith("natively"), runs
+    assert kernel is None or kernel.options.refractory == (-1 if refractory == math.inf else refractory)
 
 
 @pytest.mark.parametrize("refractory", TIMES)
@@ -244,7 +242,7 @@ def test_lengths_of_samples(kind: str) -> None:
 def test_on_loihi_the_current_runs_on() -> None:
     x = (_currents("LIF", 20, 2, 5) * 16).round() / 4
     neuron = neurons.LoihiCubaLIF(50.0, 20.0, threshold=6.0, refractory=3)
-    assert neuron._own_dynamics() is not None
+    assert neuron.kernel(x) is not None
     found, wanted = neuron.run(x), neuron.reference(x)
     assert torch.equal(found.value, wanted.value) and found.value.sum() > 5
     assert torch.equal(found.state[0], wanted.state[0])
@@ -278,8 +276,8 @@ def test_nan_is_no_silence() -> None:
 
 
 def test_records_of_layers_are_refused() -> None:
-    flags = _lif(refractory=2)._own_dynamics().flags
-    table = _lif()._own_dynamics().pack(torch.float32, torch.device("cpu"))
+    flags = _lif(refractory=2).kernel(torch.empty(0)).flags
+    table = _lif().kernel(torch.empty(0)).constants
     conv = torch.ones(3, 1, 1, 1, 1), torch.ones(1, 1, 1, 1), table, None, (1, 1), (0, 0), (1, 1), 1, (1, 1)
     with pytest.raises(
         ValueError, match=r"^flags: expected no refractory time beside a record, got 2 steps$"

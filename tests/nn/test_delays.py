@@ -9,6 +9,7 @@ from torch import Tensor
 
 import snnlib
 from snnlib import neurons, ops, surrogate
+from snnlib.functional.currents import Delayed
 from snnlib.sequences.history import unpacked
 
 BUMP = surrogate.Triangle(0.5, 0.4)
@@ -62,7 +63,7 @@ def test_currents_have_the_gradient_of_finite_differences(operator: object, per:
     leaves = [part.requires_grad_() for part in (x, weight, delay)]
 
     def currents(x: Tensor, weight: Tensor, delay: Tensor) -> Tensor:
-        return snnlib.functional.delayed.delayed_currents(x, weight, operator, delay)  # type: ignore[arg-type]
+        return Delayed(operator, delay).currents(x, weight)  # type: ignore[arg-type]
 
     assert torch.autograd.gradcheck(currents, leaves, fast_mode=True)
 
@@ -200,9 +201,7 @@ def test_dense_products_give_what_events_give(rounded: bool) -> None:
         leaves = [part.clone().requires_grad_() for part in (x, weight, delay)]
         with snnlib.use_convolution(algorithm):  # type: ignore[arg-type]
             operator = snnlib.functional.FullyConnected()
-            out = snnlib.functional.delayed.delayed_currents(
-                leaves[0], leaves[1], operator, leaves[2], rounded=rounded
-            )
+            out = Delayed(operator, leaves[2], rounded=rounded).currents(leaves[0], leaves[1])
             found.append([out, *torch.autograd.grad(out, leaves, signal)])
     for got, want in zip(*found, strict=True):
         assert torch.allclose(got, want, rtol=0, atol=1e-12)
@@ -395,13 +394,12 @@ def test_delays_of_frames_and_of_features() -> None:
     """As a function, one delay per channel of the frames counts for all of their cells; other numbers are an error."""
     x, weight = _events("convolution").requires_grad_(), torch.rand(5, 40).double()
     operator, delay = snnlib.functional.FullyConnected(), torch.tensor([1.0, 2.5]).double().requires_grad_()
-    currents = snnlib.functional.delayed.delayed_currents
-    short, long = (currents(x, weight, operator, own) for own in (delay, delay.repeat_interleave(20)))
+    short, long = (Delayed(operator, own).currents(x, weight) for own in (delay, delay.repeat_interleave(20)))
     assert torch.equal(short, long)
     for got, want in zip(*(torch.autograd.grad(o.sum(), (x, delay)) for o in (short, long)), strict=True):
         assert torch.equal(got, want)
     with pytest.raises(ValueError, match=r"delay: expected .*40.*, got .*3"):
-        currents(x, weight, operator, torch.ones(3).double())
+        Delayed(operator, torch.ones(3).double()).currents(x, weight)
 
 
 @pytest.mark.parametrize("batch_first", [False, True])

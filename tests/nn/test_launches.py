@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import snnlib
 from snnlib import neurons
+from snnlib.backends.arguments import LinearKernel
 from snnlib.neurons import constants
 
 # Operations that start no kernel: views, questions, and memory that is not written to.
@@ -86,6 +87,9 @@ def test_a_table_fills_one_column_for_each_number() -> None:
     assert launches.names.count("full") <= len(numbers)
 
 
+LIKE = torch.empty(0)
+
+
 @pytest.fixture
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dynamics are kept as on a GPU, with values to compare."""
@@ -102,14 +106,13 @@ class TestKept:
     @pytest.mark.parametrize("name", neurons.MODELS)
     def test_every_model_keeps_them_while_it_learns_nothing(self, name: str) -> None:
         neuron = neurons.MODELS[name]().requires_grad_(False)
-        first, second = neuron._own_dynamics(), neuron._own_dynamics()
+        first, second = neuron.kernel(LIKE), neuron.kernel(LIKE)
         assert first is second
         if first is not None:
-            device = torch.device("cpu")
-            table = first.pack(torch.float32, device)
-            assert first.pack(torch.float32, device) is table
-            assert torch.equal(table, neuron.dynamics(neuron.constants()).pack(torch.float32, device))
-            assert first.pack(torch.float64, device).dtype == torch.float64
+            assert neuron.kernel(LIKE.double()).constants.dtype == torch.float64
+        if isinstance(first, LinearKernel):
+            made = neuron.dynamics(neuron.constants())
+            assert torch.equal(first.constants, made.pack(torch.float32, LIKE.device))
 
     @pytest.mark.parametrize(
         "change",
@@ -126,26 +129,24 @@ class TestKept:
     @pytest.mark.filterwarnings("ignore:load_state_dict")
     def test_a_change_is_seen(self, change: Callable[[neurons.Neuron], object]) -> None:
         neuron = neurons.LIF(tau=3.0)
-        before = neuron._own_dynamics()
+        before = neuron.kernel(LIKE)
         change(neuron)
-        after = neuron._own_dynamics()
+        after = neuron.kernel(LIKE)
         assert after is not before
         assert torch.equal(_spikes(neuron), _spikes(copy.deepcopy(neuron)))
-        table = after.pack(torch.float32, torch.device("cpu"))
-        assert torch.equal(
-            table, neuron.dynamics(neuron.constants()).pack(torch.float32, torch.device("cpu"))
-        )
+        made = neuron.dynamics(neuron.constants())
+        assert torch.equal(after.constants, made.pack(torch.float32, LIKE.device))
 
     def test_constants_that_learn_are_read_anew(self) -> None:
         neuron = neurons.LIF(learnable=("tau",))
-        assert neuron._own_dynamics() is not neuron._own_dynamics()
+        assert neuron.kernel(LIKE) is not neuron.kernel(LIKE)
         _spikes(neuron).sum().backward()
         assert neuron.tau.grad is not None
         neuron.requires_grad_(False)
-        kept = neuron._own_dynamics()
-        assert neuron._own_dynamics() is kept
+        kept = neuron.kernel(LIKE)
+        assert neuron.kernel(LIKE) is kept
         neuron.requires_grad_(True)
-        assert neuron._own_dynamics() is not kept
+        assert neuron.kernel(LIKE) is not kept
 
     def test_what_was_made_in_inference_mode_trains(self) -> None:
         neuron = neurons.LIF()
@@ -158,26 +159,26 @@ class TestKept:
     def test_each_stream_makes_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A stream does not wait for the queue of another."""
         neuron = neurons.LIF()
-        kept = neuron._own_dynamics()
+        kept = neuron.kernel(LIKE)
         monkeypatch.setattr(constants, "_stream", lambda tensor: 7)
-        assert neuron._own_dynamics() is not kept
-        assert neuron._own_dynamics() is neuron._own_dynamics()
+        assert neuron.kernel(LIKE) is not kept
+        assert neuron.kernel(LIKE) is neuron.kernel(LIKE)
 
     def test_a_capture_follows_its_constants(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A captured graph computes its table from the constants, which may be written to between replays."""
         neuron = neurons.LIF()
-        kept = neuron._own_dynamics()
+        kept = neuron.kernel(LIKE)
         monkeypatch.setattr(constants, "_is_capturing", lambda tensor: True)
-        assert neuron._own_dynamics() is not kept
+        assert neuron.kernel(LIKE) is not kept
 
     def test_copies_and_pickles_keep_nothing(self) -> None:
         neuron = neurons.LIF()
-        kept = neuron._own_dynamics()
+        kept = neuron.kernel(LIKE)
         for other in (copy.deepcopy(neuron), pickle.loads(pickle.dumps(neuron))):
-            assert other._own_dynamics() is not kept
-        assert neuron._own_dynamics() is kept
+            assert other.kernel(LIKE) is not kept
+        assert neuron.kernel(LIKE) is kept
 
     def test_moved_constants_are_read_anew(self) -> None:
         neuron = neurons.LIF(learnable=("tau",)).requires_grad_(False)
-        kept = neuron._own_dynamics()
-        assert neuron.to(torch.float32)._own_dynamics() is not kept
+        kept = neuron.kernel(LIKE)
+        assert neuron.to(torch.float32).kernel(LIKE) is not kept

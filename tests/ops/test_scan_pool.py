@@ -54,10 +54,11 @@ def test_bits_are_those_of_scan_and_pool(shape: str, neuron: str, per_channel: b
     if per_channel:
         scale, shift = torch.randn(2, channels, dtype=torch.float64, generator=generator)
         dynamics = after_affine(dynamics, scale, shift)
-    assert scan_pool.can_fuse(current, dynamics, (2, 2)) == bool(current.numel())
-    coefficients = dynamics.pack(current.dtype, current.device).detach()
+    kernel = dynamics.kernel(current.dtype, current.device)
+    assert scan_pool.can_fuse(current, kernel, (2, 2)) == bool(current.numel())
+    coefficients = kernel.constants.detach()
     state = torch.randn(1, batch, channels, height, width, generator=generator) if per_channel else None
-    call = (current, coefficients, state, dynamics.flags, time_dim)
+    call = (current, coefficients, state, kernel.flags, time_dim)
     _compare(call, (2, 2), per_channel, generator)
 
 
@@ -69,15 +70,15 @@ def test_windows_of_any_size(window: tuple[int, int], neuron: str) -> None:
     high, wide = window
     current = _channels_last(11, 2, 48, 2 * high, 3 * wide, generator=generator)
     module = NEURONS[neuron]()
-    dynamics = module.dynamics(module.constants())
-    assert dynamics is not None and scan_pool.can_fuse(current, dynamics, window)
-    assert not scan_pool.can_fuse(current, dynamics, (2 * high + 1, wide))
-    assert scan_pool.can_fuse(current, dynamics, (2 * high, 3 * wide)) == (
+    kernel = module.kernel(current)
+    assert kernel is not None and scan_pool.can_fuse(current, kernel, window)
+    assert not scan_pool.can_fuse(current, kernel, (2 * high + 1, wide))
+    assert scan_pool.can_fuse(current, kernel, (2 * high, 3 * wide)) == (
         6 * high * wide <= scan_pool.MOST_CELLS
     )
     state = torch.randn(1, 2, 48, 2 * high, 3 * wide, generator=generator)
-    coefficients = dynamics.pack(current.dtype, current.device).detach()
-    _compare((current, coefficients, state, dynamics.flags, 0), window, True, generator)
+    coefficients = kernel.constants.detach()
+    _compare((current, coefficients, state, kernel.flags, 0), window, True, generator)
 
 
 def _compare(
@@ -111,9 +112,9 @@ def test_other_currents_go_through_scan_and_pool(what: str) -> None:
     if what == "float64":
         current = current.double()
     module = neurons.CubaLIF() if what == "two states" else neurons.LIF()
-    dynamics = module.dynamics(module.constants())
-    assert dynamics is not None and not scan_pool.can_fuse(current, dynamics, (2, 2))
+    kernel = module.kernel(current)
+    assert kernel is not None and not scan_pool.can_fuse(current, kernel, (2, 2))
     if what not in ("odd size", "two states"):
-        value, _ = scan.run(current, dynamics, None, 0, (2, 2))
-        expected = nonoverlapping_avg_pool2d(scan.run(current, dynamics, None, 0)[0], (2, 2))
+        value, _ = scan.run(current, kernel, 0, (2, 2))
+        expected = nonoverlapping_avg_pool2d(scan.run(current, kernel, 0)[0], (2, 2))
         assert_bits(value, expected)

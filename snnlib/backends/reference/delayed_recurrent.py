@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from snnlib.backends.arguments import Delays, NeuronArgs
+from snnlib.backends.arguments import Delays, LinearKernel
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference import linear
 from snnlib.backends.reference.delay import split
@@ -51,7 +51,7 @@ class _Connections(NamedTuple):
         return sums[0] + sums[1]
 
 
-def _start(current: Tensor, neuron: NeuronArgs) -> Tensor:
+def _start(current: Tensor, neuron: LinearKernel) -> Tensor:
     dtype = state_dtype(current)
     if neuron.state is None:
         return current.new_zeros((neuron.states, *current.shape[1:]), dtype=dtype)
@@ -66,7 +66,7 @@ def _valid(lengths: Tensor | None, t: int, like: Tensor) -> Tensor:
 
 
 def forward(
-    current: Tensor, weight: Tensor, delays: Delays, neuron: NeuronArgs, lengths: Tensor | None
+    current: Tensor, weight: Tensor, delays: Delays, neuron: LinearKernel, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Spikes, own states after each sample's last step, and the sums of currents, for currents `[T, N, H]`."""
     dtype = state_dtype(current)
@@ -94,7 +94,7 @@ def backward(
     total: Tensor,
     weight: Tensor,
     delays: Delays,
-    neuron: NeuronArgs,
+    neuron: LinearKernel,
     lengths: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """dL/dcurrent, dL/dcoefficients of every neuron `[P, N, H]`, dL/dstate and dL/dpast, for the sums of `forward`."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from snnlib.backends.arguments import ExactRows, LayerArgs, NeuronArgs
+from snnlib.backends.arguments import ExactKernel, ExactRows, LayerArgs
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference import srm_conv
 from snnlib.checks import step_shape
@@ -38,7 +38,9 @@ class Trace(NamedTuple):
     state: Tensor
 
 
-def _prepared(current: Tensor, neuron: NeuronArgs, time_dim: int) -> tuple[Tensor, ExactRows[Tensor], Tensor]:
+def _prepared(
+    current: Tensor, neuron: ExactKernel, time_dim: int
+) -> tuple[Tensor, ExactRows[Tensor], Tensor]:
     dtype, state = state_dtype(current), neuron.state
     if state is None:
         state = current.new_zeros([neuron.states, *step_shape(current.shape, time_dim)], dtype=dtype)
@@ -46,10 +48,10 @@ def _prepared(current: Tensor, neuron: NeuronArgs, time_dim: int) -> tuple[Tenso
     return current.to(dtype).movedim(time_dim, 0), rows, state.to(dtype)
 
 
-def trace(current: Tensor, neuron: NeuronArgs, time_dim: int) -> Trace:
+def trace(current: Tensor, neuron: ExactKernel, time_dim: int) -> Trace:
     """Returns what neurons make of their currents, with time as the first axis."""
     steps, k, start = _prepared(current, neuron, time_dim)
-    flags, (v, i, *over) = neuron.exact_flags, start.unbind(0)
+    flags, (v, i, *over) = neuron.options, start.unbind(0)
     left = over[0] if over else torch.zeros_like(v)
     found: list[tuple[Tensor, ...]] = []
     for x in steps.unbind(0):
@@ -79,17 +81,17 @@ def trace(current: Tensor, neuron: NeuronArgs, time_dim: int) -> Trace:
     return Trace(spikes, rise, passed, fired, acts, clamped, final)
 
 
-def forward(current: Tensor, neuron: NeuronArgs, time_dim: int) -> tuple[Tensor, Tensor]:
+def forward(current: Tensor, neuron: ExactKernel, time_dim: int) -> tuple[Tensor, Tensor]:
     """Spikes in the current's dtype, and the state after the last step."""
     run = trace(current, neuron, time_dim)
     return run.spikes.movedim(0, time_dim).to(current.dtype), run.state
 
 
 def adjoint(
-    q: Tensor, run: Trace, neuron: NeuronArgs, grad_state: Tensor | None = None
+    q: Tensor, run: Trace, neuron: ExactKernel, grad_state: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """dL/dcurrent from dL/ds, both `[T, N, C, ...]`, and dL/dstate before the first step."""
-    k, flags = _rows(neuron.constants.to(q.dtype), q.dim() - 1), neuron.exact_flags
+    k, flags = _rows(neuron.constants.to(q.dtype), q.dim() - 1), neuron.options
     zero = q.new_zeros(q.shape[1:])
     g_v, g_i = (zero, zero) if grad_state is None else grad_state[:2].to(q.dtype).unbind(0)
     grad = torch.empty_like(q)
@@ -105,7 +107,7 @@ def adjoint(
 
 
 def backward(
-    grad_value: Tensor, grad_state: Tensor | None, current: Tensor, neuron: NeuronArgs, time_dim: int
+    grad_value: Tensor, grad_state: Tensor | None, current: Tensor, neuron: ExactKernel, time_dim: int
 ) -> tuple[Tensor, Tensor]:
     """dL/dcurrent in its dtype, and dL/dstate before the first step."""
     run = trace(current, neuron, time_dim)
@@ -123,7 +125,7 @@ def by_time(grad: Tensor, x: Tensor, time_dim: int) -> Tensor:
 
 def layer_forward(
     call: LayerArgs,
-    neuron: NeuronArgs,
+    neuron: ExactKernel,
     out: Tensor,
     final: Tensor | None,
     bits: Tensor | None,
@@ -144,7 +146,7 @@ def layer_forward(
 
 
 def layer_backward(
-    call: LayerArgs, neuron: NeuronArgs, record: tuple[Tensor, Tensor, Tensor], grad_output: Tensor
+    call: LayerArgs, neuron: ExactKernel, record: tuple[Tensor, Tensor, Tensor], grad_output: Tensor
 ) -> tuple[Tensor, Tensor]:
     """dL/dW and dL/dx in the state's dtype: the dense adjoint, then torch's convolution gradients."""
     x, weight, time_dim = call.x, call.weight, call.time_dim
@@ -155,4 +157,4 @@ def layer_backward(
     run = Trace(fired, rise.to(dtype), passed.to(dtype), fired, torch.ones_like(fired), fired, q)
     grad, _ = adjoint(q, run, neuron)
     grad_weight, grad_x = srm_conv.convolution_backward(grad.movedim(0, time_dim), x, weight, call.options)
-    return grad_weight, by_time(grad_x, x, time_dim) if neuron.exact_flags.by_time else grad_x
+    return grad_weight, by_time(grad_x, x, time_dim) if neuron.options.by_time else grad_x

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.backends.arguments import LayerArgs, NeuronArgs, row_names
+from snnlib.backends.arguments import LayerArgs, LinearKernel, row_names
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference import linear
 from snnlib.backends.reference.srm_conv import (
@@ -26,7 +26,7 @@ from snnlib.backends.surrogate import COMPACT, KINDS, SHAPES
 
 def forward(
     call: LayerArgs,
-    neuron: NeuronArgs,
+    neuron: LinearKernel,
     out: Tensor,
     final: Tensor | None,
     bits: Tensor | None,
@@ -49,7 +49,7 @@ def forward(
 
 def backward(
     call: LayerArgs,
-    neuron: NeuronArgs,
+    neuron: LinearKernel,
     record: tuple[Tensor, Tensor, Tensor],
     grad_output: Tensor,
     grad_state: Tensor | None = None,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from snnlib.backends.arguments import NeuronArgs
+from snnlib.backends.arguments import LinearKernel
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference import linear
 from snnlib.backends.reference.sparse import Rows
@@ -55,7 +55,7 @@ def _times_rows(signal: Tensor, weight: Tensor | Rows) -> Tensor:
     return sums[..., 0]
 
 
-def _start(current: Tensor, rows: linear._Rows, neuron: NeuronArgs) -> tuple[Tensor, Tensor]:
+def _start(current: Tensor, rows: linear._Rows, neuron: LinearKernel) -> tuple[Tensor, Tensor]:
     """The neurons' own state and their last spikes, for currents `[T, N, H]`."""
     state = neuron.state
     if state is None:
@@ -80,7 +80,7 @@ def _per_sample(
 
 
 def forward(
-    current: Tensor, weight: Tensor | Rows, neuron: NeuronArgs, lengths: Tensor | None
+    current: Tensor, weight: Tensor | Rows, neuron: LinearKernel, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Spikes, state after each sample's last step, and the sums of currents, for currents `[T, N, H]`."""
     dtype = state_dtype(current)
@@ -112,7 +112,7 @@ def backward(
     total: Tensor,
     value: Tensor,
     weight: Tensor | Rows,
-    neuron: NeuronArgs,
+    neuron: LinearKernel,
     lengths: Tensor | None,
 ) -> Gradients:
     """Gradients for the sums of currents `[T, N, H]` that `forward` gave."""
@@ -142,7 +142,7 @@ def _adjoint(
     grad_state: Tensor | None,
     total: Tensor,
     weight: Tensor | Rows,
-    neuron: NeuronArgs,
+    neuron: LinearKernel,
     lengths: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dcurrent, dL/dcoefficients of every neuron, dL/dstate."""

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.backends.arguments import LayerArgs, NeuronArgs
+from snnlib.backends.arguments import LayerArgs, SrmKernel
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.srm import Trace, as_bound, credit_of_state, state_of_credit
 from snnlib.checks import require
@@ -160,7 +160,7 @@ def read_entries(
 
 def backward(
     call: LayerArgs,
-    neuron: NeuronArgs,
+    neuron: SrmKernel,
     record: tuple[Tensor, Tensor, Tensor],
     grad_output: Tensor,
     grad_state: Tensor | None = None,

@@ -48,7 +48,8 @@ class WithStates(nn.Module):
         dynamics = self.neuron.dynamics(self.neuron.constants())
         assert dynamics is not None
         synapse = Dynamics(a=[[dynamics.a[1][1]]], b=[dynamics.b[1]], scale=1.0, membrane=True)
-        return ops.scan.run(x, synapse, None, int(self.neuron.batch_first))[0]
+        kernel = synapse.kernel(torch.promote_types(x.dtype, torch.float32), x.device)
+        return ops.scan.run(x, kernel, int(self.neuron.batch_first))[0]
 
     def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
         """Adds the neuron to a graph; its states are not among what it gives there."""

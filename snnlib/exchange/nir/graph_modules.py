@@ -71,7 +71,7 @@ class GraphNeuron(SpikingNeuron):
         self.threshold = torch.from_numpy(np.array(cell.threshold))
 
     @property
-    def _starts_at_zero(self) -> bool:
+    def starts_at_zero(self) -> bool:
         """Returns whether membranes start at 0."""
         return not bool(self.rest.any())
 

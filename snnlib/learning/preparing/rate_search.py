@@ -41,7 +41,7 @@ _COMMON_FACTORS, _HALVINGS = (1e-2, 1e2), 18
 def known_potential(neurons: SpikingLayer | Neuron) -> Callable[[Tensor], Tensor] | None:
     """`free_potential` of a layer or of neurons alone; None for models whose potential is not known."""
     neuron = neurons.neuron if isinstance(neurons, SpikingLayer) else neurons
-    return neurons.free_potential if neuron._knows_potential else None
+    return neurons.free_potential if neuron.knows_potential else None
 
 
 def size_of_potential(current: Tensor, neurons: SpikingLayer | Neuron) -> float:

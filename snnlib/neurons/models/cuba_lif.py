@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, inf
 
-from snnlib.backends.arguments import ExactFlags, ExactRows
+from snnlib.backends.arguments import ExactFlags, ExactKernel, ExactRows, NeuronKernel
 from snnlib.checks import check_number
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_tau
 from snnlib.neurons.dialects import NORSE, SINABS, SNNTORCH
-from snnlib.neurons.dynamics import Coefficient, Dynamics, ExactDynamics, decay_and_leak
+from snnlib.neurons.dynamics import Coefficient, Dynamics, all_alike, decay_and_leak, pack
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
 from snnlib.neurons.fields import Constant, constant, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
@@ -205,9 +205,11 @@ class CubaLIF(ByEvent, SpikingNeuron):
         spikes, v = self.fire_by_event(h, fired, slope, after, self.reset_value, self._bound(params))
         return spikes, (v, i)
 
-    def exact_dynamics(self, dtype: torch.dtype) -> ExactDynamics | None:
-        """See `ByEvent`: with `gradient="event"`, in the arithmetic of `step`."""
-        if self.gradient == "surrogate" or not self.gradient_through_time or self.learnable:
+    def _make_kernel(self, dtype: torch.dtype, device: torch.device) -> NeuronKernel | None:
+        """See `Neuron.kernel`: with `gradient="event"` of exact spike times, in the arithmetic of `step`."""
+        if self.gradient == "surrogate":
+            return super()._make_kernel(dtype, device)
+        if not self.gradient_through_time or self.learnable:
             return None
         params = {name: value.to(dtype) for name, value in self.constants().items()}
         decay_m, decay_s, gain_m, gain_s = self._coefficients(params)
@@ -224,9 +226,9 @@ class CubaLIF(ByEvent, SpikingNeuron):
             bound=self._bound(params),
         )
         refractory = -1 if self.refractory == inf else int(self.refractory)
-        return ExactDynamics(
-            rows, ExactFlags(self.compare == ">", self.reset_states == "all", False, refractory)
-        )
+        options = ExactFlags(self.compare == ">", self.reset_states == "all", False, refractory)
+        alike = all_alike(decay_m, decay_s, gain_m, gain_s)
+        return ExactKernel(pack(rows, dtype, device), options, alike=alike)
 
     def _bound(self, params: Params) -> Tensor:
         """Bound of the time that a unit of potential moves a spike, in steps."""

@@ -100,8 +100,8 @@ class LoihiNeuron(SpikingNeuron):
         found = super().constants()
         return found | {name: _rounded(found[name], _MANTISSAS) for name in ("threshold", "bias_current")}
 
-    def _check_final(self, state: Tensor) -> Tensor:
-        """See `Neuron._check_final`."""
+    def check_final(self, state: Tensor) -> Tensor:
+        """See `Neuron.check_final`."""
         fixed_point.check_states(state)
         return state
 
@@ -257,8 +257,8 @@ class LoihiIntegrator(Neuron):
         found = super().constants()
         return found | {"bias_current": _rounded(found["bias_current"], _MANTISSAS)}
 
-    def _check_final(self, state: Tensor) -> Tensor:
-        """See `Neuron._check_final`."""
+    def check_final(self, state: Tensor) -> Tensor:
+        """See `Neuron.check_final`."""
         fixed_point.check_states(state)
         return state
 

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.backends.arguments import SRM_STATES
-from snnlib.checks import check_floating, check_number, step_shape
-from snnlib.neurons.base import Output, Params, State
+from snnlib.backends.arguments import SRM_STATES, NeuronKernel, SrmKernel
+from snnlib.checks import check_floating, check_number
+from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_threshold
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
 from snnlib.neurons.fields import Constant, constant, one_of, option
@@ -145,28 +145,12 @@ class SRM(ByEvent):
         """`taus` and the clamp, infinite for none: what the ops take."""
         return *self.taus, math.inf if self.grad_clamp is None else self.grad_clamp
 
-    def run(
-        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
-    ) -> Output:
-        """Spikes from a given state `([3, N, C, ...],)` of u, s and g, and the state after the last step."""
-        if self.exact_times or lengths is not None:
-            return super().run(x, state, lengths)
-        self._check_currents(x)
-        if state is not None:
-            self._check_state(state, step_shape(x.shape, int(self.batch_first)), x)
-        value, final = self.scan(x, None if state is None else state[0])
-        return Output(value, (final,))
-
-    def scan(self, current: Tensor, state: Tensor | None, return_state: bool = True) -> Output:
-        """Spikes of currents `[T, N, ...]` from u, s and g `[3, N, ...]`, by the kernels of a reset of all states."""
-        check_floating("current", current)
-        neuron = current, self.own_threshold(current), state, (), self.kernel_numbers
-        return Output(
-            *ops.scan.scan_forward(*neuron, int(self.batch_first), ops.scan.NO_POOLING, return_state)
-        )
+    def _make_kernel(self, dtype: torch.dtype, device: torch.device) -> NeuronKernel | None:
+        """See `Neuron.kernel`: with a reset of all states; others run by `step`."""
+        return None if self.exact_times else SrmKernel(self.threshold.to(dtype), self.kernel_numbers)
 
     @property
-    def _knows_potential(self) -> bool:
+    def knows_potential(self) -> bool:
         """True: without spikes the potential is a filter of the current."""
         return True
 
@@ -178,21 +162,6 @@ class SRM(ByEvent):
         )
         _, potential, *_ = ops.scan_srm.trace(x.detach(), never, self.taus, int(self.batch_first))
         return potential / self.mean_threshold()
-
-    def own_threshold(self, like: Tensor) -> Tensor:
-        """The threshold in the dtype of the membrane's state of sequences like this one."""
-        dtype = torch.promote_types(like.dtype, torch.float32)
-        tables = self._kept_tables()
-        if tables is None:
-            return self.threshold.to(dtype)
-        if dtype not in tables:
-            with torch.inference_mode(False):
-                tables[dtype] = self.threshold.to(dtype)
-        return cast(Tensor, tables[dtype])
-
-    def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
-        """`run` by `step` in plain torch."""
-        return self._run(x, state, None)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """Runs a time step."""
