@@ -7,14 +7,20 @@ Every encoder is a function from values `[N, ...]` (or a signal `[T, N, ...]`) t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_count, check_flag, check_floating, check_number, check_rank
+from snnlib.checks import (
+    check_count,
+    check_flag,
+    check_floating,
+    check_number,
+    check_positive_number,
+    check_rank,
+)
 from snnlib.data.checks import check_choice
 from snnlib.data.frames import check_fits
 
@@ -37,12 +43,6 @@ def _check_unit(values: Tensor) -> None:
     if values.numel() and not bool(((values >= 0) & (values <= 1)).all()):
         low, high = (float(bound) for bound in values.aminmax())
         raise ValueError(f"values: expected numbers in [0, 1], got {low:g} to {high:g}; scale them first")
-
-
-def _check_positive(name: str, value: float) -> None:
-    check_number(name, value)
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name}: expected a finite number > 0, got {value}")
 
 
 def direct(values: Tensor, time_steps: int, *, batch_first: bool = False) -> Tensor:
@@ -140,7 +140,7 @@ def latency(
     if tau is None:
         time = (time_steps - 1) * (1 - wide) / (1 - threshold)
     else:
-        _check_positive("tau", tau)
+        check_positive_number("tau", tau)
         time = tau * (wide / (wide - threshold)).log()
     step = torch.where(fires, time.round().clamp(0, time_steps - 1), 0).long()
     spikes = values.new_zeros((time_steps, *values.shape))
@@ -180,7 +180,7 @@ def delta(
     check_floating("signal", signal)
     check_rank("signal", signal, "[T, N, ...]", at_least=2)
     if not isinstance(threshold, Tensor):
-        _check_positive("threshold", threshold)
+        check_positive_number("threshold", threshold)
     elif not bool(((threshold > 0) & threshold.isfinite()).all()):
         raise ValueError(f"threshold: expected finite numbers > 0, got {threshold.tolist()}")
     check_flag("polarity", polarity)
@@ -277,7 +277,7 @@ def population(
         check_count(name, count)
         if count < least:
             raise ValueError(f"{name}: expected an integer >= {least}, got {count}")
-    _check_positive("beta", beta)
+    check_positive_number("beta", beta)
     check_number("low", low)
     check_number("high", high)
     if not low < high:
@@ -341,7 +341,7 @@ def at_times(
     if times.dim() not in (2, 3):
         raise ValueError(f"times: expected [N, C] or [N, C, K], got shape {tuple(times.shape)}")
     check_count("time_steps", time_steps)
-    _check_positive("dt", dt)
+    check_positive_number("dt", dt)
     check_choice("mode", mode, ("binary", "count", "shared"))
     check_choice("late", late, ("error", "clamp", "drop"))
     if dtype is None:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends.surrogate import SHAPES, exp_minus
-from snnlib.checks import check_number
+from snnlib.checks import check_positive_number
 
 __all__ = [
     "ATan",
@@ -72,19 +72,13 @@ class Surrogate:
 SurrogateLike = Surrogate | Callable[[Tensor], Tensor]
 
 
-def _check_positive(name: str, value: float) -> None:
-    check_number(name, value)
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{name}: expected a finite number > 0, got {value!r}")
-
-
 class _Positive(Surrogate):
     """Ours, whose arguments are finite numbers above 0."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value is not None:
-                _check_positive(name, value)
+                check_positive_number(name, value)
 
 
 @dataclass(frozen=True)
@@ -93,9 +87,9 @@ class _ByWidth(Surrogate):
     height: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_positive("width", self.width)
+        check_positive_number("width", self.width)
         if self.height != 0:
-            _check_positive("height", self.height)
+            check_positive_number("height", self.height)
 
     def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
         return torch.full_like(threshold, self.height), 1 / (self.width * threshold)
@@ -272,7 +266,7 @@ class MultiGaussian(Surrogate):
     kind: ClassVar[str] = "multi_gaussian"
 
     def __post_init__(self) -> None:
-        _check_positive("gain", self.gain)
+        check_positive_number("gain", self.gain)
 
     @property
     def has_shape(self) -> bool:

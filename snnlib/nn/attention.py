@@ -10,13 +10,12 @@ Source: Zhou et al., "Spikformer: When Spiking Neural Network Meets Transformer"
 
 from __future__ import annotations
 
-import math
 from copy import deepcopy
 from typing import ClassVar
 
 from torch import Tensor, nn
 
-from snnlib.checks import check_count, check_flag, check_number
+from snnlib.checks import check_count, check_flag, check_positive_number
 from snnlib.neurons import LIF, Neuron
 from snnlib.nn.per_step import PerStep
 
@@ -60,9 +59,7 @@ class Attention(nn.Module):
         if width % heads:
             raise ValueError(f"heads: expected a divisor of width={width}, got {heads}")
         fire = neuron_to_copy(neuron)
-        check_number("scale", scale)
-        if not 0 < scale < math.inf:
-            raise ValueError(f"scale: expected a finite number above 0, got {scale}")
+        check_positive_number("scale", scale)
         check_flag("batch_first", batch_first)
         self.width, self.heads, self.scale, self.batch_first = width, heads, scale, batch_first
         self.enter = spiking_map(width, self.parts * width, fire)

@@ -159,7 +159,7 @@ def test_refused(kind: str) -> None:
     ):
         model(24, 3)(torch.zeros(4, 2, 24))
     for scale in (0.0, -1.0, torch.inf, torch.nan):
-        with pytest.raises(ValueError, match=r"^scale: expected a finite number above 0, got"):
+        with pytest.raises(ValueError, match=r"^scale: expected a finite number > 0, got"):
             model(24, 3, scale=scale)
 
 
