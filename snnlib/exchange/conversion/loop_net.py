@@ -20,6 +20,8 @@ from snnlib.structure.walk import Walk, name_of
 # Functions whose first size is that of the batch.
 _SIZED = ("view", "reshape", "expand", "repeat")
 _ADDITIONS = ("add", "__add__", "__radd__", "__iadd__")
+# Tensors by their number in the trace, and sequences of what the calls of a step give.
+Values = dict[int | StepValue, Any]
 
 
 class FoldedNet(nn.Module):
@@ -52,15 +54,10 @@ class FoldedNet(nn.Module):
 
     def forward(self, *args: Any) -> Any:
         """Returns what the net that it comes from gives."""
-        values: dict[int, Any] = dict(
-            zip(
-                self.inputs,
-                (leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)),
-                strict=False,
-            )
-        )
+        given = (leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor))
+        values: Values = dict(zip(self.inputs, given, strict=False))
         for call in self.loop.before:
-            self._run_outer(call, values, {})
+            self._run_outer(call, values)
         cut = self.loop.slices[:1]
         steps = values[cut[0].value].shape[cut[0].dim] if cut else self.loop.steps
         if steps != self.loop.steps and self._length_is_written():
@@ -68,14 +65,13 @@ class FoldedNet(nn.Module):
                 f"x: expected {self.loop.steps} time steps, as in the input that the net was converted with, got "
                 f"{steps}: the net computes with this number"
             )
-        found: dict[StepValue, Tensor] = {}
         for number, call in enumerate(self.loop.step):
-            result = self._over_time(call, values, found, steps)
+            result = self._over_time(call, values, steps)
             for position, leaf in enumerate(pytree.tree_leaves(result)):
-                found[StepValue(number, position)] = leaf
+                values[StepValue(number, position)] = leaf
         for call in self.loop.after:
-            self._run_outer(call, values, found)
-        output = [self._outer(leaf, values, found) for leaf in self.loop.output]
+            self._run_outer(call, values)
+        output = [self._outer(leaf, values) for leaf in self.loop.output]
         return pytree.tree_unflatten(output, self.out_spec)
 
     def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
@@ -132,11 +128,9 @@ class FoldedNet(nn.Module):
             for leaf in (*calls, *self.loop.output)
         )
 
-    def _over_time(
-        self, call: Call, values: Mapping[int, Tensor], found: Mapping[StepValue, Tensor], steps: int
-    ) -> Any:
+    def _over_time(self, call: Call, values: Values, steps: int) -> Any:
         timed = [isinstance(leaf, Slice | StepValue) for leaf in call.args]
-        leaves = [self._inner(leaf, values, found) for leaf in call.args]
+        leaves = [self._inner(leaf, values) for leaf in call.args]
         if call.target in self._paths:
             # States of the step before are the module's own affair now.
             number = next(number for number, leaf in enumerate(leaves) if isinstance(leaf, Tensor))
@@ -166,36 +160,31 @@ class FoldedNet(nn.Module):
         shaped = call.name == "view" and not kwargs and not isinstance(args[1], torch.dtype)
         return (Tensor.reshape if shaped else call.target)(*args, **kwargs)
 
-    def _run_outer(self, call: Call, values: dict[int, Any], found: Mapping[StepValue, Tensor]) -> None:
-        result = self._call(call, [self._outer(leaf, values, found) for leaf in call.args])
+    def _run_outer(self, call: Call, values: Values) -> None:
+        result = self._call(call, [self._outer(leaf, values) for leaf in call.args])
         for number, leaf in zip(call.outputs, pytree.tree_leaves(result), strict=True):
             if number is not None:
                 values[number] = leaf
 
-    def _inner(self, leaf: Any, values: Mapping[int, Any], found: Mapping[StepValue, Tensor]) -> Any:
+    def _inner(self, leaf: Any, values: Values) -> Any:
         """An argument of a step: of values that change from step to step the sequence."""
         if isinstance(leaf, Slice):
             return values[leaf.value].movedim(leaf.dim, 0)
-        if isinstance(leaf, StepValue):
-            return found[leaf]
-        return self._constant(leaf) if not isinstance(leaf, Ref) else values[leaf.value]
+        return values[leaf] if isinstance(leaf, StepValue) else self._outer(leaf, values)
 
-    def _constant(self, leaf: Any) -> Any:
-        return self.training if leaf is InTraining else leaf
-
-    def _outer(self, leaf: Any, values: Mapping[int, Any], found: Mapping[StepValue, Tensor]) -> Any:
+    def _outer(self, leaf: Any, values: Values) -> Any:
         """An argument outside of the steps, or a part of the result."""
         match leaf:
             case Ref(number) | Slice(number, _):
                 return values[number]
             case StackOverTime(value, dim):
-                return found[value].movedim(0, dim)
+                return values[value].movedim(0, dim)
             case AtStep(value, step):
-                return found[value][step]
+                return values[value][step]
             case RunningSum(value, initial):
-                total = found[value].sum(0)
-                return total if initial is None else total + self._outer(initial, values, found)
-        return self._constant(leaf)
+                total = values[value].sum(0)
+                return total if initial is None else total + self._outer(initial, values)
+        return self.training if leaf is InTraining else leaf
 
 
 def _operation(call: Call, values: int) -> Operation:
