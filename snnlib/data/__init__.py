@@ -5,7 +5,6 @@ from snnlib import guesses
 from snnlib.data.beat_frames import *
 from snnlib.data.camera import *
 from snnlib.data.channels import *
-from snnlib.data.cochlea import *
 from snnlib.data.datasets import *
 from snnlib.data.event_batch import *
 from snnlib.data.event_cache import *

@@ -19,8 +19,8 @@ __all__ = ["ToChannels"]
 class ToChannels:
     """Bin events by time and channel: `count[k, x] = #{events : floor(t / step_us) = k, channel x}`.
 
-    For data sets whose events have x = channel, y = 0 and p = 1: `data.SHD`, `data.SSC`, `data.NTIDIGITS` and what
-    `data.Cochlea` gives. `data.collate_ragged` makes batches of recordings of different lengths.
+    For data sets whose events have x = channel, y = 0 and p = 1: `data.SHD`, `data.SSC` and
+    `data.NTIDIGITS`. `data.collate_ragged` makes batches of recordings of different lengths.
 
     Args:
         step_us: length of a time step in microseconds.

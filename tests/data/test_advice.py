@@ -213,10 +213,6 @@ CASES: dict[str, tuple[Call, Call]] = {
         lambda path: sd.EventCamera(sensor_size=(8, 8)).film(CAMERA, [0, 1000]),
         lambda path: sd.EventCamera(sensor_size=(8, 8), grey=True).film(CAMERA, [0, 1000]),
     ),
-    'expected compression="log"': (
-        lambda path: sd.Cochlea(4, compression="pcen").fit_([torch.ones(800)]),
-        lambda path: sd.Cochlea(4, compression="log").fit_([torch.rand(800)]),
-    ),
     "add {}, or raise {}_share": (
         lambda path: sd.EventFolder(folder(path, a=2), split="test", test_share=0.0),
         lambda path: sd.EventFolder(folder(path, a=9), split="test", test_share=0.8),

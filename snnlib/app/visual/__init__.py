@@ -1,7 +1,6 @@
 """Pictures of data, spikes and training as matplotlib figures; needs `pip install 'snnlib[train]'`."""
 
 from snnlib.app.visual.canvas import save_gif, save_png
-from snnlib.app.visual.cochleagram import cochleagram
 from snnlib.app.visual.confusion import confusion_matrix, recall_precision
 from snnlib.app.visual.curves import curves
 from snnlib.app.visual.events import accumulated_events
@@ -16,7 +15,6 @@ from snnlib.app.visual.scatter import predictions
 
 __all__ = [
     "accumulated_events",
-    "cochleagram",
     "confusion_matrix",
     "curves",
     "heat_animation",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from snnlib.data import EventFileError, read_wav
+from snnlib.data import EventFileError, SpokenDigits, read_wav
 
 GUID = bytes.fromhex("000000001000800000aa00389b71")
 LIST = b"LIST" + struct.pack("<I", 6) + b"INFO\0\0"
@@ -135,3 +135,39 @@ def test_data_before_its_format(tmp_path):
         EventFileError, match="expected a WAV file with a chunk fmt and then data, found its end"
     ):
         read_bytes(tmp_path, content)
+
+
+def test_channels_become_their_mean(tmp_path):
+    content = riff(fmt(1, 16, channels=2), np.array([-(2**15), -(2**15), 0, 2**14], "<i2").tobytes())
+    assert read_bytes(tmp_path, content)[0].tolist() == [-1.0, 0.25]
+
+
+WHOLE = riff(fmt(1, 16), bytes(200))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (riff(fmt(1, 16, rate=16_000), bytes(200)), "expected 8000 samples a second, found 16000"),
+        (WHOLE[:-20], "offset 224: expected 100 samples, found 90: the file is truncated"),
+        (WHOLE[:30], "offset 20: expected a WAV file with 16 bytes of format, found 10"),
+        (WHOLE[:40], "offset 40: expected a WAV file with a chunk fmt and then data, found its"),
+        (b"", "offset 0: expected a WAV file, which begins with RIFF and WAVE, found b''"),
+        (b"RIFF" + bytes(60), "expected a WAV file, which begins with RIFF and WAVE, found b'RIFF"),
+    ],
+)
+def test_damaged_files_are_named(tmp_path, content, message):
+    (tmp_path / "a.wav").write_bytes(content)
+    with pytest.raises(EventFileError, match=f"a.wav: .*{message}"):
+        read_wav(tmp_path / "a.wav", sample_rate=8000)
+
+
+def test_a_truncated_recording_of_a_data_set_is_named(tmp_path):
+    for number in range(2):
+        (tmp_path / f"{number}_anna_0.wav").write_bytes(WHOLE[: -20 * number or None])
+    digits = SpokenDigits(tmp_path, "test")
+    assert len(digits) == 2 and digits[0][0].shape == (100,)
+    with pytest.raises(
+        EventFileError, match=r"1_anna_0\.wav: byte offset 224: expected 100 samples, found 90"
+    ):
+        digits[1]
