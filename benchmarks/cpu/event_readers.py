@@ -24,7 +24,7 @@ import snnlib
 from snnlib.data import EVENT_DTYPE, Events, read, write
 
 SENSOR = (180, 240)
-FORMATS = ("dat", "evt2", "evt21", "evt3", "aedat2", "aedat3", "es", "nmnist", "npy")
+FORMATS = ("dat", "evt2", "evt21", "evt3", "aedat2", "aedat3", "nmnist", "npy")
 OTHERS = ("dv_processing", "h5py")
 _BUFFER = 1 << 18
 
@@ -83,9 +83,7 @@ def installed(name: str) -> bool:
 
 def tasks_of(name: str, events: Events, folder: Path) -> tuple[dict[str, Task], int]:
     """Write the recording in a format: what reads it (nothing where no package writes it), and the number of events."""
-    path = folder / {"nmnist": "a.bin", "npy": "a.npy", "es": "a.es", "dat": "a.dat", "hdf5": "a.h5"}.get(
-        name, "a.raw"
-    )
+    path = folder / {"nmnist": "a.bin", "npy": "a.npy", "dat": "a.dat", "hdf5": "a.h5"}.get(name, "a.raw")
     others: dict[str, Callable[[Path], None]] = {}
     if name == "hdf5":
         if not installed("h5py"):
@@ -106,7 +104,7 @@ def tasks_of(name: str, events: Events, folder: Path) -> tuple[dict[str, Task], 
         write(path, events, format=name, sensor_size=SENSOR)
     tasks: dict[str, Task] = {"floor": partial(floor, path, len(events))}
     tasks["snnlib"] = partial(read_on, path, name, "auto")
-    if name not in ("hdf5", "aedat4", "es", "nmnist", "npy"):
+    if name not in ("hdf5", "aedat4", "nmnist", "npy"):
         tasks["snnlib, NumPy"] = partial(read_on, path, name, "reference")
     for title, other in others.items():
         tasks[title] = partial(other, path)

@@ -50,7 +50,7 @@ def read(
 ) -> Recording:
     """Read an event file of any known format.
 
-    Formats: N-MNIST `.bin`; AEDAT 2.0, 3.1 and 4; Prophesee DAT, EVT 2.0, 2.1 and 3.0; Event Stream; NumPy, CSV, MATLAB
+    Formats: N-MNIST `.bin`; AEDAT 2.0, 3.1 and 4; Prophesee DAT, EVT 2.0, 2.1 and 3.0; NumPy, CSV, MATLAB
     and HDF5 event arrays. The first bytes decide, where they can; else the suffix.
 
     Rows count from the top and columns from the left, polarity is 0 or 1, times are microseconds, whatever the file's

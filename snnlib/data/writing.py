@@ -30,8 +30,8 @@ def write(
     Args:
         path: the file; its folder must exist. An existing file is replaced.
         events: events `[E]`, ordered by time.
-        format: `"nmnist"`, `"aedat2"`, `"aedat3"`, `"evt2"`, `"evt21"`, `"evt3"`, `"dat"`, `"es"` or `"npy"`; default:
-            by the suffix, where one format alone has it.
+        format: `"nmnist"`, `"aedat2"`, `"aedat3"`, `"evt2"`, `"evt21"`, `"evt3"`, `"dat"` or
+            `"npy"`; default: by the suffix, where one format alone has it.
         sensor_size: `(height, width)`, kept in the header where the format has a place for it; events outside are
             refused.
         options: of the format: `camera=` (AEDAT 2.0).

@@ -101,7 +101,7 @@ def test_read_options_of_a_folder_are_for_the_formats_that_have_them(command, tm
 
 def test_convert(file, command, tmp_path):
     events = read(file).events
-    for name, format in (("b.raw", "evt3"), ("b.es", None), ("b.npy", None), ("b.dat", None)):
+    for name, format in (("b.raw", "evt3"), ("b.npy", None), ("b.dat", None)):
         code, out, _ = command("convert", file, tmp_path / name, *(("--format", format) if format else ()))
         assert code == 0 and "4000 events in format" in out and "t = 0 is " in out
         assert np.array_equal(read(tmp_path / name, origin=0).events, events)

@@ -11,7 +11,6 @@ from snnlib.data.formats.aedat4 import FORMAT as AEDAT4
 from snnlib.data.formats.base import Format
 from snnlib.data.formats.dat import FORMAT as DAT
 from snnlib.data.formats.event_file import EventFile, EventFileError
-from snnlib.data.formats.event_stream import FORMAT as EVENT_STREAM
 from snnlib.data.formats.evt2 import FORMAT as EVT2
 from snnlib.data.formats.evt3 import FORMAT as EVT3
 from snnlib.data.formats.evt21 import FORMAT as EVT21
@@ -26,7 +25,7 @@ from snnlib.data.formats.text import FORMAT as TEXT
 _ALL = (
     *(NMNIST, AEDAT2, AEDAT1, AEDAT3, AEDAT4),
     *(EVT2, EVT21, EVT3, TEXT, DAT),
-    *(EVENT_STREAM, NPY, NPZ, MATLAB, HDF5),
+    *(NPY, NPZ, MATLAB, HDF5),
 )
 FORMATS: dict[str, Format] = {item.name: item for item in _ALL}
 SUFFIXES = frozenset(suffix for item in FORMATS.values() for suffix in item.suffixes)

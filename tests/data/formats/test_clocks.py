@@ -47,12 +47,8 @@ def joined(name, events):
     return data + data[len(head) :]
 
 
-FORMATS_WITH_TIMES = [name for name in FORMATS if name != "es"]
-
-
-@pytest.mark.parametrize("name", FORMATS_WITH_TIMES)
+@pytest.mark.parametrize("name", FORMATS)
 def test_every_format_warns_of_a_clock_that_falls(name):
-    """Event Stream counts on from event to event: its time cannot fall."""
     data = joined(name, EVENTS)
     found = rf"time falls back by {FALL} us at event {len(EVENTS)} "
     with pytest.warns(UserWarning, match=found):
@@ -66,7 +62,7 @@ def test_every_format_warns_of_a_clock_that_falls(name):
             assert np.array_equal(read_nmnist(data), events)
 
 
-@pytest.mark.parametrize("name", FORMATS_WITH_TIMES)
+@pytest.mark.parametrize("name", FORMATS)
 def test_small_falls_are_sorted_silently(name):
     events = EVENTS.copy()
     events["t"] //= 10

@@ -61,7 +61,7 @@ def test_labels_beside_the_synthetic_recordings(recordings):
             assert {int(row["class"]) for row in csv.DictReader(file)} <= set(range(1, 12)) and count
 
 
-@pytest.mark.parametrize("name", ["dat", "evt2", "evt3", "aedat3", "es", "npy", "nmnist"])
+@pytest.mark.parametrize("name", ["dat", "evt2", "evt3", "aedat3", "npy", "nmnist"])
 def test_windows_are_the_whole_recording(name, monkeypatch):
     events = random_events(20_000, (34, 34), last_us=3_000_000)
     events["t"][10_000:] += 100_000
@@ -119,9 +119,11 @@ def test_format_by_content_and_by_suffix(tmp_path):
         ValueError, match=r"format: expected one that can be written \(nmnist, .*got 'aedat4'"
     ):
         write(tmp_path / "d.aedat4", events, format="aedat4")
-    with pytest.raises(ValueError, match=r"events: expected field x in 0..0 for format es, got 1 at event 0"):
-        write(tmp_path / "d.es", events, sensor_size=(4, 1))
-    assert not (tmp_path / "d.es").exists()
+    with pytest.raises(
+        ValueError, match=r"events: expected field x in 0..0 for format dat, got 1 at event 0"
+    ):
+        write(tmp_path / "d.dat", events, sensor_size=(4, 1))
+    assert not (tmp_path / "d.dat").exists()
 
 
 def test_streaming_needs_little_memory(tmp_path):

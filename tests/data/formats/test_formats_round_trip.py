@@ -38,7 +38,7 @@ def test_round_trip(name, tmp_path, monkeypatch):
     assert header.sensor_size == (None if name in ("nmnist", "npy", "aedat3") else size)
     # By chunks of odd sizes the state is carried on.
     monkeypatch.setattr(EventFile.words, "__defaults__", (1, 37))
-    for module in ("event_stream", "aedat3", "numpy_arrays"):
+    for module in ("aedat3", "numpy_arrays"):
         monkeypatch.setattr(f"snnlib.data.formats.{module}.CHUNK", 41)
     assert np.array_equal(read(path, format=name, origin=0).events, events)
 
@@ -179,15 +179,6 @@ def test_evt3_against_the_plain_state_machine(monkeypatch):
         if chunk:
             monkeypatch.setattr(EventFile.words, "__defaults__", (1, chunk))
         assert read(b"% evt 3.0\n" + words.tobytes(), origin=0).events.tolist() == expected
-
-
-def test_es_reset_and_overflow_bytes():
-    head = b"Event Stream" + bytes((2, 0, 0, 1)) + struct.pack("<HH", 256, 4)
-    event = struct.pack("<BHH", 3 << 1 | 1, 255, 1)
-    data = head + event + b"\xff\xff" + event + b"\xfe" * 5 + event + b"\xff"
-    events, header = read(data)
-    assert events.tolist() == [(3, 255, 2, 1), (3 + 254 + 3, 255, 2, 1), (3 + 254 + 6, 255, 2, 1)]
-    assert header.skipped == {"reset bytes": 5} and header.sensor_size == (4, 256)
 
 
 @pytest.mark.parametrize("compression", [0, 1, 3])

@@ -75,7 +75,7 @@ def test_files_without_a_header(tmp_path, name, suffix, make):
 
 
 def test_formats_that_need_their_header_are_not_advised(tmp_path):
-    for suffix in (".dat", ".es", ".npy", ".npz", ".mat", ".h5", ".aedat4", ".aedat3"):
+    for suffix in (".dat", ".npy", ".npz", ".mat", ".h5", ".aedat4", ".aedat3"):
         (tmp_path / f"a{suffix}").write_bytes(bytes(range(200, 240)))
         with pytest.raises(EventFileError, match="expected the header of ") as error:
             read(tmp_path / f"a{suffix}")
@@ -89,7 +89,6 @@ def test_formats_that_need_their_header_are_not_advised(tmp_path):
         ("a.raw", b"% format EVT4;width=640;height=480\n% end\n", "b'% format EVT4;width=640;height=480'"),
         ("a.aedat", b"#!AER-DAT5.0\r\n", "b'#!AER-DAT5.0"),
         ("a.aedat", b"#!AER-DAT3.0\r\n#Format: RAW\r\n", "'#!AER-DAT3.0'"),
-        ("a.es", b"Event Stream\x01\0\0\x01" + bytes(9), "version 1.0.0"),
     ],
 )
 def test_other_versions_are_named_and_no_format_is_advised(tmp_path, name, head, found):
