@@ -24,7 +24,7 @@ import snnlib
 from snnlib.data import EVENT_DTYPE, Events, read, write
 
 SENSOR = (180, 240)
-FORMATS = ("dat", "evt2", "evt21", "evt3", "aedat2", "aedat3", "nmnist", "npy")
+FORMATS = ("evt2", "evt21", "evt3", "dat", "aedat2", "aedat3", "nmnist", "npy")
 OTHERS = ("dv_processing", "h5py")
 _BUFFER = 1 << 18
 
@@ -104,7 +104,7 @@ def tasks_of(name: str, events: Events, folder: Path) -> tuple[dict[str, Task], 
         write(path, events, format=name, sensor_size=SENSOR)
     tasks: dict[str, Task] = {"floor": partial(floor, path, len(events))}
     tasks["snnlib"] = partial(read_on, path, name, "auto")
-    if name not in ("hdf5", "aedat4", "nmnist", "npy"):
+    if name in ("evt2", "evt21", "evt3"):
         tasks["snnlib, NumPy"] = partial(read_on, path, name, "reference")
     for title, other in others.items():
         tasks[title] = partial(other, path)

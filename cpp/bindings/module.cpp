@@ -26,18 +26,9 @@ void bind_decoder(pybind11::module_& module, const char* name, DecodeEvents deco
 }
 
 void bind_decoders(pybind11::module_& module) {
-  bind_decoder(module, "decode_aedat3", decode_aedat3);
-  bind_decoder(module, "decode_aedat4", decode_aedat4);
   bind_decoder(module, "decode_evt2", decode_evt2);
   bind_decoder(module, "decode_evt21", decode_evt21);
   bind_decoder(module, "decode_evt3", decode_evt3);
-  module.def(
-      "unpack_lz4",
-      [](Address input, int64_t bytes, Address output, int64_t capacity) {
-        return unpack_lz4(static_cast<const uint8_t*>(pointer(input)), bytes, static_cast<uint8_t*>(pointer(output)),
-                          capacity);
-      },
-      pybind11::call_guard<pybind11::gil_scoped_release>());
   module.attr("event_decoder_bytes") = sizeof(EventDecoder);
 }
 

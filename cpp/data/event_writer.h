@@ -31,20 +31,15 @@ SNNLIB_INLINE uint32_t lowest_bit(uint32_t mask) {
 // Compilers make one load of these.
 SNNLIB_INLINE uint32_t little16(const uint8_t* in) { return uint32_t(in[0]) | uint32_t(in[1]) << 8; }
 SNNLIB_INLINE uint32_t little32(const uint8_t* in) { return little16(in) | little16(in + 2) << 16; }
-SNNLIB_INLINE uint32_t big32(const uint8_t* in) {
-  return uint32_t(in[0]) << 24 | uint32_t(in[1]) << 16 | uint32_t(in[2]) << 8 | uint32_t(in[3]);
-}
 
 constexpr int64_t kEventBytes = 13;
 // Words that are tried together; with one that is no ordinary word, all of them are decoded one by one.
 constexpr int64_t kRun = 64;
 
-// An event of a word as its decoder sees it: x in bits 0..15 of `place`, y in 16..31, p in 32..47, each below 2^15. A
-// word that is `odd` makes a run of words no ordinary one.
+// An event of a word as its decoder sees it: x in bits 0..15 of `place`, y in 16..31, p in 32..47, each below 2^15.
 struct Pixel {
   uint32_t t;
   uint64_t place;
-  uint64_t odd;
 
   uint32_t x() const { return uint32_t(place & 0xFFFF); }
   uint32_t y() const { return uint32_t(place >> 16 & 0xFFFF); }
@@ -158,19 +153,18 @@ class EventWriter {
     if (kBigEndian || !has_places(n + 1) || !is_in_order(base + last)) return false;
     const int64_t offset = base - origin_;
     const uint64_t limits = pack(width_ - 1, height_ - 1, 1);
-    uint64_t inside = kGuards, odd = 0;
+    uint64_t inside = kGuards;
     int64_t steps = 0;
     char* out = out_;
     for (int64_t i = 0; i < n; ++i) {
       const Pixel e = word(i);
       steps |= int64_t(e.t) - last;
       inside &= within(limits, e.place);
-      odd |= e.odd;
       last = e.t;
       write_over(out, offset + int64_t(e.t), e.place);
       out += kEventBytes;
     }
-    if ((uint64_t(steps) >> 31) | odd || !is_within(inside)) return false;
+    if (uint64_t(steps) >> 31 || !is_within(inside)) return false;
     out_ = out;
     last_ = base + last;
     return true;
@@ -194,7 +188,6 @@ class EventWriter {
   bool is_in_order(int64_t time) const { return events() > 0 && time >= last_; }
   int32_t right() const { return int32_t(width_) - 1; }
   int32_t bottom() const { return int32_t(height_) - 1; }
-  bool stopped() const { return stopped_; }
   // Time of the last event; far ahead of any time before there is one.
   int64_t last() const { return last_; }
 

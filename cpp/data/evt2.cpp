@@ -44,7 +44,7 @@ int64_t decode_evt2(const uint8_t* input, int64_t bytes, char* places, int64_t c
     const uint8_t* words = input + done * 4;
     const auto pixel = [&](int64_t i) {
       const uint32_t word = little32(words + i * 4);
-      return Pixel{word >> 22 & 63, pack(word >> 11 & 0x7FF, word & 0x7FF, word >> 28), 0};
+      return Pixel{word >> 22 & 63, pack(word >> 11 & 0x7FF, word & 0x7FF, word >> 28)};
     };
     // Events of one TIME_HIGH.
     const int64_t most = std::min(count - done, kRun);

@@ -199,7 +199,7 @@ SNNLIB_NOINLINE int64_t put_singles(const uint8_t* words, int64_t count, State& 
   if (!found.end || !found.ordinary || !out.has_places(found.count + 1)) return 0;
   const auto pixel = [&](int64_t i) {
     const uint32_t word = found.words[i];
-    return Pixel{found.lows[i], pack(word & 0x7FF, found.rows[i], word >> 11 & 1), 0};
+    return Pixel{found.lows[i], pack(word & 0x7FF, found.rows[i], word >> 11 & 1)};
   };
   out.put_checked(found.count, state.time(), pixel);
   state.row = found.row;

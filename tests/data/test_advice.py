@@ -377,7 +377,6 @@ ELSEWHERE = {
     ),
     "{}pip install hdf5plugin": ("formats/test_hdf5.py", "def test_data_of_the_advised_package"),
     "{}get it from {} and set HDF5_PLUGIN_PATH to its folder": ("formats/test_hdf5.py", "get it from github"),
-    "pip install 'snnlib[formats]'": ("test_advice.py", "def test_packages_are_in_the_extras"),
     "pip install 'snnlib[images]'": ("test_advice.py", "def test_packages_are_in_the_extras"),
 }
 
@@ -412,10 +411,14 @@ def test_packages_are_in_the_extras(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     names = {extra: {re.split(r"[<>=]", package)[0].lower() for package in extras[extra]} for extra in extras}
     assert {"h5py", "lz4", "zstandard"} <= names["formats"] and "pillow" in names["images"]
     assert "hdf5plugin" in names["test"]
-    for name in ("zstandard", "PIL", "h5py"):
+    for name in ("lz4.frame", "zstandard", "PIL", "h5py"):
         monkeypatch.setitem(__import__("sys").modules, name, None)
-    with pytest.raises(ImportError, match=r"needs the package zstandard: pip install 'snnlib\[formats\]'"):
-        sd.read(aedat4_file(EVENTS, compression=3))
+    for compression, package in (
+        (1, r"LZ4 need the package lz4\.frame"),
+        (3, "ZSTD need the package zstandard"),
+    ):
+        with pytest.raises(ImportError, match=rf"with {package}, .* pip install 'snnlib\[formats\]'"):
+            sd.read(aedat4_file(EVENTS, compression=compression))
     with pytest.raises(ImportError, match=r"need the package h5py, .* pip install 'snnlib\[formats\]'"):
         sd.read(b"\x89HDF\r\n\x1a\n")
     with pytest.raises(ImportError, match=r"need the package Pillow, .* pip install 'snnlib\[images\]'"):

@@ -46,13 +46,16 @@ def evt21_file(legacy=False):
     return text + struct.pack(f"<{len(words)}Q", *words)
 
 
-def aedat4_file(events, compress=lambda data: data, compression=0, data_table=-1):
-    """An AEDAT 4 file with one packet per 1000 events, built by hand from the flatbuffer layout."""
+def aedat4_file(events, compress=lambda data: data, compression=0, data_table=-1, streams=b""):
+    """An AEDAT 4 file with one packet per 1000 events, built by hand from the flatbuffer layout.
+
+    `streams` describes others than that of events in XML.
+    """
     xml = (
         b'<dv version="2.0"><node name="outInfo" path="/mainloop/Recorder/outInfo/"><node name="0" path="">'
         b'<attr key="typeIdentifier" type="string">EVTS</attr><node name="info" path="">'
         b'<attr key="sizeX" type="int">64</attr><attr key="sizeY" type="int">48</attr>'
-        b'<attr key="source" type="string">made</attr></node></node></node></dv>'
+        b'<attr key="source" type="string">made</attr></node></node>' + streams + b"</node></dv>"
     )
     # Root offset, identifier, vtable of three fields, table: soffset, compression, data table, text.
     vtable = struct.pack("<HHHHH", 10, 24, 4, 8, 16) + b"\0\0"

@@ -11,7 +11,7 @@ struct EventDecoder {
   // Events must lie in [0, width) x [0, height). Others stop the decoder, or with drop_outside are counted in
   // `outside`.
   int64_t width, height, drop_outside, outside;
-  // Of the format: what its decoder says.
+  // EVT 2.1: 1 where the upper half of a word comes first.
   int64_t variant;
   // Subtracted from all times; where it is not known yet, the time of the first event.
   int64_t origin_known, origin;
@@ -31,19 +31,8 @@ struct EventDecoder {
 // int16 y, int8 p). Returns the bytes that were decoded: fewer where places run out or an event stopped it.
 using DecodeEvents = int64_t (*)(const uint8_t* input, int64_t bytes, char* places, int64_t capacity, EventDecoder&);
 
-// Packets that are whole, of polarity events and no more than `variant` of them; it ends before any other packet.
-int64_t decode_aedat3(const uint8_t*, int64_t, char*, int64_t, EventDecoder&);
-// Packets that are whole, of stream `variant >> 1`, plain or with `variant & 1` in LZ4 frames; it ends before any other
-// and before damaged ones.
-int64_t decode_aedat4(const uint8_t*, int64_t, char*, int64_t, EventDecoder&);
 int64_t decode_evt2(const uint8_t*, int64_t, char*, int64_t, EventDecoder&);
-// variant: 1 where the upper half of a word comes first.
 int64_t decode_evt21(const uint8_t*, int64_t, char*, int64_t, EventDecoder&);
 int64_t decode_evt3(const uint8_t*, int64_t, char*, int64_t, EventDecoder&);
-
-// Unpacks an LZ4 frame of `bytes` into `capacity` bytes: how many there are, -1 for a damaged frame,
-// kLacksRoom where they do not fit.
-constexpr int64_t kLacksRoom = -2;
-int64_t unpack_lz4(const uint8_t* input, int64_t bytes, uint8_t* output, int64_t capacity);
 
 }  // namespace snnlib

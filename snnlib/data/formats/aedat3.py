@@ -22,8 +22,7 @@ import numpy as np
 from snnlib.data.events import Events
 from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable
-from snnlib.data.formats.compiled import CompiledDecoder, Decode, find_decoder
-from snnlib.data.formats.event_file import CHUNK, Array, EventFile
+from snnlib.data.formats.event_file import CHUNK, Array, EventFile, joined
 from snnlib.data.formats.event_sink import EventSink, Header
 
 MAGIC = b"#!AER-DAT3"
@@ -31,8 +30,6 @@ PACKET_BYTES = 28
 # Times stay below 2**62 microseconds.
 LARGEST_OVERFLOW = 2**31
 INVALID = "invalid events"
-# What the compiled decoder gets at once: many packets of the usual size.
-COMPILED_BYTES = 1 << 20
 POLARITY = 1
 EVENT_BYTES = 8
 PACKET_NAMES = {0: "special", 1: "polarity", 2: "frame", 3: "motion (6 axes)", 4: "motion (9 axes)"}
@@ -53,57 +50,22 @@ def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[H
     camera = next((value for key, value in fields.items() if key.startswith("Source")), "")
     size = next((size for name, size in SENSORS.items() if camera.lower().startswith(name)), None)
     header = Header("aedat3", lines[0][9:].strip(), size, camera=camera, fields=fields)
-    if (compiled := find_decoder("aedat3")) is not None:
-        return header, _compiled_chunks(file, sink, header, compiled)
     return header, _chunks(file, sink, header)
 
 
-def _compiled_chunks(file: EventFile, sink: EventSink, header: Header, compiled: Decode) -> Iterator[Events]:
-    """Packets of polarity events by the compiled decoder; `_packet` takes others, damaged and very large ones."""
-    decoder = CompiledDecoder(compiled, sink, INVALID, variant=CHUNK)
-    data, begin = np.empty(0, np.uint8), 0
-    while file.left:
-        place = file.tell()
-        fresh = not begin < place < begin + len(data)
-        if fresh:
-            data, begin = np.frombuffer(file.read(COMPILED_BYTES), np.uint8), place
-        rest = data[place - begin :]
-        most = len(rest) // EVENT_BYTES
-        events, used = decoder(rest, most, most)
-        yield events
-        file.seek(place + used)
-        if not used and fresh:
-            for words, overflow in _packet(file, header):
-                yield _pixels([(words, overflow)], sink)
-        elif not used:
-            # It may be the end of the data that cut the packet off.
-            data = data[:0]
-
-
 def _chunks(file: EventFile, sink: EventSink, header: Header) -> Iterator[Events]:
-    # Small packets are decoded together.
-    waiting: list[tuple[Array, int]] = []
-    count = 0
-    for words, overflow in _packets(file, header):
-        if waiting and (overflow != waiting[-1][1] or count + len(words) > CHUNK):
-            yield _pixels(waiting, sink)
-            waiting, count = [], 0
-        waiting.append((words, overflow))
-        count += len(words)
-    if waiting:
-        yield _pixels(waiting, sink)
+    for words in joined(_packets(file, header)):
+        data = words[:, 0].copy()
+        yield sink.put(words[:, 1], data >> 17, data >> 2 & 0x7FFF, data >> 1 & 1)
 
 
-def _packets(file: EventFile, header: Header) -> Iterator[tuple[Array, int]]:
+def _packets(file: EventFile, header: Header) -> Iterator[Array]:
+    """Yields data and time `[n, 2]` of the valid polarity events, at most CHUNK of a packet at once."""
     while file.left:
         yield from _packet(file, header)
 
 
-def _packet(file: EventFile, header: Header) -> Iterator[tuple[Array, int]]:
-    """Words `[n, 2]` of the next packet's valid polarity events, at most CHUNK at once, and the time overflow.
-
-    The position is then at the packet's end, or at the file's where it cuts the packet off.
-    """
+def _packet(file: EventFile, header: Header) -> Iterator[Array]:
     head = file.read(PACKET_BYTES)
     place = file.tell() - len(head)
     if len(head) < PACKET_BYTES:
@@ -121,7 +83,9 @@ def _packet(file: EventFile, header: Header) -> Iterator[tuple[Array, int]]:
             raise file.error(f"expected polarity events of {EVENT_BYTES} bytes, found {size} bytes", place)
         if overflow >= LARGEST_OVERFLOW:
             raise file.error(f"expected a time overflow below {LARGEST_OVERFLOW}, found {overflow}", place)
-        yield from _valid_words(file, header, number, overflow, believed=valid == number)
+        for words in _valid_words(file, header, number, believed=valid == number):
+            # The usual words, without an overflow, stay in 32 bits.
+            yield words + np.array([0, overflow << 31]) if overflow else words
     else:
         header.skip(f"{PACKET_NAMES.get(kind, f'type {kind}')} events", number)
     if end > file.size:
@@ -130,9 +94,7 @@ def _packet(file: EventFile, header: Header) -> Iterator[tuple[Array, int]]:
     file.seek(min(end, file.size))
 
 
-def _valid_words(
-    file: EventFile, header: Header, number: int, overflow: int, believed: bool
-) -> Iterator[tuple[Array, int]]:
+def _valid_words(file: EventFile, header: Header, number: int, believed: bool) -> Iterator[Array]:
     while number and file.left >= EVENT_BYTES:
         data = file.read(min(number, CHUNK, file.left // EVENT_BYTES) * EVENT_BYTES)
         words = np.frombuffer(data, "<u4").reshape(-1, 2)
@@ -143,15 +105,7 @@ def _valid_words(
             header.skip(INVALID, len(words) - given)
             words = words[bits == 1]
         if len(words):
-            yield words, overflow
-
-
-def _pixels(parts: list[tuple[Array, int]], sink: EventSink) -> Events:
-    words = parts[0][0] if len(parts) == 1 else np.concatenate([words for words, _ in parts])
-    data, time = words[:, 0].copy(), words[:, 1].copy()
-    if parts[0][1]:
-        time = time.astype(np.int64) + (parts[0][1] << 31)
-    return sink.put(time, data >> 17, data >> 2 & 0x7FFF, data >> 1 & 1)
+            yield words
 
 
 def encode(events: Events, header: Header, options: dict[str, Any]) -> bytes:

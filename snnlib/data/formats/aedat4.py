@@ -8,8 +8,7 @@
 The packets are read in their order, up to the data table at the end. Streams that are no events are counted as
 skipped. Rows count from the top.
 
-Files compressed with ZSTD need the package zstandard; those with LZ4 need the package lz4 where there is no compiled
-module (`pip install snnlib[formats]`).
+Compressed files need the packages lz4 or zstandard (`pip install snnlib[formats]`).
 
 Source: inivation, "AEDAT 4.0 file format", and the schemas `fileheader.fbs` and `events.fbs`.
 """
@@ -18,18 +17,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 
-from snnlib.backends import native
+from snnlib.checks import import_extra
 from snnlib.data.events import Events
 from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import LARGEST_SIDE, small_number
-from snnlib.data.formats.compiled import CompiledDecoder, Decode, find_decoder
-from snnlib.data.formats.event_file import CHUNK, Array, EventFile
+from snnlib.data.formats.event_file import Array, EventFile, joined
 from snnlib.data.formats.event_sink import EventSink, Header
 
 MAGIC = b"#!AER-DAT4.0\r\n"
@@ -39,12 +36,9 @@ EVENT_DTYPE_4 = np.dtype([("t", "<i8"), ("x", "<i2"), ("y", "<i2"), ("on", "u1")
 LARGEST_PACKET = 1 << 28
 # Stream and size of a packet.
 HEAD_BYTES = 8
-# What the compiled decoder gets at once: some packets of the usual size.
-COMPILED_BYTES = 1 << 20
-# What `unpack_lz4` gives where its output does not fit.
-LACKS_ROOM = -2
-# Room for an unpacked packet, at first.
-USUAL_PACKET = 1 << 18
+# A packet is unpacked by pieces of this size: the libraries take memory for all that they are asked for.
+PIECE_BYTES = 1 << 18
+Unpack = Callable[[bytes], bytes | bytearray]
 # Times stay below 2**62 microseconds.
 LARGEST_TIME = 2**62
 
@@ -75,10 +69,8 @@ def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[H
     if not place <= table_at <= file.size:
         # Also -1, of a recorder that was killed: the packets go on to the end.
         table_at = file.size
-    packets = _Packets(file, sink, header, streams, compression)
-    if (compiled := find_decoder("aedat4")) is not None and COMPRESSIONS[compression] != "ZSTD":
-        return header, _compiled_chunks(packets, compiled, table_at)
-    return header, _chunks(packets, table_at)
+    unpack = _unpacker(COMPRESSIONS[compression])
+    return header, _chunks(_packets(file, header, streams, table_at, unpack), sink)
 
 
 def _describe(text: str, file: EventFile, place: int) -> tuple[Header, dict[int, str]]:
@@ -108,83 +100,44 @@ def _describe(text: str, file: EventFile, place: int) -> tuple[Header, dict[int,
     return header, streams
 
 
-@dataclass
-class _Packets:
-    """Reader of packets, one by one."""
+def _chunks(packets: Iterator[Array], sink: EventSink) -> Iterator[Events]:
+    for words in joined(packets):
+        yield sink.put(*(words[field].copy() for field in ("t", "x", "y", "on")))
 
-    file: EventFile
-    sink: EventSink
-    header: Header
-    streams: dict[int, str]
-    compression: int
 
-    def __post_init__(self) -> None:
-        self._unpack = _unpacker(self.compression)
-
-    def next(self) -> Iterator[Events]:
-        """The events of the packet at the position, which is then behind it."""
-        file = self.file
-        place = file.tell()
+def _packets(
+    file: EventFile, header: Header, streams: dict[int, str], end: int, unpack: Unpack
+) -> Iterator[Array]:
+    """Yields the events of each packet up to the position `end`."""
+    while (place := file.tell()) < end:
         head = file.read(HEAD_BYTES)
         if len(head) < HEAD_BYTES:
             file.truncated(f"a packet header of {HEAD_BYTES} bytes, found {len(head)} bytes", place)
             return
         stream, size = struct.unpack("<ii", head)
-        if size < 0 or stream not in self.streams:
+        if size < 0 or stream not in streams:
             raise file.error(
                 f"expected a packet of a known stream, found stream {stream} with {size} bytes", place
             )
         if size > file.left:
             file.truncated(f"a packet of {size} bytes, found {file.left} bytes", place)
-            file.seek(file.size)
             return
-        if self.streams[stream] != "EVTS":
-            self.header.skip(f"{self.streams[stream] or 'unknown'} packets", 1)
-            file.seek(file.tell() + size)
-            return
+        data = file.read(size)
+        if streams[stream] != "EVTS":
+            header.skip(f"{streams[stream] or 'unknown'} packets", 1)
+            continue
         try:
-            words = _events(self._unpack(file.read(size)))
-        except ImportError:
-            raise
+            words = _events(unpack(data))
         except Exception as error:
             # Each library has exceptions of its own for damaged data.
             raise file.error(f"expected a packet of events, found a damaged one ({error})", place) from None
-        for start in range(0, len(words), CHUNK):
-            yield _put(words[start : start + CHUNK], self.sink, file, place)
+        # Negative times are large ones here.
+        if int(words["t"].view("<u8").max(initial=0)) >= LARGEST_TIME:
+            raise file.error("expected times from 0 to 2**62 us, found others in a packet", place)
+        yield words
 
 
-def _chunks(packets: _Packets, end: int) -> Iterator[Events]:
-    while packets.file.tell() < end:
-        yield from packets.next()
-
-
-def _compiled_chunks(packets: _Packets, compiled: Decode, end: int) -> Iterator[Events]:
-    """Packets of the first stream of events by the compiled decoder; `_Packets` takes others and damaged ones."""
-    file = packets.file
-    stream = next(number for number, kind in packets.streams.items() if kind == "EVTS")
-    variant = stream << 1 | (COMPRESSIONS[packets.compression] == "LZ4")
-    decoder = CompiledDecoder(compiled, packets.sink, variant=variant)
-    while (place := file.tell()) < end:
-        data = np.frombuffer(file.read(min(COMPILED_BYTES, end - place)), np.uint8)
-        most, used, done = max(len(data) // EVENT_DTYPE_4.itemsize, CHUNK), -1, 0
-        while used and done < len(data):
-            events, used = decoder(data[done:], most, most)
-            done += used
-            yield events
-        file.seek(place + done)
-        # After some packets it may be the end of the data that cut one off.
-        if not done:
-            yield from packets.next()
-
-
-def _put(part: Array, sink: EventSink, file: EventFile, place: int) -> Events:
-    t = part["t"]
-    if not 0 <= int(t.min()) <= int(t.max()) < LARGEST_TIME:
-        raise file.error("expected times from 0 to 2**62 us, found others in a packet", place)
-    return sink.put(t, part["x"].copy(), part["y"].copy(), part["on"].copy())
-
-
-def _events(data: bytes | memoryview) -> Array:
+def _events(data: bytes | bytearray) -> Array:
     """The events of a size-prefixed flatbuffer EVTS."""
     if len(data) < 12 or data[8:12] != b"EVTS":
         raise _TableError(f"no EVTS: {bytes(data[8:12])!r}")
@@ -199,17 +152,17 @@ def _events(data: bytes | memoryview) -> Array:
     return np.frombuffer(data, EVENT_DTYPE_4, count, vector + 4)
 
 
-def _read(data: bytes | memoryview, place: int, kind: str) -> int:
+def _read(data: bytes | bytearray, place: int, kind: str) -> int:
     if not 0 <= place <= len(data) - struct.calcsize(kind):
         raise _TableError(f"points to byte {place} of {len(data)}")
     return int(struct.unpack_from(kind, data, place)[0])
 
 
-def _table(data: bytes | memoryview, start: int) -> int:
+def _table(data: bytes | bytearray, start: int) -> int:
     return start + _read(data, start, "<I")
 
 
-def _field(data: bytes | memoryview, table: int, number: int) -> int | None:
+def _field(data: bytes | bytearray, table: int, number: int) -> int | None:
     """Where a field of a table lies, or None where it has its default."""
     vtable = table - _read(data, table, "<i")
     size = _read(data, vtable, "<H")
@@ -235,61 +188,37 @@ def _string(data: bytes, table: int, number: int) -> str:
     return data[place + 4 : place + 4 + length].decode("utf-8", errors="replace")
 
 
-def _unpacker(compression: int) -> Callable[[bytes], bytes | memoryview]:
-    if COMPRESSIONS[compression] == "none":
+def _unpacker(compression: str) -> Unpack:
+    if compression == "none":
         return lambda data: data
-    try:
-        if COMPRESSIONS[compression] == "LZ4":
-            if (compiled := native.plain_function("unpack_lz4")) is not None:
-                return _UnpackLZ4(compiled)
-            from lz4.frame import LZ4FrameDecompressor  # noqa: PLC0415
+    pieces = _lz4_pieces if compression == "LZ4" else _zstd_pieces
+    package = "lz4.frame" if compression == "LZ4" else "zstandard"
+    library = import_extra(package, "formats", f"AEDAT 4 files that are compressed with {compression}")
 
-            return lambda data: _limited(LZ4FrameDecompressor().decompress(data, LARGEST_PACKET + 1))
-        from zstandard import ZstdDecompressor  # noqa: PLC0415
-    except ImportError as error:
-        package = "lz4" if COMPRESSIONS[compression] == "LZ4" else "zstandard"
-        raise ImportError(
-            f"this AEDAT 4 file is compressed with {COMPRESSIONS[compression]} and needs the package {package}: "
-            "pip install 'snnlib[formats]'"
-        ) from error
-
-    def unpack_zstd(data: bytes) -> bytes:
-        # In pieces, as the reader takes memory for all that it is asked for.
+    def unpack(data: bytes) -> bytearray:
         unpacked = bytearray()
-        with ZstdDecompressor().stream_reader(data) as reader:
-            while len(unpacked) <= LARGEST_PACKET and (piece := reader.read(USUAL_PACKET)):
-                unpacked += piece
-        return _limited(bytes(unpacked))
-
-    return unpack_zstd
-
-
-class _UnpackLZ4:
-    """LZ4 frames, unpacked into memory that the next one overwrites."""
-
-    def __init__(self, unpack: Callable[..., int]) -> None:
-        self._unpack = unpack
-        self._buffer = np.empty(USUAL_PACKET, np.uint8)
-
-    def __call__(self, data: bytes) -> memoryview:
-        source = np.frombuffer(data, np.uint8)
-        size = LACKS_ROOM
-        while size == LACKS_ROOM:
-            buffer = self._buffer
-            size = self._unpack(source.ctypes.data, len(source), buffer.ctypes.data, len(buffer))
-            if size == LACKS_ROOM and len(buffer) > LARGEST_PACKET:
+        for piece in pieces(library, data):
+            unpacked += piece
+            if len(unpacked) > LARGEST_PACKET:
                 raise _TableError(f"a packet above {LARGEST_PACKET} bytes")
-            if size == LACKS_ROOM:
-                self._buffer = np.empty(min(2 * len(buffer), LARGEST_PACKET + 1), np.uint8)
-        if size < 0:
-            raise _TableError("no LZ4 frame, or a damaged one")
-        return memoryview(buffer)[:size]  # type: ignore[arg-type]
+        return unpacked
+
+    return unpack
 
 
-def _limited(data: bytes) -> bytes:
-    if len(data) > LARGEST_PACKET:
-        raise _TableError(f"a packet above {LARGEST_PACKET} bytes")
-    return data
+def _lz4_pieces(lz4: Any, data: bytes) -> Iterator[bytes]:
+    frame = lz4.LZ4FrameDecompressor()
+    yield frame.decompress(data, PIECE_BYTES)
+    while not (frame.eof or frame.needs_input):
+        yield frame.decompress(b"", PIECE_BYTES)
+    if not frame.eof:
+        raise _TableError("an LZ4 frame that ends early")
+
+
+def _zstd_pieces(zstandard: Any, data: bytes) -> Iterator[bytes]:
+    with zstandard.ZstdDecompressor().stream_reader(data) as reader:
+        while piece := reader.read(PIECE_BYTES):
+            yield piece
 
 
 FORMAT = Format(

@@ -33,6 +33,18 @@ def check_regular(path: Path) -> None:
         raise EventFileError(f"{path}: expected a regular file, got a folder, pipe or device")
 
 
+def joined(parts: Iterator[Array]) -> Iterator[Array]:
+    """Joins arrays of few rows, as packets have them, to arrays of CHUNK rows or more; the last may have fewer."""
+    waiting: list[Array] = []
+    for part in parts:
+        waiting.append(part)
+        if sum(map(len, waiting)) >= CHUNK:
+            yield np.concatenate(waiting)
+            waiting = []
+    if waiting:
+        yield np.concatenate(waiting)
+
+
 class EventFile:
     """An open event file: reads with a position, and errors that name file and offset.
 
