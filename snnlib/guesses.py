@@ -103,11 +103,11 @@ def missing(module: str, name: str, own: Collection[str]) -> AttributeError:
 
 
 def publish(package: str, own: Collection[str] = ()) -> None:
-    """Gives a package its `__all__`, its `dir` and an answer to other names.
+    """Gives a package its `__all__`, its `dir`, and helpful errors for unknown names.
 
     Args:
-        package: one that its modules' public names were brought into by `import *`.
-        own: its public names; none for all of those.
+        package: the package, into which `import *` has brought the public names of its modules.
+        own: its public names. Default: all names of its modules.
     """
     names = vars(sys.modules[package])
     public = own or [

@@ -56,9 +56,9 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Run what an installed library makes of a graph beside its meaning, and write the graph that it reads right.
+    """Compare a graph in an installed library with its meaning, and write a variant that the library reads correctly.
 
-    Exit code 0: the graph is read right as it stands, or a variant that is was written; 1: there is none.
+    Exit code 0: the library reads the graph or a written variant correctly; 1: no variant was found.
 
     Example: snnlib nir verify net.nir --target norse
     """

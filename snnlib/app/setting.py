@@ -30,18 +30,18 @@ Check = Callable[[Any], str | None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A declared setting.
+    """Declared setting.
 
     Args:
-        help: sentence of the option's help; empty where the command has no such option.
-        checks: in the order in which they are made.
-        default: of the field.
-        words: those that it chooses from, for a field of type `str`.
-        path: whether the option takes a path; the setting keeps its text.
-        needs: what data must have for it (`Kind.has`); None where all have it.
-        off: its value for data that have it not.
-        name, type, optional, group: found from the field: its name, the type of its values but None, whether None is
-            one too, and the group of options that it stands in.
+        help: help of the option; empty if the command has no such option.
+        checks: checks, in their order.
+        default: default of the field.
+        words: allowed values, for a field of type `str`.
+        path: whether the option takes a path, which the setting stores as text.
+        needs: property that the data must have (`Kind.has`); None if the setting fits all data.
+        off: value for data without that property.
+        name, type, optional, group: taken from the field: its name, the type of its values, whether it may be None, and
+            its group of options.
     """
 
     help: str

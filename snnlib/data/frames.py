@@ -64,7 +64,7 @@ def to_frames(
         Tensor `[T, 2, H, W]`; channel 0 holds OFF events, channel 1 ON events. No events give zeros.
 
     Raises:
-        TypeError: `events` is no event array, or an argument has the wrong type.
+        TypeError: `events` is not an event array, or an argument has the wrong type.
         ValueError: an event outside the sensor, before time 0 or of another polarity than 0 and 1; an
             argument out of range; counts that do not fit `dtype`; late events with `late="error"`.
 
@@ -247,7 +247,7 @@ def stack_time_first(batch: Sequence[tuple[torch.Tensor, int]]) -> tuple[torch.T
 
     Raises:
         ValueError: an empty batch, or samples of different shapes.
-        TypeError: a label is no integer.
+        TypeError: a label is not an integer.
 
     Example:
         >>> import torch

@@ -80,14 +80,14 @@ def write_packed(path: Path, recordings: Iterable[tuple[Events, int]], about: di
 
 
 class PackedEvents:
-    """The recordings of a file, by number; processes that open it share its memory.
+    """Recordings of a packed file, by number. Processes that open the file share its memory.
 
     Attributes:
-        about: as it was given to `write_packed`.
-        labels: int64 `[S]`.
+        about: description that `write_packed` got.
+        labels: labels of the recordings, int64 `[S]`.
 
     Raises:
-        EventFileError: no such file, or a damaged one.
+        EventFileError: the file is missing or damaged.
         OSError: the file cannot be read.
     """
 

@@ -27,7 +27,7 @@ def collate_ragged(batch: Sequence[tuple[Tensor, int | Tensor]]) -> tuple[Tensor
         Labels are int64, `[N]`, or `[T, N]` with -1 for "no label" in the padding, where losses ignore them.
 
     Raises:
-        TypeError: a label is no integer.
+        TypeError: a label is not an integer.
         ValueError: an empty batch, steps of different shapes, or labels that are as many as neither samples nor steps.
 
     >>> import torch

@@ -23,7 +23,7 @@ class Samples(Dataset[tuple[Any, Any]]):
         targets: labels, int64 `[S]`.
 
     Raises:
-        TypeError: a transform that is no callable.
+        TypeError: a transform that is not callable.
     """
 
     targets: Any

@@ -43,7 +43,7 @@ def time_surface(
         Tensor `[T, 2, H, W]` in 0..1; channel 0 holds OFF events, channel 1 ON events.
 
     Raises:
-        TypeError: `events` is no event array, or an argument has the wrong type.
+        TypeError: `events` is not an event array, or an argument has the wrong type.
         ValueError: an event outside the sensor, before time 0 or of another polarity than 0 and 1; an argument out of
             range.
 

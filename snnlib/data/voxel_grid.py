@@ -49,7 +49,7 @@ def voxel_grid(
         give zeros.
 
     Raises:
-        TypeError: `events` is no event array, or an argument has the wrong type.
+        TypeError: `events` is not an event array, or an argument has the wrong type.
         ValueError: an event outside the sensor or of another polarity than 0 and 1; an argument out of range.
 
     Source: Zhu et al., "Unsupervised Event-based Learning of Optical Flow, Depth, and Egomotion", CVPR 2019,

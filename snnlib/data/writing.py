@@ -37,7 +37,7 @@ def write(
         options: of the format: `camera=` (AEDAT 2.0).
 
     Raises:
-        TypeError: `events` is no event array, or an option that the format does not have.
+        TypeError: `events` is not an event array, or an option that the format does not have.
         ValueError: events that the format cannot hold; no or several formats for the suffix.
         OSError: the file cannot be written.
 

@@ -74,7 +74,7 @@ def conv2d_input_backward(
         Tensor of `input_size`; channels last if one of the tensors is, else contiguous.
 
     Raises:
-        TypeError: an argument is no floating tensor, or dtypes differ.
+        TypeError: an argument is not a floating-point tensor, or dtypes differ.
         ValueError: sizes that do not belong together, options out of range, different devices; the message names
             the argument.
 
@@ -125,7 +125,7 @@ def conv2d_weight_backward(
         Tensor of `weight_size`; channels last if one of the tensors is, else contiguous.
 
     Raises:
-        TypeError: an argument is no floating tensor, or dtypes differ.
+        TypeError: an argument is not a floating-point tensor, or dtypes differ.
         ValueError: sizes that do not belong together, options out of range, different devices; the message names
             the argument.
 

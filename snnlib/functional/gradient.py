@@ -61,7 +61,7 @@ def grad_scale(x: Tensor, scale: float | Tensor) -> Tensor:
             channel of `[T, N, C, H, W]`. It gets no gradient.
 
     Raises:
-        TypeError: x is no floating tensor.
+        TypeError: x is not a floating-point tensor.
         ValueError: `scale` is not finite, or has a shape or device that does not fit x.
 
     Source: Ganin et al., "Domain-Adversarial Training of Neural Networks", JMLR 2016 (-1); Qiao et al., "DeFRCN:

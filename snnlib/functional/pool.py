@@ -96,7 +96,7 @@ def spike_avg_pool2d(
         divisor_override: divisor in place of the window's size.
 
     Raises:
-        TypeError: x is no floating tensor.
+        TypeError: x is not a floating-point tensor.
         ValueError: wrong rank or option; the message names it.
 
     Source: Zhu et al., NeurIPS 2022, section 3.3; general form: `docs/gradients.md`.
@@ -144,7 +144,7 @@ def spike_max_pool2d(
         kernel_size, stride, padding, dilation, ceil_mode: as in `torch.nn.functional.max_pool2d`.
 
     Raises:
-        TypeError: x is no floating tensor.
+        TypeError: x is not a floating-point tensor.
         ValueError: wrong rank or option; the message names it.
 
     >>> import torch, snnlib

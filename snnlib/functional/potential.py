@@ -65,7 +65,7 @@ def srm_potential(
         The potential, shape and dtype of `current`, float32 for half.
 
     Raises:
-        TypeError: `current` is no floating tensor.
+        TypeError: `current` is not a floating-point tensor.
         ValueError: wrong rank, or a constant out of its range; the message names it.
 
     >>> import torch, snnlib

@@ -57,7 +57,7 @@ def round_ste(x: Tensor, rounding: Rounding = "trunc") -> Tensor:
         rounding: `"trunc"` (default, as a cast to integers does) or `"nearest"`.
 
     Raises:
-        TypeError: x is no floating tensor.
+        TypeError: x is not a floating-point tensor.
         ValueError: an unknown rounding.
 
     Source: Bengio et al., "Estimating or Propagating Gradients Through Stochastic Neurons", 2013.
@@ -90,7 +90,7 @@ def power_of_two_exponent(max_abs: Tensor, bits: int, exponent_range: tuple[int,
         Exponents i, int32, shape of `max_abs`. 0 gives the highest exponent, inf and NaN the lowest.
 
     Raises:
-        TypeError: `max_abs` is no floating tensor.
+        TypeError: `max_abs` is not a floating-point tensor.
         ValueError: `bits` or `exponent_range` out of bounds.
 
     >>> import torch, snnlib
@@ -172,7 +172,7 @@ def quantize_power_of_two(
         Quantised values, shape and dtype of x.
 
     Raises:
-        TypeError: x is no floating tensor or `exponent` none of integers.
+        TypeError: x is not a floating-point tensor or `exponent` not an integer tensor.
         ValueError: an option out of its range; the message names it.
 
     >>> import torch, snnlib
@@ -194,8 +194,8 @@ def quantize_power_of_two(
 def fixed_point_weight(weight: Tensor, exponent: int | None) -> Tensor:
     """Returns the weight in 8 bits, `k 2^exponent` with k from -128 to 127, for neurons in fixed point.
 
-    None is the finest exponent from -12 to 2 at which both the largest and the least weight round to such a k.
-    Gradients are those of `quantize_power_of_two`.
+    An exponent of None takes the finest one, from -12 to 2, at which the largest and the smallest weight round to such
+    a k. Gradients pass as in `quantize_power_of_two`.
     """
     low, high = WEIGHT_EXPONENTS
     fine: int | Tensor = -high if exponent is None else -exponent

@@ -72,7 +72,7 @@ def spiking_recurrent(
         rounded: whether delays are rounded to whole steps; else those between steps are interpolated.
 
     Raises:
-        TypeError: current or weight is no floating tensor, they differ in dtype, or lengths are no integers.
+        TypeError: current or weight is not a floating-point tensor, they differ in dtype, or lengths are no integers.
         ValueError: a shape that does not fit, a length outside 0 to T, or delays with an operator.
 
     Source: Neftci et al., "Surrogate gradient learning in spiking neural networks", IEEE Signal Processing Magazine

@@ -45,7 +45,7 @@ def spike_add(a: Tensor, b: Tensor) -> Tensor:
         b: events of the same shape, dtype and device.
 
     Raises:
-        TypeError: a is no floating tensor, or b not of its dtype.
+        TypeError: a is not a floating-point tensor, or b not of its dtype.
         ValueError: b has another shape or device.
 
     Source: Zhu et al., NeurIPS 2022, the residual nets of their code.

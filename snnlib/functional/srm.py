@@ -93,7 +93,7 @@ def srm_neuron(current: Tensor, **neuron: Unpack[NeuronOptions]) -> Tensor:
         Spikes 0/1, shape and dtype of `current`. A NaN potential gives NaN, not a silent 0.
 
     Raises:
-        TypeError: `current` is no floating tensor.
+        TypeError: `current` is not a floating-point tensor.
         ValueError: wrong rank, or a constant out of its range; the message names it.
 
     Source: Zhu et al., "Training Spiking Neural Networks with Event-driven Backpropagation", NeurIPS 2022, section 3.

@@ -43,7 +43,7 @@ def supervised_current(
         inhibited neuron below the threshold: give currents in float32.
 
     Raises:
-        TypeError: `current` is no floating tensor, or `target` none of integers.
+        TypeError: `current` is not a floating-point tensor, or `target` not an integer tensor.
         ValueError: a shape or label out of its range, or no time step; the message names it.
 
     Source: after Zhu et al., NeurIPS 2022, whose code adds a spike to the labelled neuron at the last step where its

@@ -20,10 +20,10 @@ from snnlib.ops.srm_credit import through_state
 
 
 class TwoSignals(torch.autograd.Function):
-    """A linear map and SRM neurons; `delay` is what the map delays its inputs by, None for none.
+    """Linear map and SRM neurons; `delay` holds the delays of the map's inputs, or None.
 
     An input that arrives later by a fraction r of a step changes the potential of a spike dt steps afterwards by
-    `-r eps'(dt)`: delays get the signal of the kernel `eps'`, as `eps_slope` has it.
+    `-r eps'(dt)`: delays get the signal of the kernel `eps'`, `eps_slope`.
     """
 
     @staticmethod

@@ -108,7 +108,7 @@ def memory_report(net: nn.Module, x: Tensor) -> MemoryReport:
         x: what the net is called with, as in training: `[T, N, ...]`.
 
     Raises:
-        TypeError: `x` is no floating tensor.
+        TypeError: `x` is not a floating-point tensor.
         ValueError: a net without spiking layers, or with nothing that learns: then nothing is kept.
 
     >>> import torch, snnlib

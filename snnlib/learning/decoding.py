@@ -37,7 +37,7 @@ def spike_count(spikes: Tensor, batch_first: bool = False, lengths: Tensor | Non
         counts to 2048 only and bfloat16 to 256.
 
     Raises:
-        TypeError: `spikes` is no floating tensor.
+        TypeError: `spikes` is not a floating-point tensor.
         ValueError: fewer than two dimensions, or lengths that do not fit.
 
     >>> import torch, snnlib
@@ -114,7 +114,7 @@ def first_spike_time(
         first value other than 0 is NaN.
 
     Raises:
-        TypeError: `spikes` is no floating tensor.
+        TypeError: `spikes` is not a floating-point tensor.
         ValueError: fewer than two dimensions, no time step, or potentials of another shape.
 
     >>> import torch, snnlib
@@ -168,7 +168,7 @@ def spike_times(spikes: Tensor, batch_first: bool = False) -> Tensor:
         `spikes`, float32 for half.
 
     Raises:
-        TypeError: `spikes` is no floating tensor.
+        TypeError: `spikes` is not a floating-point tensor.
         ValueError: fewer than two dimensions, or no time step.
 
     >>> import torch, snnlib

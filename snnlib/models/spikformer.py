@@ -68,7 +68,7 @@ def spikformer(
 
     Raises:
         ValueError: a number out of its range, or a neuron with `batch_first=True`.
-        TypeError: a neuron that is none.
+        TypeError: a `neuron` that is not a `Neuron`.
 
     Source: Zhou et al., "Spikformer", ICLR 2023, with pooling of spikes by means, as `fuse_` takes it.
 

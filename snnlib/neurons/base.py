@@ -292,7 +292,7 @@ class Neuron(CheckedModule):
         as there are different lengths.
 
         Raises:
-            TypeError: `x` is no floating tensor.
+            TypeError: `x` is not a floating-point tensor.
             ValueError: `x`, the state or the lengths do not fit; the message says which.
         """
         if lengths is not None:

@@ -115,7 +115,7 @@ class SpikingSelfAttention(Attention):
 
     Raises:
         ValueError: numbers that do not fit, a neuron with `batch_first=True`, or an input of another shape.
-        TypeError: a neuron that is none.
+        TypeError: a `neuron` that is not a `Neuron`.
 
     >>> import torch, snnlib
     >>> block = snnlib.nn.Residual(snnlib.nn.SpikingSelfAttention(32))
@@ -159,7 +159,7 @@ class TokenAttention(Attention):
 
     Raises:
         ValueError: numbers that do not fit, a neuron with `batch_first=True`, or an input of another shape.
-        TypeError: a neuron that is none.
+        TypeError: a `neuron` that is not a `Neuron`.
 
     >>> import torch, snnlib
     >>> block = snnlib.nn.Residual(snnlib.nn.TokenAttention(32))
@@ -198,7 +198,7 @@ class TokenPerceptron(nn.Module):
 
     Raises:
         ValueError: a number out of its range, or a neuron with `batch_first=True`.
-        TypeError: a neuron that is none.
+        TypeError: a `neuron` that is not a `Neuron`.
 
     >>> import torch, snnlib
     >>> block = snnlib.nn.Residual(snnlib.nn.TokenPerceptron(32))

@@ -22,11 +22,11 @@ _OF_TORCH = frozenset((*_TENSORS, *_OPTIONS, "reset_parameters", "reset_running_
 
 
 class BatchNorm(nn.Module):
-    """The base of `BatchNorm1d` to `BatchNorm3d`: torch's batch norm, `norm`, over the frames of a sequence.
+    """Base of `BatchNorm1d` to `BatchNorm3d`: torch's batch norm `norm` over the frames of a sequence.
 
-    Tools that look for `torch.nn.BatchNorm2d` find `norm`, and may freeze it, reset it or put a `SyncBatchNorm` in its
-    place; the modes and options of `norm` count. Its tensors and options are attributes of this module, too. The keys
-    of the `state_dict` are torch's.
+    Tools that search for `torch.nn.BatchNorm2d` find `norm`, and may freeze, reset or replace it by a `SyncBatchNorm`;
+    the mode and options of `norm` apply. Its tensors and options are attributes of this module, too. The keys of the
+    `state_dict` are torch's.
     """
 
     # Shapes of a step of one sample.

@@ -27,7 +27,7 @@ class SpikeDropout(nn.Module):
         x and y: `[T, N, ...]`, `[N, T, ...]` with `batch_first`; any floating dtype. mask: `[N, ...]`, bool.
 
     Raises:
-        TypeError: x is no floating tensor, or the state no bool tensor.
+        TypeError: x is not a floating-point tensor, or the state no bool tensor.
         ValueError: p is no probability, or a shape or device that does not fit.
 
     Source: Lee et al., "Enabling Spike-based Backpropagation for Training Deep Neural Network Architectures", 2020.

@@ -23,7 +23,7 @@ class GradScale(nn.Module):
         device, dtype: of the buffer. A number takes torch's default dtype, float32.
 
     Raises:
-        TypeError: x is no floating tensor.
+        TypeError: x is not a floating-point tensor.
         ValueError: `scale` is not finite, or does not broadcast to x.
 
     >>> import torch, snnlib
@@ -77,7 +77,7 @@ class ChannelAffine(nn.Module):
         x and y: any with `channels` entries along `dim`, y in x's dtype. weight, bias: `[channels]`.
 
     Raises:
-        TypeError: x is no floating tensor.
+        TypeError: x is not a floating-point tensor.
         ValueError: `channels` below 1, or x without as many along `dim`.
 
     Source: the affine layer of Qiao et al., "DeFRCN: Decoupled Faster R-CNN for Few-Shot Object Detection", ICCV 2021.

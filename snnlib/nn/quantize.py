@@ -31,7 +31,7 @@ class RangeObserver(nn.Module):
 
     Raises:
         ValueError: an option out of its range, or x without `channels` channels.
-        TypeError: x is no floating tensor.
+        TypeError: x is not a floating-point tensor.
 
     >>> import torch, snnlib
     >>> observer = snnlib.RangeObserver()
@@ -155,7 +155,7 @@ class Quantizer(nn.Module):
 
     Raises:
         RuntimeError: used in eval mode before it has seen any finite value in training mode.
-        TypeError: x is no floating tensor.
+        TypeError: x is not a floating-point tensor.
         ValueError: an option out of its range; the message names it.
 
     >>> import torch, snnlib

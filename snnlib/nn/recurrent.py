@@ -64,7 +64,7 @@ class SpikingRNN(CheckedModule):
 
     Raises:
         ValueError: a size below 1, an input, a state or lengths that do not fit.
-        TypeError: a neuron that is none, an input that is not floating.
+        TypeError: a `neuron` that is not a `Neuron`, an input that is not floating.
 
     Warns:
         UserWarning: a surrogate with a peak of 1 or more, whose gradient can grow without bound under recurrence.

@@ -77,7 +77,7 @@ class SpikingConvRNN2d(_SpikingConvRNN):
 
     Raises:
         ValueError: an option out of its range, or an input, a state or lengths that do not fit.
-        TypeError: a neuron that is none, an input that is not floating.
+        TypeError: a `neuron` that is not a `Neuron`, an input that is not floating.
 
     Warns:
         UserWarning: a surrogate with a peak of 1 or more, whose gradient can grow without bound under recurrence.

@@ -185,8 +185,8 @@ class RecurrentLayer(Recurrent):
     """Layer of a `SpikingRNN`: `s[t] = neuron(weight x[t] + recurrent_weight s[t-1])`.
 
     `weight` `[H, inputs]` acts on the input and `recurrent_weight` `[H, H]` on the layer's own last spikes; `prepare_`
-    sets the rates by the first with the second at work. With `recurrent_delays` spikes come back so many steps later
-    still; they are built as for a weight `[H, H]`. Of sparse connections there are weights `[connections]` instead.
+    scales `weight` to set the rates, with the recurrence running. `recurrent_delays` delay the recurrent spikes
+    further; they have the shape of a weight `[H, H]`. Sparse connections have weights `[connections]` instead.
     """
 
     @shows(LayerOptions, SpikingLayer.__init__)

@@ -85,7 +85,7 @@ class SpikingConv2d(SpikingConv):
 
     Raises:
         ValueError: an option out of its range, or an input that does not fit; the message names it.
-        TypeError: an input that is not floating or not of the weight's dtype; a neuron that is none.
+        TypeError: an input that is not floating or not of the weight's dtype; a `neuron` that is not a `Neuron`.
 
     Source: event-driven BPTT with compact surrogates, `docs/neurons.md`.
 

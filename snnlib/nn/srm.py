@@ -31,10 +31,10 @@ _CONSTANTS = ("tau_m", "tau_s", "tau_grad", "threshold", "grad_clamp", "input_gr
 
 
 class SRMLayer(SpikingLayer):
-    """The base of SRM layers, beside that of all spiking layers: keys of files, and what is known of these neurons.
+    """Base of SRM layers: a spiking layer whose neurons are `neurons.SRM`.
 
-    The layer keeps no state between calls: `layer(x)` maps a whole sequence, `layer.run(x, state)` a part of one. The
-    state is `([3, N, C, ...],)`, of u, s and g.
+    The layer has no state between calls: `layer(x)` maps a whole sequence, `layer.run(x, state)` a chunk. The state is
+    `([3, N, C, ...],)`, with u, s and g.
     """
 
     option_hints = SRM_HINTS

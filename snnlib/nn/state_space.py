@@ -36,7 +36,7 @@ class StateSpaceBlock(nn.Module):
 
     Raises:
         ValueError: a number out of its range, or an input of another shape.
-        TypeError: a neuron that is none.
+        TypeError: a `neuron` that is not a `Neuron`.
 
     >>> import torch, snnlib
     >>> block = snnlib.nn.StateSpaceBlock(16, units=32)

@@ -48,7 +48,7 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
         target: labels `[N]` of the batch, integers from 0 to classes - 1.
 
     Raises:
-        TypeError: another layer than an `SRMLinear`, or `target` is no integer tensor.
+        TypeError: another layer than an `SRMLinear`, or `target` is not an integer tensor.
         ValueError: in the forward pass, labels that do not fit, or a sequence that is a chunk of one (a state goes in
             or comes out).
 

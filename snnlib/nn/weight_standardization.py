@@ -54,7 +54,7 @@ class WeightStandardization(nn.Module):
         device, dtype: of the gain and bias.
 
     Raises:
-        TypeError: the weight is no floating tensor.
+        TypeError: the weight is not a floating-point tensor.
         ValueError: the weight has not `channels` channels, or a fan-in below 2, where the variance is undefined;
             homeostasis without a bias.
 

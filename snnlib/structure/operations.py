@@ -73,7 +73,7 @@ class Pool:
     """Average pooling over two axes.
 
     Args:
-        module: with its options as attributes.
+        module: the pooling module, which has the options as attributes.
     """
 
     module: Any

@@ -116,7 +116,7 @@ def resize_bicubic(
         Frames `[..., height, width]`, dtype and device of x.
 
     Raises:
-        TypeError: x is no floating tensor.
+        TypeError: x is not a floating-point tensor.
         ValueError: x without pixels or two dimensions, or an option out of its range; the message names it.
 
     Source: Keys, "Cubic Convolution Interpolation for Digital Image Processing", IEEE TASSP 1981.

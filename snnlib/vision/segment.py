@@ -69,7 +69,7 @@ def segment_sum(x: Tensor, ranks: Tensor, *, assume_sorted: bool = False) -> Seg
         a GPU is waited for.
 
     Raises:
-        TypeError: x is no floating tensor or `ranks` none of integers.
+        TypeError: x is not a floating-point tensor or `ranks` not an integer tensor.
         ValueError: lengths differ; `assume_sorted` and ranks that descend.
 
     Source: voxel pooling of Philion and Fidler, "Lift, Splat, Shoot", ECCV 2020, section 4.2, without the prefix sum.

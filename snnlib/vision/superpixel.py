@@ -94,7 +94,7 @@ def superpixel_avg_pool2d(
         Means `[..., C, K]` in the dtype of `image`.
 
     Raises:
-        TypeError: `image` is no floating tensor or `labels` none of integers.
+        TypeError: `image` is not a floating-point tensor or `labels` not an integer tensor.
         ValueError: shapes that do not fit, or a label out of range; the message says where.
 
     Source: the mean of Kwak, Hong and Han, "Weakly Supervised Semantic Segmentation Using Superpixel Pooling Network",
@@ -138,7 +138,7 @@ def superpixel_unpool(
         Image `[..., C, H, W]` in the dtype of `pooled`.
 
     Raises:
-        TypeError: `pooled` is no floating tensor or `labels` none of integers.
+        TypeError: `pooled` is not a floating-point tensor or `labels` not an integer tensor.
         ValueError: shapes that do not fit, or a label out of range; the message says where.
 
     >>> import torch, snnlib

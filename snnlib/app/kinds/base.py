@@ -57,24 +57,24 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind(ABC):
-    """A kind of data. Data that cannot be opened are a ConfigError that names the setting.
+    """Kind of data for `snnlib train`. Opening missing or invalid data raises a ConfigError that names the setting.
 
     Args:
-        name: what `--data` takes.
-        help: the data, in the help of that option.
-        folder: what `root` is the folder of; None where none is needed.
-        noun: what its files hold.
-        place: where data lie, in a line on the terminal; settings and `noun` stand in braces.
-        sample: a sample there, of frames `[channels, height, width]`.
-        has: what settings ask of data (`needs` of a setting).
-        recipe: what `snnlib train` begins with where no recipe is named.
+        name: value of `--data`.
+        help: description of the data in the help of `--data`.
+        folder: contents of the folder `root`, in messages; None if no folder is needed.
+        noun: name of the samples in messages, such as "recordings".
+        place: line on the terminal with the place of the data; settings and `noun` in braces are filled in.
+        sample: line on the terminal with the shape of a sample `[channels, height, width]`, filled in likewise.
+        has: properties of the data that settings may require (`needs` of a setting).
+        recipe: default recipe of `snnlib train` for these data.
         changes: settings that differ from the recipe's.
-        ragged: whether samples have lengths of their own.
+        ragged: whether samples have different lengths.
         labels_steps: whether every step has a label.
-        own_validation: whether it has a validation set; of others a share of the training samples is held out.
-        deadline: share of the steps before which the label's first spike is wanted, of a loss on first spikes.
-        public: its name for `snnlib.data.download`; None where it cannot be downloaded.
-        times: of files that hold many samples; None where a file is one.
+        own_validation: whether the data have a validation set; else a share of the training samples is held out.
+        deadline: share of the steps within which a loss on first spikes wants the label's first spike.
+        public: name for `snnlib.data.download`; None if the data cannot be downloaded.
+        times: returns the times of the samples of a file; None if a file is one sample.
     """
 
     name: str

@@ -37,13 +37,13 @@ _SHIFT, _TEMPO, _CHANNELS = 10, 1.5, 20
 
 @dataclass(frozen=True, kw_only=True)
 class WordKind(Kind):
-    """Words, with folds by speaker. A step of the net has two steps' worth of frames: its own and those before.
+    """Spoken words, with folds by speaker. Each step of the net gets the frames of its own and of the previous step.
 
     Args:
-        sample_rate: of the sound.
-        masks: of steps and channels that are not heard in training.
-        dataset: the recordings of a set; takes root, set, transform and the fold that tests.
-        names: the classes.
+        sample_rate: sample rate of the sound in Hz.
+        masks: number of masks over steps and channels in training.
+        dataset: returns the recordings of a split, from root, split, transform and test fold.
+        names: names of the classes.
     """
 
     sample: str = "{time_steps} steps of {step_ms:g} ms, {channels} frames of {width} channels each"

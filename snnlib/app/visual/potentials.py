@@ -28,10 +28,10 @@ def membrane_potentials(
     """Draws a panel per layer: potentials of chosen neurons in units of their threshold, spikes as marks on top.
 
     Args:
-        layers: layer name to neuron name to its potential before each reset, divided by the threshold `[T]`, and its
-            spikes `[T]`.
+        layers: for each layer name, neuron names with the potential before each reset, divided by the threshold, `[T]`,
+            and the spikes `[T]`.
         step_ms: length of a time step in milliseconds; None to count steps.
-        title: what the reader should see.
+        title: title of the figure.
 
     Raises:
         ValueError: no layers.

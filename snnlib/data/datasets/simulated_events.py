@@ -43,7 +43,7 @@ class SimulatedEvents(Samples):
         sensor_size: the camera's.
 
     Raises:
-        TypeError: no data set, no camera, or a transform that is no callable.
+        TypeError: no data set, no camera, or a transform that is not callable.
         ValueError: on access, an image that the camera cannot see; see `EventCamera.watch`.
 
     Example:

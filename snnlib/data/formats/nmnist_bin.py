@@ -124,7 +124,7 @@ def write_nmnist(
         sensor_size: `(height, width)`; events outside are refused, never clipped.
 
     Raises:
-        TypeError: `events` is no event array.
+        TypeError: `events` is not an event array.
         ValueError: an event lies outside the sensor or the time range, or times decrease.
         OSError: the file cannot be written; an older file then stays as it was.
 

@@ -24,7 +24,7 @@ class BatchAugmentation:
         copies: how many of each sample; 1 augments without repeating.
 
     Raises:
-        TypeError: `augment` cannot be called or `copies` is no integer.
+        TypeError: `augment` cannot be called or `copies` is not an integer.
         ValueError: `copies` is below 1; a batch that `stack_time_first` refuses.
 
     Source: Hoffer et al., "Augment Your Batch: Improving Generalization Through Instance Repetition", CVPR 2020.

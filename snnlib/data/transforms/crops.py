@@ -99,7 +99,7 @@ class CropPool:
         output_size: `(height, width)` of what comes out, rounded up.
 
     Raises:
-        TypeError: an argument of the wrong type; events that are no event array.
+        TypeError: an argument of the wrong type; events that are not an event array.
         ValueError: an argument out of range.
 
     Example:

@@ -51,7 +51,7 @@ class AugmentEvents(AugmentOptions):
             rounded; events that leave the sensor are lost.
 
     Raises:
-        TypeError: an argument of the wrong type; `events` is no event array.
+        TypeError: an argument of the wrong type; `events` is not an event array.
         ValueError: an argument out of range; an event outside the sensor or of another polarity than 0 and 1.
 
     Source: the three ways to drop are those of Gu et al., "EventDrop: Data Augmentation for Event-based Learning",

@@ -24,13 +24,13 @@ __all__ = ["IntegerNet"]
 
 
 class IntegerNet(nn.Module):
-    """A spiking net in integers, made by `snnlib.to_integers`: spike counts in, spikes or potentials out.
+    """Spiking net in integers, made by `snnlib.to_integers`: maps spike counts to spikes or potentials.
 
-    `net(x)` gives what the float net gives, `[T, N, ...]`: spikes, or potentials in the float net's units.
-    `net.integers(x)` gives the integers, which the exported C program gives as well, to the last bit.
+    `net(x)` returns outputs as the float net does, `[T, N, ...]`: spikes, or potentials in the float net's units.
+    `net.integers(x)` returns the integers, bit for bit those of the exported C program.
 
     Args:
-        layers: first to last.
+        layers: layers from first to last.
     """
 
     def __init__(self, layers: list[IntegerLayer]) -> None:

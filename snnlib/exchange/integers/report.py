@@ -22,12 +22,12 @@ _BATCH = 50
 
 
 class LayerLoss(NamedTuple):
-    """A layer in integers, and all before it: what became of spikes and accuracy.
+    """Spikes and accuracy of a net whose layers up to this one compute in integers.
 
     Args:
         name: path of the layer.
-        spikes: spikes that it hands on beside those of the float net; None for a layer that gives potentials.
-        accuracy: of the float net from here on.
+        spikes: its output spikes, compared with those of the float net; None for a layer that returns potentials.
+        accuracy: accuracy of the net whose remaining layers compute in floats.
     """
 
     name: str

@@ -32,7 +32,7 @@ def to_nir(
     approximate: bool = False,
     readout: bool = True,
 ) -> Any:
-    """A net as a graph of the Neuromorphic Intermediate Representation (NIR).
+    """Returns a net as a graph of the Neuromorphic Intermediate Representation (NIR).
 
     A graph holds differential equations. Time constants, resistances and thresholds are chosen so that the equations,
     discretised with a step of `dt` seconds, are the net's own: `decay = 1 - dt/tau` (Euler) or `exp(-dt/tau)`
@@ -43,15 +43,16 @@ def to_nir(
         net: an `nn.Sequential` or a module whose forward can be traced symbolically, of this library's layers and
             neurons, `PerStep` and torch's stateless layers, or what `snnlib.convert` made, a loop over time of which
             one output is a sequence of spikes; in evaluation mode where it has batch normalisation.
-        dt: length of a time step in seconds. Default 1e-4, the step that importers assume who have none of their own.
+        dt: length of a time step in seconds. Default 1e-4, which importers without an argument for it assume.
         x: an input `[T, N, ...]`: its shape is the graph's input. Needed where the net begins with a convolution.
-        discretisation: what the reader of the graph will do, `"euler"` or `"exponential"`. Default `"euler"`.
-        approximate: whether neurons that NIR has only nearly (SRM with its full reset, a reset by subtraction) are
-            written as the nearest ones; the change of the outputs, measured on `x` or random spikes, is printed.
-        readout: whether the readout is written: what stands behind the last neurons that fire, such as `SRMReadout` or
-            an `Integrator` and its weights. Default True, the whole net. Of the importers that `snnlib nir verify`
-            knows, only sinabs has neurons without a threshold: for the others give False. The graph's outputs are then
-            the spikes that the readout gets.
+        discretisation: discretisation of the reader, `"euler"` or `"exponential"`. Default `"euler"`.
+        approximate: whether neurons without an exact counterpart (SRM with its full reset, a reset by subtraction)
+            become the nearest ones of NIR; prints the change of the outputs, measured on `x` or random spikes. Default
+            False.
+        readout: whether the graph includes the readout, the layers behind the last neurons that fire, such as
+            `SRMReadout` or an `Integrator` and its weights. Default True, the whole net. False ends the graph with the
+            input spikes of the readout, for importers without neurons that only integrate: all that
+            `snnlib nir verify` knows but sinabs.
 
     Returns:
         A `nir.NIRGraph`; `nir.write(path, graph)` stores it.

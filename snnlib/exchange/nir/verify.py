@@ -27,16 +27,18 @@ _CLOSE = 1e-5
 
 @dataclass(frozen=True)
 class Verification:
-    """The result of `verify_nir`; `str()` makes the report.
+    """Result of `verify_nir`; `str()` returns the report.
 
     Args:
         target: the importer, with its version.
-        refused: the error with which it refuses the graph; None where it takes it.
-        spikes: of an output of spikes: those that both have, that NIR alone has, and that the importer's net alone has.
-        first: step, sample and neuron of the first spike that only one of them has; None without one.
-        output_error: of another output: largest difference, as a share of the largest value.
-        variant: the graph that the importer reads as NIR means the given one, where that is another; else None.
-        no_variant: why there is none; None where there is, or none is needed.
+        refused: the importer's error; None if it imports the graph.
+        spikes: for an output of spikes, their numbers in both nets, in `from_nir` alone, and in the importer's net
+            alone.
+        first: step, sample and neuron of the first spike in one net alone; None if all spikes are equal.
+        output_error: for another output, the largest difference as a share of the largest value.
+        variant: another graph that the importer reads with the meaning of the given graph; None if none is needed or
+            found.
+        no_variant: the reason for a missing variant; None if there is a variant, or none is needed.
     """
 
     target: str

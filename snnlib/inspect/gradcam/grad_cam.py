@@ -129,7 +129,7 @@ class GradCAM:
             together.
 
         Raises:
-            TypeError: the layer's output is no floating tensor, or a target no integer.
+            TypeError: the layer's output is not a floating-point tensor, or a target no integer.
             ValueError: a target that is no class, a layer that is not called just once or that the score does not
                 depend on, an output that does not fit `layout`; a transformer's layer after which only prefix tokens
                 count. The message names the argument.

@@ -89,7 +89,7 @@ def spike_count_loss(
         The loss, `[]` or `[N]`, in the dtype of `counts`, float32 for half.
 
     Raises:
-        TypeError: `counts` is no floating tensor, or `target` none of integers.
+        TypeError: `counts` is not a floating-point tensor, or `target` not an integer tensor.
         ValueError: a shape, label, count or option out of its range; the message names it. Labels, counts and weights
             are not looked at under `torch.compile`.
 

@@ -63,7 +63,7 @@ def count_cross_entropy(
         The loss, `[]` or `[N]`, in the dtype of `counts`, float32 for half.
 
     Raises:
-        TypeError: `counts` is no floating tensor, or `target` none of integers.
+        TypeError: `counts` is not a floating-point tensor, or `target` not an integer tensor.
         ValueError: a shape, label, count or option out of its range; the message names it.
 
     >>> import torch, snnlib
@@ -142,13 +142,13 @@ def first_spike_loss(
 
         L = -log p_y,   p = softmax(-scale * times)         dL/dtime_c = scale ([c = y] - p_c)
 
-    The labelled neuron is moved to earlier times, the others to later ones. Times of all neurons together are free to
-    drift, and do: to all at once or to silence. A `deadline` holds them, as one more rival in the softmax that fires at
-    that step: the label has to come before it, the others need not go far beyond.
+    The loss moves the labelled neuron to earlier times and the others to later times. It does not depend on a common
+    shift of all times, so that they drift until all neurons fire at once or fall silent. A `deadline` prevents this:
+    it acts as another neuron in the softmax that fires at that step, so the label has to fire before it.
 
-    `readout.first_spike_time` turns the gradient into `dL/ds` at each neuron's first spike. Later spikes do not count,
-    nor do neurons without a spike: they stand at the read-out's `no_spike` (default T) and get no gradient. A silent
-    labelled neuron needs `nn.supervised_spikes`. The decision falls at the first output spike:
+    `readout.first_spike_time` turns the gradient into `dL/ds` at each neuron's first spike. Later spikes have no
+    influence. Neurons without a spike have the time `no_spike` of the read-out (default T) and get no gradient. A
+    silent labelled neuron needs `nn.supervised_spikes`. The class is that of the first output spike:
     `first_spike_time(spikes).argmin(1)`.
 
     Args:
@@ -164,7 +164,7 @@ def first_spike_loss(
         The loss, `[]` or `[N]`, in the dtype of `times`, float32 for half.
 
     Raises:
-        TypeError: `times` is no floating tensor, or `target` none of integers.
+        TypeError: `times` is not a floating-point tensor, or `target` not an integer tensor.
         ValueError: a shape, label or option out of its range; the message names it.
 
     Source: after Zhu et al., NeurIPS 2023 (TTFS loss; `scale = 1/T` there); Mostafa, "Supervised Learning Based on

@@ -48,7 +48,7 @@ def spike_time_loss(
         The loss, `[]` or `[N]`, in the dtype of `spikes`, float32 for half.
 
     Raises:
-        TypeError: a sequence that is no floating tensor.
+        TypeError: a sequence that is not a floating-point tensor.
         ValueError: sequences of different shapes or without time steps, or an option out of its range.
 
     Source: after Zhu et al., NeurIPS 2023 (timing loss; one-sided there: a label too early costs nothing).
@@ -104,7 +104,7 @@ def van_rossum_loss(
         The loss, `[]` or `[N]`, in the dtype of `spikes`, float32 for half.
 
     Raises:
-        TypeError: a sequence that is no floating tensor.
+        TypeError: a sequence that is not a floating-point tensor.
         ValueError: sequences of different shapes, or an option out of its range; the message names it.
 
     Source: van Rossum, "A Novel Spike Distance", Neural Computation 13, 2001; Zhu et al., NeurIPS 2023 (kernel loss).
@@ -157,7 +157,7 @@ def target_spike_train(
         0/1 `[T, N, classes]` (`[N, T, classes]` with `batch_first`) on the device of `target`.
 
     Raises:
-        TypeError: `target` is no integer tensor.
+        TypeError: `target` is not an integer tensor.
         ValueError: a label or number out of its range; the message names it.
 
     >>> import torch, snnlib

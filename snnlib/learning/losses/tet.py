@@ -68,7 +68,7 @@ def tet_loss(
         The loss, `[]` or `[N]`, in the dtype of `potential`, float32 for half.
 
     Raises:
-        TypeError: `potential` is no floating tensor, or `target` none of integers.
+        TypeError: `potential` is not a floating-point tensor, or `target` not an integer tensor.
         ValueError: a shape, label or option out of its range; the message names it.
 
     Source: Deng et al., "Temporal Efficient Training of Spiking Neural Network via Gradient Re-weighting", ICLR 2022,

@@ -21,15 +21,15 @@ class LayerPreparation:
 
     Args:
         name: the layer's name in the net.
-        channels: output channels; those of a linear layer are its neurons.
+        channels: number of output channels, in a linear layer of neurons.
         rate: spikes per neuron and time step, mean; None for a readout, which does not fire.
-        target: the rate that was wanted of each channel; None for a readout.
+        target: target rate of each channel; None for a readout.
         gain: power of two between the stored and the effective weight.
         dead: channels that never fired.
         saturated: channels that fired in more than 90 % of all time steps.
         potential: RMS of a readout's potentials; None for a spiking layer.
-        as_drawn: whether channels keep the differences with which their weights were drawn, as in recurrent layers that
-            fire and in standardised ones: some are silent and others fire in most steps, and they learn so.
+        as_drawn: whether channels keep the differences of their initial weights, as in recurrent layers that fire and
+            in standardised layers: some channels are silent and others fire in most steps, which is no problem.
         copies: whether all channels have equal weights.
     """
 
