@@ -125,7 +125,9 @@ $(VENV)/.building: $(CONSTRAINTS)
 	$(INSTALL) scikit-build-core pybind11 cmake ninja typing-extensions
 	touch $@
 
-SOURCES := pyproject.toml snnlib/__init__.py CMakeLists.txt $(wildcard cmake/*.cmake snnlib/exchange/integers/*.h cpp/*/*.cpp cpp/*/*/*.h cpp/*/*/*/*.h cpp/*/*.h cuda/*.*)
+# Packages too: an editable install lists its modules, and looks for one that became a folder at its old place.
+PACKAGES := $(wildcard snnlib/__init__.py snnlib/*/__init__.py snnlib/*/*/__init__.py)
+SOURCES := pyproject.toml $(PACKAGES) CMakeLists.txt $(wildcard cmake/*.cmake snnlib/exchange/integers/*.h cpp/*/*.cpp cpp/*/*/*.h cpp/*/*/*/*.h cpp/*/*.h cuda/*.*)
 
 # $(call built_module,INSTRUCTION_SETS): the package, installed where it lies.
 define built_module

@@ -21,7 +21,7 @@ from turns import Report, Task, parser, take_turns
 
 import snnlib
 from snnlib import neurons, surrogate
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.layers.spiking_layer import SpikingLayer
 
 INPUT_RATE, RATE = 0.03, 0.05
 NO_DELAYS = "no delays"

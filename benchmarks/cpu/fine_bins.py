@@ -28,7 +28,7 @@ from turns import Report, Task, parser, take_turns
 import snnlib
 from snnlib.data import NMNIST, EventBatch, EventDigits
 from snnlib.data.events import Events
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.layers.spiking_layer import SpikingLayer
 
 _WINDOW_US, _FEWEST = 300_000, 30
 # Samples that the rates are set on, halvings of the range of factors, and steps at a time.

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib.data import NMNIST, EventDigits, ToFrames, stack_time_first
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.layers.spiking_layer import SpikingLayer
 
 if TYPE_CHECKING:
     from turns import Task
 
-    from snnlib.nn.memory.checkpoint_time import Frames
+    from snnlib.nn.time.checkpoint_time import Frames
 
 FUSED, LAYERS = "snnlib, fused", "snnlib, layer by layer"
 BFLOAT16 = "snnlib, fused, bfloat16"

@@ -27,7 +27,7 @@ from turns import Report, parser, take_turns
 
 import snnlib
 from snnlib import surrogate
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.layers.spiking_layer import SpikingLayer
 
 TRIANGLE, NARROW, ATAN = "snnlib, LIF, triangle 0.5", "snnlib, LIF, triangle 0.25", "snnlib, LIF, ATan"
 SURROGATES = {TRIANGLE: surrogate.Triangle(0.5), NARROW: surrogate.Triangle(0.25), ATAN: surrogate.ATan()}

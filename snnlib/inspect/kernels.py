@@ -21,8 +21,8 @@ from snnlib.functional.plan import LayerPlan, Path
 from snnlib.functional.recurrent import RecurrenceFacts, why_by_steps
 from snnlib.functional.sparse import SparselyConnected
 from snnlib.inspect.shown import ShownAsText
-from snnlib.nn.recurrent_layer import Recurrent
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.layers.spiking_layer import SpikingLayer
+from snnlib.nn.recurrent.recurrent_layer import Recurrent
 from snnlib.structure.layers import gives_potentials
 
 

@@ -17,10 +17,10 @@ from snnlib.checks import check_floating
 from snnlib.functional.currents import EVENTS, MapFacts, missing
 from snnlib.inspect.shown import ByLayer, ShownAsText, in_columns
 from snnlib.neurons import Neuron
-from snnlib.nn.fused_block import Block
-from snnlib.nn.fusion import blocks_by_part
-from snnlib.nn.gain import WeightWithGain
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.fusion.fuse import blocks_by_part
+from snnlib.nn.fusion.fused_block import Block
+from snnlib.nn.layers.spiking_layer import SpikingLayer
+from snnlib.nn.weights.gain import WeightWithGain
 from snnlib.structure.layers import gives_potentials, has_srm_kernels, hook, outer_modules, spiking_modules
 
 _INPUT = "input"

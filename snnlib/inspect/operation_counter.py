@@ -19,11 +19,11 @@ from snnlib.functional.currents import MapFacts
 from snnlib.functional.plan import CallFacts, Path, choose
 from snnlib.inspect.products import COUNTED, Call, OperationProducts, Products, nonzero
 from snnlib.neurons import Neuron
-from snnlib.nn.fused_block import Block
-from snnlib.nn.fusion import blocks_by_part
-from snnlib.nn.linear_map import LinearMap, operator_of
-from snnlib.nn.readout import SRMReadout
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.fusion.fuse import blocks_by_part
+from snnlib.nn.fusion.fused_block import Block
+from snnlib.nn.fusion.linear_map import LinearMap, operator_of
+from snnlib.nn.layers.readout import SRMReadout
+from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.structure.layers import gives_potentials, hook, neuron_of, outer_modules
 from snnlib.structure.peers import neuron_library, neuron_output
 

@@ -18,7 +18,7 @@ from snnlib.inspect.energy import ENERGY_MODELS, EnergyModel
 from snnlib.inspect.operation_counter import OperationCounter
 from snnlib.inspect.products import nonzero
 from snnlib.inspect.shown import ByLayer, in_columns
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.structure.layers import evaluating
 
 # float32 states, read and written at every update.

@@ -23,8 +23,8 @@ from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.backends.reference.delay import split
 from snnlib.functional.operators import Convolution
 from snnlib.functional.unfolded import unfolded_rows
-from snnlib.nn.readout import SRMReadout
-from snnlib.nn.recurrent_layer import Recurrent
+from snnlib.nn.layers.readout import SRMReadout
+from snnlib.nn.recurrent.recurrent_layer import Recurrent
 from snnlib.ops.counting import counted
 from snnlib.ops.currents import currents_forward
 

@@ -14,10 +14,10 @@ from snnlib.inspect.shown import ShownAsText
 from snnlib.neurons import Integrator
 from snnlib.neurons import training_watch as words
 from snnlib.neurons.training_watch import Window
-from snnlib.nn.fusion import blocks_by_part
-from snnlib.nn.gradient_kinds import gradient_findings
-from snnlib.nn.readout import SRMReadout
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.fusion.fuse import blocks_by_part
+from snnlib.nn.fusion.gradient_kinds import gradient_findings
+from snnlib.nn.layers.readout import SRMReadout
+from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.structure.layers import spiking_modules
 
 # Shares from which a layer is reported; a few odd neurons or samples are normal.

@@ -12,18 +12,18 @@ from torch import nn
 
 from snnlib.functional.sparse import SparselyConnected
 from snnlib.neurons import Neuron
-from snnlib.nn.bidirectional import Bidirectional
-from snnlib.nn.delay_line import DelayLine
-from snnlib.nn.delays import Delays
-from snnlib.nn.dropout import SpikeDropout
-from snnlib.nn.per_step import AvgPool2d, PerStep
-from snnlib.nn.pool import SpikeAvgPool2d
-from snnlib.nn.recurrent import SpikingRNN
-from snnlib.nn.residual_connection import Residual
-from snnlib.nn.sparse import Sparse
-from snnlib.nn.spiking import SpikingConv2d, SpikingLinear
-from snnlib.nn.srm import SRMConv2d, SRMLinear, SRMOptions
-from snnlib.nn.state_space import StateSpaceBlock
+from snnlib.nn.layers.delay_line import DelayLine
+from snnlib.nn.layers.delays import Delays
+from snnlib.nn.layers.dropout import SpikeDropout
+from snnlib.nn.layers.per_step import AvgPool2d, PerStep
+from snnlib.nn.layers.residual_connection import Residual
+from snnlib.nn.layers.spiking import SpikingConv2d, SpikingLinear
+from snnlib.nn.layers.srm import SRMConv2d, SRMLinear, SRMOptions
+from snnlib.nn.pool.spike_pool import SpikeAvgPool2d
+from snnlib.nn.recurrent.bidirectional import Bidirectional
+from snnlib.nn.recurrent.rnn import SpikingRNN
+from snnlib.nn.recurrent.state_space import StateSpaceBlock
+from snnlib.nn.weights.sparse import Sparse
 
 _CONV = re.compile(
     r"(?P<channels>[1-9]\d*)C(?P<kernel>[1-9]\d*)(?:s(?P<stride>[1-9]\d*))?(?:p(?P<padding>\d+))?"

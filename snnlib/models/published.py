@@ -15,10 +15,10 @@ from typing import Unpack
 from torch import nn
 
 from snnlib.models.notation import from_notation
-from snnlib.nn.dropout import SpikeDropout
-from snnlib.nn.pool import SpikeAvgPool2d
-from snnlib.nn.residual import SpikingBlock
-from snnlib.nn.srm import SRMConv2d, SRMLinear, SRMOptions
+from snnlib.nn.layers.dropout import SpikeDropout
+from snnlib.nn.layers.residual import SpikingBlock
+from snnlib.nn.layers.srm import SRMConv2d, SRMLinear, SRMOptions
+from snnlib.nn.pool.spike_pool import SpikeAvgPool2d
 
 
 def mnist_net(classes: int = 10, **options: Unpack[SRMOptions]) -> nn.Sequential:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from snnlib.checks import check_count
 from snnlib.neurons import LIF, Neuron
 from snnlib.neurons.surrogate import Triangle
-from snnlib.nn.attention import Attention, SpikingSelfAttention, TokenPerceptron, neuron_to_copy
-from snnlib.nn.per_step import AvgPool2d, PerStep
-from snnlib.nn.residual_connection import Residual
+from snnlib.nn.layers.attention import Attention, SpikingSelfAttention, TokenPerceptron, neuron_to_copy
+from snnlib.nn.layers.per_step import AvgPool2d, PerStep
+from snnlib.nn.layers.residual_connection import Residual
 
 # Half the width of a surrogate behind batch norm that reaches neurons at rest (docs/neurons.md).
 _WIDTH = 1.0

@@ -18,7 +18,7 @@ from snnlib.data import BeatFrames, LogMel, StackFrames, ToFrames, ToSequence, e
 from snnlib.data.word_to_steps import WordToSteps
 from snnlib.models.notation import from_notation
 from snnlib.neurons import from_config
-from snnlib.nn.readout import SRMReadout
+from snnlib.nn.layers.readout import SRMReadout
 
 # The end of the names of the scales of whole numbers.
 _SCALE = ":scale"

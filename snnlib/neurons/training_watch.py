@@ -17,8 +17,8 @@ from snnlib.sequences.spike_count import channel_rates
 
 if TYPE_CHECKING:
     from snnlib.neurons.base import Neuron
-    from snnlib.nn.readout import SRMReadout
-    from snnlib.nn.spiking_layer import SpikingLayer
+    from snnlib.nn.layers.readout import SRMReadout
+    from snnlib.nn.layers.spiking_layer import SpikingLayer
 
     Watched: TypeAlias = SpikingLayer | Neuron
 

@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from snnlib.neurons import SRM, Neuron
-from snnlib.nn.readout import SRMReadout
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.layers.readout import SRMReadout
+from snnlib.nn.layers.spiking_layer import SpikingLayer
 
 
 def outer_modules(net: nn.Module) -> dict[str, nn.Module]:

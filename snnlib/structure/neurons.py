@@ -15,7 +15,7 @@ from snnlib.neurons import SRM, Neuron
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.firing import SpikingNeuron
 from snnlib.neurons.surrogate import ATan
-from snnlib.nn.delays import Delays
+from snnlib.nn.layers.delays import Delays
 from snnlib.structure.cells import Array, Cell, array
 from snnlib.structure.unsupported import Unsupported
 

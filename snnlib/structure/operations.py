@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from snnlib.functional.sparse import SparselyConnected
 from snnlib.neurons import Neuron
 from snnlib.nn import AvgPool2d, SpikeAvgPool2d, SpikingLayer, SRMReadout
-from snnlib.nn.batch_norm import BatchNorm
-from snnlib.nn.delay_line import DelayLine
-from snnlib.nn.delays import Delays
-from snnlib.nn.recurrent_layer import Recurrent, RecurrentLayer
+from snnlib.nn.layers.delay_line import DelayLine
+from snnlib.nn.layers.delays import Delays
+from snnlib.nn.norm.batch_norm import BatchNorm
+from snnlib.nn.recurrent.recurrent_layer import Recurrent, RecurrentLayer
 from snnlib.structure.cells import Array
 from snnlib.structure.neurons import Neurons, Recurrence, neurons_of, potentials
 from snnlib.structure.unsupported import Unsupported

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from snnlib.checks import as_sizes
 from snnlib.nn import PerStep, SpikingRNN
-from snnlib.nn.delays import Delays
+from snnlib.nn.layers.delays import Delays
 from snnlib.structure.cells import Cell, array, pair
 from snnlib.structure.neurons import Neurons, Recurrence
 from snnlib.structure.operations import (

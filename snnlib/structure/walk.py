@@ -9,7 +9,7 @@ import torch
 from torch import fx, nn
 
 from snnlib.nn import PerStep, Residual, SpikeDropout, SpikingRNN
-from snnlib.nn.fusion import Fused
+from snnlib.nn.fusion.fuse import Fused
 from snnlib.structure.graph import Graph, Step
 from snnlib.structure.operations import Flatten, Operation, Sum, is_operation, operations_of
 from snnlib.structure.unsupported import Unsupported, naming

@@ -111,7 +111,7 @@ def test_fused_and_training_nets_are_left_as_they_were(tmp_path: Path) -> None:
     plain = snnlib.report(net, data, out=tmp_path / "a.html")
     snnlib.fuse_(net).train()
     fused = snnlib.report(net, data, out=tmp_path / "b.html")
-    assert net.training and isinstance(net, snnlib.nn.fusion.Fused)
+    assert net.training and isinstance(net, snnlib.nn.fusion.fuse.Fused)
     assert fused.layers == plain.layers
 
 

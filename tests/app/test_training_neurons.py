@@ -113,7 +113,9 @@ def test_the_net_of_batch_norm_is_fused() -> None:
         *("conv1", "neuron1", "pool1", "conv2", "neuron2", "pool2", "flatten", "fc1", "neuron3", "fc2")
     ]
     assert isinstance(net.fc2, snnlib.SRMReadout)
-    blocks = [part for part in snnlib.fuse_(net).parts() if isinstance(part, snnlib.nn.fused_block.Block)]
+    blocks = [
+        part for part in snnlib.fuse_(net).parts() if isinstance(part, snnlib.nn.fusion.fused_block.Block)
+    ]
     assert len(blocks) == 3
 
 

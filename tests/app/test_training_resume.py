@@ -90,7 +90,7 @@ def test_training_is_fused_and_the_test_sees_every_neuron(
     step = SpikingClassifier.training_step
 
     def note(module: SpikingClassifier, *arguments: Any) -> Tensor:
-        fused.append(isinstance(module.net, snnlib.nn.fusion.Fused))
+        fused.append(isinstance(module.net, snnlib.nn.fusion.fuse.Fused))
         return step(module, *arguments)
 
     monkeypatch.setattr(SpikingClassifier, "training_step", note)

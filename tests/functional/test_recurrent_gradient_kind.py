@@ -12,7 +12,7 @@ from snnlib.functional import spiking_recurrent
 from snnlib.functional.operators import Convolution
 from snnlib.neurons import SRM, CubaLIF, Neuron
 from snnlib.neurons.constants import broadcast
-from snnlib.nn.sparse import Sparse, connect
+from snnlib.nn.weights.sparse import Sparse, connect
 
 NEURONS: dict[str, Callable[[str | None], Neuron]] = {
     "CubaLIF": lambda kind: CubaLIF(gradient="event", input_gradient=kind, threshold=0.4),

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.nn.gain import WeightWithGain
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.layers.spiking_layer import SpikingLayer
+from snnlib.nn.weights.gain import WeightWithGain
 
 
 def set_rates_(net: nn.Module, x: Tensor, rate: float | Mapping[str, float]) -> None:

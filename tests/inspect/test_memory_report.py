@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import memory_report
-from snnlib.nn.gain import WeightWithGain
+from snnlib.nn.weights.gain import WeightWithGain
 
 
 def _always(inputs: int, outputs: int) -> snnlib.SRMLinear:

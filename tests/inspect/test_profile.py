@@ -12,8 +12,8 @@ import snnlib
 from snnlib.functional.currents import Delayed
 from snnlib.inspect.energy import ENERGY_MODELS
 from snnlib.inspect.products import Call, OperationProducts, Products, nonzero_counts
-from snnlib.nn.fused_block import Block
-from snnlib.nn.fusion import unfused
+from snnlib.nn.fusion.fuse import unfused
+from snnlib.nn.fusion.fused_block import Block
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 

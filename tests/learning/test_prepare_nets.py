@@ -15,7 +15,7 @@ from snnlib.learning.preparing.checks import torch_modules_checked
 from snnlib.learning.preparing.report import LayerPreparation
 from snnlib.neurons.base import Params, State
 from snnlib.nn import PerStep
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.layers.spiking_layer import SpikingLayer
 
 
 class Leaky(neurons.Neuron):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 import snnlib
 from snnlib import neurons, prepare_
 from snnlib.nn import PerStep
-from snnlib.nn.gain import WeightWithGain
-from snnlib.nn.stored_weight import learned_weight
+from snnlib.nn.weights.gain import WeightWithGain
+from snnlib.nn.weights.stored_weight import learned_weight
 
 # What the nets are warned of here says nothing of the promises.
 pytestmark = [

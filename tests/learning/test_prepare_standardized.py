@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import prepare_
-from snnlib.nn.stored_weight import standardization_of
+from snnlib.nn.weights.stored_weight import standardization_of
 
 
 def _net() -> nn.Sequential:

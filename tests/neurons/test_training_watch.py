@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib.neurons.training_watch import TrainingWatch
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.layers.spiking_layer import SpikingLayer
 
 
 class _Net(nn.Module):

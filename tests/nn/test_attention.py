@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import snnlib
 from snnlib.neurons import LIF
 from snnlib.nn import SpikingSelfAttention, TokenAttention
-from snnlib.nn.attention import Attention
+from snnlib.nn.layers.attention import Attention
 
 KINDS: dict[str, type[Attention]] = {"self": SpikingSelfAttention, "token": TokenAttention}
 every_kind = pytest.mark.parametrize("kind", KINDS)

@@ -11,7 +11,7 @@ from torch import nn
 import snnlib
 from snnlib import neurons
 from snnlib.data import LengthBatches, collate_ragged
-from snnlib.nn.bidirectional import reversed_in_time
+from snnlib.nn.recurrent.bidirectional import reversed_in_time
 
 
 def _spikes(steps: int = 12, batch: int = 3) -> torch.Tensor:

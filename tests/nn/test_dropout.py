@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from snnlib.nn.dropout import SpikeDropout
-from snnlib.nn.stream import Stream
+from snnlib.nn.layers.dropout import SpikeDropout
+from snnlib.nn.time.stream import Stream
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import neurons
-from snnlib.nn.event_driven_map import EventDrivenMap
+from snnlib.nn.fusion.event_driven_map import EventDrivenMap
 
 MAPS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "linear": (lambda: nn.Linear(20, 7), (20,)),
@@ -67,7 +67,7 @@ def test_maps_of_modules_with_a_forward_of_their_own() -> None:
         for result, expected in zip(results(made, x), before, strict=True):
             if expected.abs().max() > 1e-4:
                 assert_gradient(result, expected, 1e-4)
-    with snnlib.nn.fusion.unfused(net):
+    with snnlib.nn.fusion.fuse.unfused(net):
         assert type(net.conv) is snnlib.PerStep
     assert type(net.conv) is EventDrivenMap
 

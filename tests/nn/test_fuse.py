@@ -12,9 +12,9 @@ from runs import results
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.nn.fused_block import PooledLayer
-from snnlib.nn.fusion import blocks_by_part
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.fusion.fuse import blocks_by_part
+from snnlib.nn.fusion.fused_block import PooledLayer
+from snnlib.nn.layers.spiking_layer import SpikingLayer
 
 
 def _net() -> nn.Sequential:
@@ -104,7 +104,9 @@ def test_subclasses_stay_what_they_are() -> None:
     net = _Stage(snnlib.SRMConv2d(2, 4, 3), snnlib.SpikeAvgPool2d(2))
     expected = net(x)
     for made in (snnlib.fuse_(net), copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
-        assert isinstance(made, _Stage) and isinstance(made, snnlib.nn.fusion.Fused) and made.answer() == 42
+        assert (
+            isinstance(made, _Stage) and isinstance(made, snnlib.nn.fusion.fuse.Fused) and made.answer() == 42
+        )
         assert_bits(made(x), expected)
     assert type(snnlib.unfuse_(net)) is _Stage
     own = _OwnForward(*net)
@@ -238,7 +240,7 @@ def test_unfused_for_a_while() -> None:
     snnlib.fuse_(net)
     snnlib.unfuse_(net[2])
     partly = repr(net)
-    with pytest.raises(RuntimeError, match="stop"), snnlib.nn.fusion.unfused(net):
+    with pytest.raises(RuntimeError, match="stop"), snnlib.nn.fusion.fuse.unfused(net):
         assert repr(net) == text
         assert_bits(net[0](x), spikes)
         raise RuntimeError("stop")

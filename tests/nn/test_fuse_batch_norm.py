@@ -78,7 +78,7 @@ def _net(make: Make) -> nn.Sequential:
 def test_blocks_give_what_their_layers_give(name: str, path: str) -> None:
     net = _net(NETS[name])
     fused = snnlib.fuse_(deepcopy(net))
-    assert isinstance(fused, snnlib.nn.fusion.Fused)
+    assert isinstance(fused, snnlib.nn.fusion.fuse.Fused)
     assert len(list(fused.parts())) == (2 if name == "linear" else 1)
     assert list(fused.state_dict()) == list(net.state_dict())
     for training in (True, True, False):
@@ -134,7 +134,7 @@ def test_normalised_currents_are_not_kept() -> None:
         kept[type(module)] = sum(sizes.values())
         del out
     # Of input, currents, normalised currents and spikes these are more than a quarter.
-    assert kept[snnlib.nn.fusion.Fused] < 0.75 * kept[nn.Sequential]
+    assert kept[snnlib.nn.fusion.fuse.Fused] < 0.75 * kept[nn.Sequential]
 
 
 @pytest.mark.parametrize(

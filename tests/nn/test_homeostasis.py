@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import snnlib
-from snnlib.nn.stored_weight import standardization_of
+from snnlib.nn.weights.stored_weight import standardization_of
 
 BATCHES = 120
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 import snnlib
-from snnlib.nn.normalization import WeightStandardization
-from snnlib.nn.quantize import Quantizer
+from snnlib.nn.weights.quantize import Quantizer
+from snnlib.nn.weights.standardize import WeightStandardization
 
 
 def standardized(weight: Tensor, gain: Tensor, bias: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from snnlib.functional.quantize import (
     quantize_to_int,
     round_ste,
 )
-from snnlib.nn.quantize import Quantizer, RangeObserver
+from snnlib.nn.weights.quantize import Quantizer, RangeObserver
 
 ROUNDINGS = ["trunc", "nearest"]
 # Also far outside the range, and exact halves of a step.

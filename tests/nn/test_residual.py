@@ -161,7 +161,7 @@ def test_residual_nets_of_both_kinds_learn_and_fuse() -> None:
     spikes = nn.Sequential(snnlib.nn.Residual(nn.Sequential(*part(lif()), *part(lif())), join="iand"))
     for net in (currents, spikes):
         snnlib.fuse_(net)
-        assert isinstance(net[0].body, snnlib.nn.fusion.Fused)
+        assert isinstance(net[0].body, snnlib.nn.fusion.fuse.Fused)
         out = net(_spikes(1))
         assert set(out.unique().tolist()) <= {0.0, 1.0} and out.sum() > 0
         out.sum().backward()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import snnlib
 from snnlib import Sparse, neurons, surrogate
 from snnlib.functional import SparselyConnected
-from snnlib.nn.recurrent_layer import RecurrentLayer
+from snnlib.nn.recurrent.recurrent_layer import RecurrentLayer
 
 TRIANGLE = surrogate.Triangle(width=0.5, height=0.4)
 NEURONS: tuple[Callable[[], neurons.Neuron], ...] = (

@@ -126,7 +126,7 @@ def test_what_mixes_steps_or_does_not_say_is_refused_by_name(name: str) -> None:
         assert str(error.value).startswith(f"{argument}: module {path}") and chunks in str(error.value)
     assert stream.states == {}
     if not padding:
-        check = snnlib.nn.time_mixing.check_time_steps
+        check = snnlib.nn.time.time_mixing.check_time_steps
         check("net", net, padded=True)
         return
     with pytest.raises(ValueError) as padded:

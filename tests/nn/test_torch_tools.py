@@ -117,7 +117,7 @@ def test_keys_of_batch_norm_in_files_are_torchs(norm: tuple[nn.Module, Tensor], 
     net, x = norm
     net(x)
     fresh, stored = NORMS["1d"][0](), norm_of(net).state_dict()
-    if isinstance(net, snnlib.nn.batch_norm.BatchNorm):
+    if isinstance(net, snnlib.nn.norm.batch_norm.BatchNorm):
         assert list(net.state_dict()) == list(stored)
         fresh = type(net)(3, affine=net.affine, time_steps=net.time_steps)
     fresh.load_state_dict({prefix + key: value for key, value in stored.items()})

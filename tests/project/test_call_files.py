@@ -14,7 +14,7 @@ def test_a_layer_call_spans_no_more_files_than_it_did() -> None:
         pytest.skip("the reference path executes other files")
     python = executed(layer_call())
     assert {
-        "snnlib/nn/spiking_layer.py",
+        "snnlib/nn/layers/spiking_layer.py",
         "snnlib/ops/layer_forward.py",
         "snnlib/neurons/models/lif.py",
     } <= python

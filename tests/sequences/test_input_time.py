@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import snnlib
 from snnlib import neurons
 from snnlib.neurons import SRM, CubaLIF, Neuron
-from snnlib.nn.gradient_kinds import gradient_findings
+from snnlib.nn.fusion.gradient_kinds import gradient_findings
 
 # Of layers that nobody told what stands before them; the tests of it catch it.
 pytestmark = pytest.mark.filterwarnings("ignore:input_gradient. None takes:UserWarning")

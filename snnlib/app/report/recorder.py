@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from snnlib.nn.readout import SRMReadout
+from snnlib.nn.layers.readout import SRMReadout
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from snnlib.data.ragged import NO_LABEL
 from snnlib.functional import srm_trace
 from snnlib.neurons import ALIF, BRF
 from snnlib.neurons.firing import SpikingNeuron
-from snnlib.nn.recurrent_layer import Recurrent
-from snnlib.nn.spiking_layer import SpikingLayer
-from snnlib.nn.srm import SRMLayer
+from snnlib.nn.layers.spiking_layer import SpikingLayer
+from snnlib.nn.layers.srm import SRMLayer
+from snnlib.nn.recurrent.recurrent_layer import Recurrent
 
 _MOST_LAYERS = 8
 _MOST_SEQUENCES = 4

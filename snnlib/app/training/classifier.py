@@ -23,7 +23,7 @@ from snnlib.inspect.activity import LayerActivity, SpikeCounter
 from snnlib.learning.losses import SynapticOperationsLoss
 from snnlib.learning.rewiring import Rewiring
 from snnlib.nn import SRMLinear, parameter_groups, run_ragged, supervised_spikes
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.structure.layers import is_readout
 
 

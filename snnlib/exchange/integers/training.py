@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
-from snnlib.nn.gain import WeightWithGain
-from snnlib.nn.recurrent_layer import RecurrentLayer
+from snnlib.nn.recurrent.recurrent_layer import RecurrentLayer
+from snnlib.nn.weights.gain import WeightWithGain
 from snnlib.structure.operations import check_dense
 
 __all__ = ["RoundedWeight", "quantise_weights_"]

@@ -26,8 +26,8 @@ from snnlib.nn import (
     SpikingLayer,
     SpikingLinear,
 )
-from snnlib.nn.per_step import pooling_window
-from snnlib.nn.recurrent_layer import RecurrentLayer
+from snnlib.nn.layers.per_step import pooling_window
+from snnlib.nn.recurrent.recurrent_layer import RecurrentLayer
 from snnlib.structure.stages import modules_of
 from snnlib.structure.unsupported import Unsupported, naming
 from snnlib.structure.walk import PASSED_ON, name_of

@@ -18,7 +18,7 @@ from snnlib.exchange.sequences import Later
 from snnlib.neurons import LoihiCubaLIF, LoihiIntegrator, LoihiLIF, Neuron
 from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import Delays, PerStep, SpikingConv2d, SpikingLinear, SpikingRNN
-from snnlib.nn.recurrent_layer import default_neuron
+from snnlib.nn.recurrent.recurrent_layer import default_neuron
 
 __all__ = ["from_lava"]
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.inspect.products import nonzero_counts
 from snnlib.neurons.at_least import at_least
-from snnlib.nn.readout import SRMReadout
-from snnlib.nn.recurrent_layer import Recurrent
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.layers.readout import SRMReadout
+from snnlib.nn.layers.spiking_layer import SpikingLayer
+from snnlib.nn.recurrent.recurrent_layer import Recurrent
 
 _Convolutions = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 

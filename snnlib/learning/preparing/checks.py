@@ -13,7 +13,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.pooling import _AvgPoolNd, _MaxPoolNd
 
 from snnlib.checks import warn_caller
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.sequences.order import looks_exchanged
 
 # Counts of events in a step come to some ten; pixels of 8 bits to 255.

@@ -26,11 +26,11 @@ from snnlib.learning.preparing.targets import (
     hidden_rate,
     much_better,
 )
-from snnlib.nn.gain import WeightWithGain
-from snnlib.nn.readout import SRMReadout
-from snnlib.nn.recurrent_layer import Recurrent
-from snnlib.nn.spiking_layer import SpikingLayer
-from snnlib.nn.stored_weight import learned_weight
+from snnlib.nn.layers.readout import SRMReadout
+from snnlib.nn.layers.spiking_layer import SpikingLayer
+from snnlib.nn.recurrent.recurrent_layer import Recurrent
+from snnlib.nn.weights.gain import WeightWithGain
+from snnlib.nn.weights.stored_weight import learned_weight
 from snnlib.sequences.spike_count import channel_rates
 from snnlib.structure.layers import is_readout
 

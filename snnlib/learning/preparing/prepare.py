@@ -22,15 +22,15 @@ from snnlib.learning.preparing.neurons import PrepareNeuron, Sources, kept_by_ba
 from snnlib.learning.preparing.report import LayerPreparation, Preparation, course_to_take
 from snnlib.learning.preparing.targets import OUTPUT_RATE
 from snnlib.neurons import Neuron
-from snnlib.nn.dropout import SpikeDropout
-from snnlib.nn.fusion import unfused
-from snnlib.nn.gain import WeightWithGain
-from snnlib.nn.gradient_kinds import gradient_findings
-from snnlib.nn.normalization import standardize_weights_
-from snnlib.nn.readout import SRMReadout
-from snnlib.nn.recurrent_layer import Recurrent
-from snnlib.nn.spiking_layer import SpikingLayer
-from snnlib.nn.stored_weight import learned_weight, standardization_of
+from snnlib.nn.fusion.fuse import unfused
+from snnlib.nn.fusion.gradient_kinds import gradient_findings
+from snnlib.nn.layers.dropout import SpikeDropout
+from snnlib.nn.layers.readout import SRMReadout
+from snnlib.nn.layers.spiking_layer import SpikingLayer
+from snnlib.nn.recurrent.recurrent_layer import Recurrent
+from snnlib.nn.weights.gain import WeightWithGain
+from snnlib.nn.weights.standardize import standardize_weights_
+from snnlib.nn.weights.stored_weight import learned_weight, standardization_of
 from snnlib.structure.layers import is_readout, neuron_of, outer_modules
 
 # RMS of the potential without spikes, in thresholds, before the shift that sets the rate.

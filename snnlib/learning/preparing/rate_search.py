@@ -11,7 +11,7 @@ from torch import Tensor
 from snnlib.backends.fixed_point import LIMIT
 from snnlib.learning.preparing.targets import REACHABLE_SHARE
 from snnlib.neurons import Neuron
-from snnlib.nn.spiking_layer import SpikingLayer
+from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.sequences.spike_count import channel_rates
 
 # Levels of the free potential's distribution at which rates are looked up: halves of all steps, down to 2^-10 of them.

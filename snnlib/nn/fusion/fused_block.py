@@ -1,0 +1,126 @@
+"""Blocks of neighbouring modules that run as one: which there are, and how they are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+from torch.nn.utils.parametrize import type_before_parametrizations
+
+from snnlib.neurons.base import Output
+from snnlib.nn.layers.per_step import AvgPool2d, pooling_window
+from snnlib.nn.layers.spiking import SpikingConv2d
+from snnlib.nn.layers.spiking_layer import SpikingLayer
+from snnlib.nn.pool.spike_pool import SpikeAvgPool2d
+
+Child = tuple[str, nn.Module]
+_GLOBAL_HOOKS = ("forward_pre", "forward", "backward_pre", "backward")
+
+
+class Block(nn.Module):
+    """Neighbours in an `nn.Sequential` that are computed together; apart where a hook is registered on one of them.
+
+    A hook, or a forward method in the place of a part's own, with an attribute `sees_blocks` does not keep a block from
+    running fused: the tool that put it there handles the block as well.
+    """
+
+    def __init__(
+        self, parts: Sequence[nn.Module], weighted: nn.Module, neurons: nn.Module, window: tuple[int, int]
+    ) -> None:
+        super().__init__()
+        # A tuple, as the parts are children of the net and not of the block.
+        self.parts = tuple(parts)
+        # The module with the weight, the part that fires, and the window over which its spikes are averaged.
+        self._modules_within, self.window = (weighted, neurons), window
+
+    @property
+    def weighted(self) -> nn.Module:
+        """The layer or the linear map whose weight the block applies."""
+        return self._modules_within[0]
+
+    @property
+    def neurons(self) -> nn.Module:
+        """The layer with neurons, or the standalone neurons, among the parts."""
+        return self._modules_within[1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Output of the last part."""
+        return self.run_apart(x) if is_watched(self.parts) else self.run_fused(x)
+
+    def run_apart(self, x: Tensor) -> Tensor:
+        """The parts one after the other."""
+        for part in self.parts:
+            x = part(x)
+        return x
+
+    def run_fused(self, x: Tensor) -> Tensor:
+        """The parts as one."""
+        raise NotImplementedError
+
+
+def is_watched(parts: Iterable[nn.Module]) -> bool:
+    """Returns whether a hook within these modules, or a replaced forward method, would miss a call."""
+    # Of all modules; torch 2.6 has no function that tells.
+    hooks = (getattr(torch_module, f"_global_{name}_hooks") for name in _GLOBAL_HOOKS)
+    if not torch.compiler.is_compiling() and any(hooks):
+        return True
+    return any(_has_hook(module) for part in parts for module in part.modules())
+
+
+def _has_hook(module: nn.Module) -> bool:
+    own = (
+        module._forward_pre_hooks,
+        module._forward_hooks,
+        module._backward_pre_hooks,
+        module._backward_hooks,
+    )
+    found = [hook for hooks in own for hook in hooks.values()]
+    if "forward" in module.__dict__:
+        found.append(module.__dict__["forward"])
+    return any(not hasattr(hook, "sees_blocks") for hook in found)
+
+
+class PooledLayer(Block):
+    """A convolution with neurons and the average pooling of their spikes, in one kernel."""
+
+    def __init__(self, layer: SpikingLayer, pool: nn.Module, window: tuple[int, int]) -> None:
+        super().__init__((layer, pool), layer, layer, window)
+
+    def run_fused(self, x: Tensor) -> Tensor:
+        """Pooled spikes."""
+        return cast(SpikingLayer, self.neurons).forward(x, pool=self.window)
+
+    def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
+        """Pooled spikes from a state of the layer, and its state after the last step."""
+        return cast(SpikingLayer, self.neurons).run(x, state, pool=self.window)
+
+
+def pooled_layer_at(children: Sequence[Child]) -> Block | None:
+    """The block of a spiking layer and its pooling that begins with the first of these neighbours, if there is one."""
+    if len(children) < 2:
+        return None
+    (name, layer), (pool_name, pool) = children[:2]
+    # A parametrized weight, as a standardised one is, gives its layer a class of its own. A user's class may do more in
+    # its forward than the layer that it is made of.
+    kind = type_before_parametrizations(layer)
+    if not issubclass(kind, SpikingConv2d) or kind.__module__.partition(".")[0] != "snnlib":
+        return None
+    layer = cast(SpikingLayer, layer)
+    if layer.learns_when_silent:
+        check_pool(name, pool_name, pool)
+    if type(pool) is not (AvgPool2d if layer.learns_when_silent else SpikeAvgPool2d):
+        return None
+    window = pooling_window(pool)
+    return None if window is None else PooledLayer(layer, pool, window)
+
+
+def check_pool(name: str, pool_name: str, pool: nn.Module) -> None:
+    """Raise ValueError for a pooling with the event-time gradient behind surrogate neurons."""
+    if type(pool) is SpikeAvgPool2d:
+        raise ValueError(
+            f"net: expected AvgPool2d after {name}, whose neurons have a surrogate gradient, got "
+            f"SpikeAvgPool2d at {pool_name}, whose event-time gradient is for SRM neurons"
+        )

@@ -1,0 +1,193 @@
+"""A block of convolution, batch norm, surrogate neurons and pooling: `PerStep(conv, norm)` with neurons behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
+
+from snnlib import ops
+from snnlib.functional.currents import layer_currents
+from snnlib.functional.normalized import after_affine, along_channels, scaled_neurons
+from snnlib.functional.plan import Path, neurons_and_pool, plan_layer
+from snnlib.functional.spiking import spiking_layer
+from snnlib.neurons import Neuron
+from snnlib.nn.fusion.event_driven_map import linear_map_of
+from snnlib.nn.fusion.fused_block import Block, Child, check_pool
+from snnlib.nn.fusion.linear_map import LinearMap, currents_of, operator_of, runs_on_events
+from snnlib.nn.layers.per_step import AvgPool2d, PerStep, pooling_window
+from snnlib.nn.norm.batch_norm import BatchNorm1d, BatchNorm2d, update_statistics
+
+# Torch's batch norm, and the factor of what it gives.
+Norm = tuple[nn.BatchNorm1d | nn.BatchNorm2d, float]
+_NORMS = {
+    nn.Conv1d: (nn.BatchNorm1d, BatchNorm1d),
+    nn.Conv2d: (nn.BatchNorm2d, BatchNorm2d),
+    nn.Linear: (nn.BatchNorm1d, BatchNorm1d),
+}
+
+
+def linear_and_norm(children: Sequence[nn.Module]) -> tuple[LinearMap, Norm | None, int] | None:
+    """Returns the beginning of a block: the map, its batch norm if it has one, and how many children these are."""
+    linear = linear_map_of(children[0])
+    if linear is None:
+        return None
+    kinds = _NORMS.get(type_before_parametrizations(linear))
+    if kinds is None:
+        return None
+    _, *within = cast(PerStep, children[0])
+    behind = children[1] if len(children) > 1 else None
+    if within:
+        # Others than one batch norm are torch's affair.
+        return (linear, cast(Norm, (within[0], 1.0)), 1) if [*map(type, within)] == [kinds[0]] else None
+    if type(behind) is PerStep and [*map(type, behind)] == [kinds[0]]:
+        return linear, cast(Norm, (behind[0], 1.0)), 2
+    if type(behind) is kinds[1] and behind.time_steps is None and type(behind.norm) is kinds[0]:
+        return linear, cast(Norm, (behind.norm, behind.scale)), 2
+    return linear, None, 1
+
+
+class NormalizedNeurons(Block):
+    """Event-driven currents, batch norm that the neurons apply as they read them, and pooling of their spikes."""
+
+    def run_fused(self, x: Tensor) -> Tensor:
+        """Pooled spikes."""
+        linear, neuron = cast(LinearMap, self.weighted), cast(Neuron, self.neurons)
+        if not runs_on_events(linear, x):
+            return self.run_apart(x)
+        # Anew in each call, as torch.nn.SyncBatchNorm.convert_sync_batchnorm replaces batch norms of a fused net.
+        found = linear_and_norm(self.parts)
+        if found is None or self.parts[found[2]] is not neuron:
+            return self.run_apart(x)
+        spikes = self._run_on_events(x, linear, found[1])
+        neuron.training_watch.watch(neuron, x, linear.weight, spikes)
+        return spikes
+
+    def _run_on_events(self, x: Tensor, linear: LinearMap, norm: Norm | None) -> Tensor:
+        neuron = cast(Neuron, self.neurons)
+        weight, operator = linear.weight, operator_of(linear)
+        if norm is None and linear.bias is None:
+            return spiking_layer(x, weight, operator, neuron, return_state=False, pool=self.window).value
+        operator.check(x, weight)
+        neuron.check_channels(len(weight), x)
+        return self._run_on_cpu(x, linear, norm) if x.device.type == "cpu" else self._run_on_device(x, linear)
+
+    def _run_on_cpu(self, x: Tensor, linear: LinearMap, norm: Norm | None) -> Tensor:
+        """The neurons normalise their currents as they read them."""
+        neuron = cast(Neuron, self.neurons)
+        weight, operator, time_dim = linear.weight, operator_of(linear), int(neuron.batch_first)
+        if norm is not None and _by_batch(norm):
+            current = layer_currents(x, weight, operator, time_dim)
+            if current.numel() // max(current.shape[2], 1) < 2:
+                # torch has an error for it.
+                return self.run_apart(x)
+            return _by_statistics(current, linear.bias, norm, neuron, self.window)
+        scale, mean, offset = _running_affine(linear.bias, norm, weight)
+        dynamics = neuron.dynamics(neuron.constants())
+        if dynamics is not None:
+            shifted = after_affine(dynamics, scale, offset - mean * scale).kernel(x.dtype, x.device)
+            plan = plan_layer(
+                x, weight, operator, neuron, kernel=shifted, return_state=False, pool=self.window
+            )
+            if plan.path is Path.LAYER:
+                return plan.run(x, weight).value
+        current = layer_currents(x, weight, operator, time_dim)
+        return _scaled(current, scale, mean, offset, neuron, self.window)
+
+    def _run_on_device(self, x: Tensor, linear: LinearMap) -> Tensor:
+        """Runs torch's batch norm, which does not wait for the device, then neurons and pooling in one kernel."""
+        neuron = cast(Neuron, self.neurons)
+        current = currents_of(linear, x, int(neuron.batch_first))
+        first, *others = self.parts[: self.parts.index(neuron)]
+        current = cast(PerStep, first).run_from(1, current)
+        for part in others:
+            current = part(current)
+        return pooled_neurons(current, neuron, self.window)
+
+
+def _by_batch(norm: Norm) -> bool:
+    return norm[0].training or norm[0].running_mean is None
+
+
+def _gamma(norm: Norm) -> Tensor:
+    """The factor of the normalised currents."""
+    of_torch, factor = norm
+    if of_torch.affine:
+        return of_torch.weight * factor
+    device = getattr(of_torch.running_mean, "device", None)
+    return torch.full((of_torch.num_features,), factor, device=device)
+
+
+def _running_affine(bias: Tensor | None, norm: Norm | None, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(scale, mean, offset) per channel in float64, of a bias and of batch norm by its running statistics."""
+    none = weight.new_zeros(len(weight), dtype=torch.float64)
+    offset = none if bias is None else bias.double()
+    if norm is None:
+        return torch.ones_like(none), none, offset
+    of_torch = norm[0]
+    assert of_torch.running_mean is not None and of_torch.running_var is not None
+    scale = _gamma(norm).double() * (of_torch.running_var.double() + of_torch.eps).rsqrt()
+    # The bias is an offset of its own, as it learns.
+    offset = scale * offset if of_torch.bias is None else scale * offset + of_torch.bias.double()
+    return scale, of_torch.running_mean.double(), offset
+
+
+def _scaled(
+    current: Tensor, scale: Tensor, mean: Tensor, offset: Tensor, neuron: Neuron, window: tuple[int, int]
+) -> Tensor:
+    """Pooled neurons on `scale (current - mean) + offset`."""
+    value = scaled_neurons(current, scale, mean, offset, neuron, window)
+    if value is not None:
+        return value
+    normalized = current * along_channels(scale, current) + along_channels(offset - mean * scale, current)
+    return pooled_neurons(normalized, neuron, window)
+
+
+def _by_statistics(
+    current: Tensor, bias: Tensor | None, norm: Norm, neuron: Neuron, window: tuple[int, int]
+) -> Tensor:
+    """Pooled neurons on currents that are normalised by their own statistics, which also move the running ones."""
+    of_torch, gamma = norm[0], _gamma(norm)
+    beta: Tensor = torch.zeros_like(gamma) if of_torch.bias is None else of_torch.bias
+    if bias is not None:
+        # It goes with the mean: its gradient is zero, as everywhere else.
+        beta = beta + 0 * bias
+    moments = ops.batch_norm.moments(current.detach())
+    mean = moments[0] if bias is None else moments[0] + bias.detach().double()
+    update_statistics(of_torch, mean, moments[1], current.numel() // current.shape[2])
+    scale = gamma.double() * (moments[1] + of_torch.eps).rsqrt()
+    value = scaled_neurons(current, scale, moments[0], beta.double(), neuron, window, moments, of_torch.eps)
+    if value is not None:
+        return value
+    frames = F.batch_norm(current.flatten(0, 1), None, None, gamma, beta, True, 0.0, of_torch.eps)
+    return pooled_neurons(frames.view_as(current), neuron, window)
+
+
+def pooled_neurons(current: Tensor, neuron: Neuron, window: tuple[int, int]) -> Tensor:
+    """Means of the spikes of neurons over windows, for their currents."""
+    return neurons_and_pool(neuron, neuron.kernel(current), current, None, window, current.dtype).value
+
+
+def normalized_neurons_at(children: Sequence[Child]) -> NormalizedNeurons | None:
+    """The block of this kind that begins with the first of these neighbours, if there is one."""
+    modules = [module for _, module in children]
+    found = linear_and_norm(modules)
+    if found is None or len(modules) <= found[2]:
+        return None
+    linear, _, used = found
+    neuron = modules[used]
+    # Weights of neurons with an event-driven gradient get another signal than their currents.
+    if not isinstance(neuron, Neuron) or neuron.gradient != "surrogate":
+        return None
+    window, parts = (1, 1), modules[: used + 1]
+    if len(modules) > used + 1:
+        (name, _), (pool_name, pool) = children[used : used + 2]
+        check_pool(name, pool_name, pool)
+        own = pooling_window(pool) if type(pool) is AvgPool2d and isinstance(linear, nn.Conv2d) else None
+        if own is not None:
+            window, parts = own, modules[: used + 2]
+    return NormalizedNeurons(parts, linear, neuron, window)

@@ -1,0 +1,90 @@
+"""Channels that arrive at the next layer at different times."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from snnlib import ops
+from snnlib.checks import check_count, check_flag, check_floating, check_rank, check_shape, first_state
+from snnlib.neurons import Output
+from snnlib.nn.layers.delays import Delays
+from snnlib.sequences.history import joined, last_steps
+from snnlib.sequences.lengths import run_with_lengths
+
+__all__ = ["DelayLine"]
+
+
+class DelayLine(nn.Module):
+    """Sequences `[T, N, C, ...]` whose channels arrive later, each by whole steps of its own; zeros come before.
+
+    ::
+
+        y[t, c] = x[t - d_c, c],                    d_c = c mod (max_delay + 1)
+        y[t, C d + c] = x[t - d, c]                 with `every`, for each d from 0 to max_delay
+
+    The map behind it sees `max_delay + 1` steps at once, for the price of one: neighbouring channels bring neighbouring
+    steps. It stands before `PerStep` of a linear map or convolution and its batch norm, for which `Delays` of a layer
+    have no place; `to_integers` makes axonal delays of it.
+
+    Args:
+        channels: C.
+        max_delay: longest delay in time steps.
+        every: whether each channel arrives at all delays, as so many channels, which integer nets have no counterpart
+            of. Default False.
+        batch_first: whether sequences are `[N, T, C, ...]`. Default False.
+
+    Raises:
+        ValueError: a number below 1, or (called) a sequence of other channels.
+
+    Source: Shrestha and Orchard, "SLAYER: spike layer error reassignment in time", NeurIPS 2018 (axonal delays).
+
+    >>> import torch, snnlib
+    >>> x = torch.tensor([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]).unsqueeze(1)   # [T, N, C]
+    >>> snnlib.nn.DelayLine(2, 1)(x).squeeze(1).tolist()
+    [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
+    """
+
+    def __init__(
+        self, channels: int, max_delay: int, *, every: bool = False, batch_first: bool = False
+    ) -> None:
+        super().__init__()
+        check_count("channels", channels)
+        steps = torch.arange(channels, dtype=torch.float32) % (max_delay + 1)
+        self.delays = Delays(max_delay, initial=steps, learnable=False)
+        self.delays.build(channels, steps)
+        self.copies = max_delay + 1 if check_flag("every", every) else 1
+        self.batch_first = batch_first
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The sequence with later channels, from silence."""
+        self._check(x)
+        return self._late(x, x.shape[int(self.batch_first)])
+
+    def run(
+        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
+    ) -> Output:
+        """`forward` from the last steps of an earlier part `([max_delay + 1, N, ...],)`, and those to go on with."""
+        self._check(x)
+        if lengths is not None:
+            return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
+        time_dim, history = int(self.batch_first), self.delays.history
+        before = joined(x, first_state(state), history, time_dim)
+        return Output(self._late(before, x.shape[time_dim]), (last_steps(before, history, time_dim),))
+
+    def _check(self, x: Tensor) -> None:
+        check_floating("x", x)
+        check_rank("x", x, "[T, N, C, ...]", at_least=3)
+        check_shape("x", x, (*x.shape[:2], len(self.delays.steps), *x.shape[3:]), "channels as in shape")
+
+    def _late(self, x: Tensor, steps: int) -> Tensor:
+        """The last steps of a sequence, later."""
+        time_dim = int(self.batch_first)
+        if self.copies == 1:
+            late: Tensor = ops.delay.delay_forward(x, self.delays(), True, time_dim)
+            return late.narrow(time_dim, late.shape[time_dim] - steps, steps)
+        missing = max(steps + self.delays.max_delay - x.shape[time_dim], 0)
+        before = [*x.shape[:time_dim], missing, *x.shape[time_dim + 1 :]]
+        x = torch.cat((x.new_zeros(before), x), time_dim)
+        first = x.shape[time_dim] - steps
+        return torch.cat([x.narrow(time_dim, first - delay, steps) for delay in range(self.copies)], 2)

@@ -1,0 +1,163 @@
+"""Spiking layers: a convolution or fully connected map with any neuron model behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Unpack
+
+from snnlib.checks import as_sizes, check_count, shows
+from snnlib.functional.operators import Convolution
+from snnlib.nn.layers.spiking_layer import LayerOptions, SpikingLayer
+from snnlib.nn.weights.sparse import Sparse, connect, set_values
+
+__all__ = ["SpikingConv1d", "SpikingConv2d", "SpikingConv3d", "SpikingLinear"]
+
+
+class SpikingConv(SpikingLayer):
+    """Convolution and neurons over `dims` axes; see `SpikingConv2d`."""
+
+    dims: int
+
+    @shows(LayerOptions, SpikingLayer.__init__)
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | str | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        operator = Convolution(self.dims, stride, padding, dilation, groups)
+        for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
+            if not isinstance(channels, Integral) or channels < 1 or channels % groups:
+                raise ValueError(f"{name}: expected a positive multiple of groups={groups}, got {channels}")
+        self.kernel_size = as_sizes("kernel_size", kernel_size, self.dims, minimum=1)
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.stride, self.padding = operator.stride, "same" if operator.same else operator.padding
+        self.dilation, self.groups = operator.dilation, groups
+        super().__init__(operator, (out_channels, in_channels // groups, *self.kernel_size), **options)
+
+    def input_channels(self) -> int:
+        """Channels of the input, in its dimension 2."""
+        return self.in_channels
+
+    def extra_repr(self) -> str:
+        """Shape and convolution options."""
+        shape = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
+        return f"{shape}, {self.operator!r}{super().extra_repr()}"
+
+
+class SpikingConv1d(SpikingConv):
+    """1-D convolution and neurons: `[T, N, C_in, L]` to `[T, N, C_out, L_out]`; see `SpikingConv2d`."""
+
+    dims = 1
+
+
+class SpikingConv2d(SpikingConv):
+    """2-D convolution with neurons behind it: `[T, N, C_in, H, W]` to `[T, N, C_out, H', W']`.
+
+    ::
+
+        I[t] = conv2d(x[t], weight * gain);   spikes = neuron(I)
+
+    On a CPU the forward pass adds weights for events only. With a surrogate of compact support (`Triangle`,
+    `Rectangle`) the backward pass costs what the steps near the threshold cost, and these are all that is saved; with
+    other surrogates it is dense. There is no bias and no state between calls.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel_size: size of the kernel, an integer or one per axis.
+        stride: step of the kernel. Default 1.
+        padding: zeros on both sides, `"same"` or `"valid"`. Default 0.
+        dilation: distance of the kernel's taps. Default 1.
+        groups: independent channel groups. Default 1.
+        neuron: the neuron model, an instance of its own for this layer. Default `snnlib.neurons.LIF()`.
+        delays: `snnlib.Delays`, learnable delays of the input's events, an instance of its own for this layer. Default
+            None, no delay.
+        batch_first: whether sequences are `[N, T, ...]`. Default False.
+        device: device of the weight and the neuron's constants.
+        dtype: dtype of the weight: float32, float64, bfloat16 or float16.
+
+    Raises:
+        ValueError: an option out of its range, or an input that does not fit; the message names it.
+        TypeError: an input that is not floating or not of the weight's dtype; a `neuron` that is not a `Neuron`.
+
+    Source: event-driven BPTT with compact surrogates, `docs/neurons.md`.
+
+    >>> import torch, snnlib
+    >>> neuron = snnlib.neurons.LIF(tau=2.0, surrogate=snnlib.surrogate.Triangle())
+    >>> layer = snnlib.SpikingConv2d(2, 8, kernel_size=5, padding="same", neuron=neuron)
+    >>> events = (torch.rand(30, 4, 2, 34, 34) < 0.04).float()       # [T, N, C, H, W]
+    >>> layer(events).shape
+    torch.Size([30, 4, 8, 34, 34])
+    """
+
+    dims = 2
+
+
+class SpikingConv3d(SpikingConv):
+    """3-D convolution and neurons: `[T, N, C_in, D, H, W]` to `[T, N, C_out, D', H', W']`; see `SpikingConv2d`."""
+
+    dims = 3
+
+
+class SpikingLinear(SpikingLayer):
+    """Fully or sparsely connected layer with neurons behind it: `[T, N, in_features]` to `[T, N, out_features]`.
+
+    ::
+
+        I[t] = (weight * gain) x[t];   spikes = neuron(I)
+
+    Gradients as in `SpikingConv2d`. It takes the frames `[T, N, C, H, W]` of a convolutional layer as they are, with
+    the weights that it would have after `torch.nn.Flatten(2)`, which copies them.
+
+    Call it on a sequence; `layer.run(x, state)` goes on from a state, and `weight`, `gain` and `neuron` are what it
+    has. In `help(...)` all from "Methods inherited from torch.nn.modules.module.Module" on is torch's.
+
+    Args:
+        in_features: inputs.
+        out_features: neurons.
+        connections: `snnlib.Sparse(...)` for a weight `[connections]` of those that exist. Default None, all of them.
+        neuron: the neuron model, an instance of its own for this layer. Default `snnlib.neurons.LIF()`.
+        delays: `snnlib.Delays`, learnable delays of the input's events. Default None, no delay.
+        batch_first: whether sequences are `[N, T, ...]`. Default False.
+        device: device of the weight and the neuron's constants.
+        dtype: dtype of the weight: float32, float64, bfloat16 or float16.
+
+    Raises:
+        ValueError, TypeError: as `SpikingConv2d`.
+
+    >>> import torch, snnlib
+    >>> layer = snnlib.SpikingLinear(100, 10, neuron=snnlib.neurons.LIF(tau=4.0))
+    >>> layer((torch.rand(20, 3, 100) < 0.1).float()).shape
+    torch.Size([20, 3, 10])
+    """
+
+    @shows(LayerOptions, SpikingLayer.__init__)
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        connections: Sparse | None = None,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        check_count("in_features", in_features)
+        check_count("out_features", out_features)
+        self.in_features, self.out_features = in_features, out_features
+        operator, shape, values = connect(in_features, out_features, connections, options.get("device"))
+        super().__init__(operator, shape, **options)
+        set_values(self.weight, values)
+
+    def input_channels(self) -> int:
+        """Inputs."""
+        return self.in_features
+
+    def extra_repr(self) -> str:
+        """Shape."""
+        return f"{self.in_features}, {self.out_features}{super().extra_repr()}"

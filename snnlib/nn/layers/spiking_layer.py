@@ -1,0 +1,364 @@
+"""The base of layers with neurons behind a weight, whatever the neuron: what tools for nets rely on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, ClassVar, TypedDict
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.checks import (
+    LAYER_HINTS,
+    check_flag,
+    check_traced,
+    check_untransformed,
+    warn_caller,
+)
+from snnlib.functional.currents import Delayed, layer_currents
+from snnlib.functional.operators import LinearOperator
+from snnlib.functional.plan import LayerPlan, plan_layer
+from snnlib.functional.quantize import fixed_point_weight
+from snnlib.functional.sparse import SparselyConnected, fan_in
+from snnlib.neurons import LIF, Neuron, Output
+from snnlib.neurons.training_watch import TrainingWatch, cannot_watch
+from snnlib.nn.layers.delays import Delays, check_sequence
+from snnlib.nn.weights.gain import WeightWithGain
+from snnlib.nn.weights.stored_weight import learned_weight, standardization_of
+from snnlib.sequences.history import joined, last_steps
+from snnlib.sequences.lengths import run_with_lengths
+from snnlib.sequences.spike_count import channel_rates
+
+__all__ = ["SpikingLayer"]
+
+# Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
+EXPECTED_INPUT_RATE = 0.05
+# A multiple of the threshold over the response to white noise, beyond which no weight need go.
+_SURE = 4.0
+# Steps after which the response of a neuron that forgets has died down.
+_RESPONSE_STEPS = 256
+# Constants and options of neurons, none of which is an attribute of a layer.
+_OF_NEURONS = frozenset(
+    ("tau", "tau_m", "tau_s", "tau_grad", "grad_clamp", "beta", "alpha", "v_threshold", "reset", "surrogate")
+)
+
+
+class PlainOptions(TypedDict, total=False):
+    """Keyword arguments of the constructors of spiking layers without delays."""
+
+    neuron: Neuron | None
+    batch_first: bool
+    device: torch.device | str | None
+    dtype: torch.dtype | None
+
+
+class LayerOptions(PlainOptions, total=False):
+    """Keyword arguments of the constructors of other spiking layers."""
+
+    delays: Delays | None
+
+
+class SpikingLayer(WeightWithGain):
+    """The base of spiking layers: `neuron(operator(x, effective_weight))`, with a state for chunks.
+
+    The layer keeps no state between calls: `layer(x)` maps a whole sequence, `layer.run(x, state)` a part of one.
+    """
+
+    option_hints = LAYER_HINTS
+    # Whether it has been looked at what stands before a layer whose input gets the gradient by time, see `observe`.
+    input_known: bool = False
+    # Whether neurons act on each other only through the layer's output.
+    neurons_apart: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        operator: LinearOperator,
+        weight_shape: Sequence[int],
+        neuron: Neuron | None = None,
+        *,
+        delays: Delays | None = None,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_flag("batch_first", batch_first)
+        if delays is not None and not isinstance(delays, Delays):
+            raise TypeError(f"delays: expected an instance of snnlib.Delays, got {delays!r}")
+        if neuron is not None and not isinstance(neuron, Neuron):
+            raise TypeError(f"neuron: expected an instance of snnlib.neurons.Neuron, got {neuron!r}")
+        self.operator = operator
+        self.neuron = LIF() if neuron is None else neuron
+        self.batch_first = batch_first
+        self.neuron.to(device)
+        self.weight = nn.Parameter(torch.empty(*weight_shape, device=device, dtype=dtype))
+        if self.weight.dtype == torch.float64:
+            self.neuron.to(torch.float64)
+        self.register_gain()
+        self.training_watch = TrainingWatch()
+        self.reset_parameters()
+        self.delays = delays
+        if isinstance(operator, SparselyConnected):
+            operator.bind(self, "weight")
+            check_sparse_delays("delays", delays)
+        if delays is not None:
+            delays.build(self.input_channels(), self.weight)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse constants of the neurons, which would be a new attribute without any effect."""
+        if name in _OF_NEURONS and not hasattr(self, name):
+            raise AttributeError(
+                f"{name}: expected an attribute of {type(self).__name__}, got a constant of its neurons, which get "
+                "theirs when the layer is made"
+            )
+        super().__setattr__(name, value)
+
+    @property
+    def batch_first(self) -> bool:
+        """Returns whether sequences are `[N, T, ...]`, an option of the neurons."""
+        return self.neuron.batch_first
+
+    @batch_first.setter
+    def batch_first(self, batch_first: bool) -> None:
+        self.neuron.batch_first = batch_first
+
+    def rounded(self, weight: Tensor) -> Tensor:
+        """See `WeightWithGain.rounded`."""
+        neuron = self.neuron
+        return fixed_point_weight(weight, neuron.weight_exponent) if neuron.fixed_point else weight
+
+    def input_channels(self) -> int:
+        """Channels of the input, in its dimension 2."""
+        return self.weight.shape[1]
+
+    def forward(self, x: Tensor, *, pool: tuple[int, int] = (1, 1)) -> Tensor:
+        """Spikes of a sequence from the initial state; `pool` averages them over windows without overlap."""
+        check_untransformed(type(self).__name__, batches=True)
+        check_traced(type(self).__name__, self.weight)
+        weight = self.effective_weight
+        if self.delays is not None:
+            check_sequence("delays", self.delays, x.shape[int(self.batch_first)] if x.dim() > 1 else 0)
+        with naming_overflow(self):
+            value = self.plan(x, weight, return_state=False, pool=pool).run(x, weight).value
+        self.observe(x, weight, value)
+        return value
+
+    def run(
+        self,
+        x: Tensor,
+        state: tuple[Tensor, ...] | None = None,
+        lengths: Tensor | None = None,
+        *,
+        pool: tuple[int, int] = (1, 1),
+    ) -> Output:
+        """`forward` from a given state and with the state after the last step, through which gradients flow.
+
+        With `lengths` `[N]`, the number of steps of each sample, later spikes are 0 and the state is that after each
+        sample's own last step; as many chunks are run as there are different lengths.
+        """
+        if lengths is not None:
+            run = partial(self.run, pool=pool)
+            return Output(*run_with_lengths(run, x, state, lengths, int(self.batch_first)))
+        weight = self.effective_weight
+        own, events, before = self._with_history(x, state)
+        with naming_overflow(self):
+            plan = self.plan(events, weight, state=own, before=before, pool=pool)
+            value, after = plan.run(events, weight, own)
+        return Output(value, (*after, *self._history(events)))
+
+    def plan(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        *,
+        state: tuple[Tensor, ...] | None = None,
+        before: int = 0,
+        return_state: bool = True,
+        pool: tuple[int, int] = (1, 1),
+    ) -> LayerPlan:
+        """Returns how a call runs, with an effective weight and from the neurons' own state.
+
+        So many of the first steps of x, `before`, belong to the past and have no output.
+        """
+        call: dict[str, Any] = {"state": state, "return_state": return_state, "pool": pool}
+        return plan_layer(x, weight, self.delayed_operator(before), self.neuron, **call)
+
+    def delayed_operator(self, before: int = 0) -> LinearOperator | Delayed:
+        """The operator with the layer's delays, if it has any; `before` as in `plan`."""
+        if self.delays is None:
+            return self.operator
+        rounded = not self.training or self.neuron.gradient == "event"
+        return Delayed(self.operator, self.delays(), before, rounded, int(self.batch_first))
+
+    def _history(self, events: Tensor) -> tuple[Tensor, ...]:
+        """The last steps of the input, whose events arrive later: the end of the state of a layer with delays."""
+        if self.delays is None:
+            return ()
+        return (last_steps(events, self.delays.history, int(self.batch_first)),)
+
+    def _with_history(
+        self, x: Tensor, state: tuple[Tensor, ...] | None
+    ) -> tuple[tuple[Tensor, ...] | None, Tensor, int]:
+        """The neurons' state, the input with the steps before it, whose events still arrive, and how many these are."""
+        if self.delays is None or state is None:
+            return state, x, 0
+        if not isinstance(state, tuple) or len(state) < 2:
+            got = f"{len(state)} parts" if isinstance(state, tuple) else type(state).__name__
+            raise TypeError(
+                f"state: expected the tuple (neuron states, input steps) that run returned, got {got}"
+            )
+        before = self.delays.history
+        return state[:-1], joined(x, state[-1], before, int(self.batch_first)), before
+
+    def input_current(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Input current `[T, N, C, ...]` for a spike tensor, with a weight that is given."""
+        return layer_currents(x, weight, self.delayed_operator(), int(self.batch_first))
+
+    def unit_weight_current(self, x: Tensor) -> Tensor:
+        """`input_current` of weights that are all 1, the same in every channel of a group of a map without delays."""
+        if self.delays is not None or isinstance(self.operator, SparselyConnected):
+            return self.input_current(x, torch.ones_like(self.weight))
+        weight = self.effective_weight.detach()
+        groups = getattr(self.operator, "groups", 1)
+        one = self.input_current(x, torch.ones_like(weight[:groups]))
+        return (
+            one.repeat_interleave(len(weight) // groups, 2)
+            if groups > 1
+            else one.expand(*one.shape[:2], len(weight), *one.shape[3:])
+        )
+
+    def observe(self, x: Tensor, weight: Tensor, spikes: Tensor) -> None:
+        """Watch a forward pass; with homeostasis also move the weight's bias, once its backward pass is through."""
+        self._say_what_input_is(x)
+        self.training_watch.watch(self, x, weight, spikes)
+        if "parametrizations" not in self._modules or not (self.training and weight.requires_grad):
+            return
+        step = standardization_of(self)
+        if step is None or self.training_watch.stopped or cannot_watch(x) or not spikes.numel():
+            return
+        if step.gain is not None and step.gain.requires_grad:
+            # A rate is known for the start of `prepare_`, and said at a net's input alone.
+            batch = x if step.spread < 1 and step.rate is not None and not x.requires_grad else None
+            self.training_watch.watch_standardization(self, learned_weight(self), step.gain, batch)
+        bias = step.bias if step.rate is not None else None
+        if bias is None or not bias.requires_grad:
+            return
+        with torch.no_grad():
+            fires_once = getattr(self.neuron, "refractory", 0) == math.inf
+            once_in = spikes.shape[int(self.batch_first)] if fires_once else None
+            change = step.homeostatic_step(channel_rates(spikes.detach()), once_in)
+        handles: list[Any] = []
+
+        def on_gradient(_gradient: Tensor) -> None:
+            handles.pop().remove()
+            # Not before: a checkpoint computes the weight a second time for the backward pass.
+            bias.data.add_(change)
+
+        handles.append(weight.register_hook(on_gradient))  # type: ignore[no-untyped-call]
+
+    def _say_what_input_is(self, x: Tensor) -> None:
+        """Warn once where an input is taken for spikes that nobody knows."""
+        chosen = not self.neuron.exact_times or self.neuron.input_gradient is not None
+        if chosen or self.input_known or not self.training or torch.compiler.is_compiling():
+            return
+        if x.requires_grad and torch.is_grad_enabled():
+            self.input_known = True
+            warn_caller(
+                "input_gradient: None takes the input of a layer for events, which get the gradient by their time: "
+                'choose "dense" behind a module with weights or neurons with a surrogate gradient, else "time", or '
+                "let snnlib.prepare_, fuse_ or SpikeDoctor(net) see what stands before "
+                f"{self.training_watch.name or repr(self)}"
+            )
+
+    def reset_parameters(self) -> None:
+        """Draw the weight so that a spike tensor at 5 % input rate gives a potential of about the threshold.
+
+        Uniform with mean 0 and `std = threshold / (sqrt(fan_in * rate) * response_std)`. Real data differ:
+        `snnlib.prepare_` sets every layer's rate.
+        """
+        if self.weight.is_meta:
+            return
+        gain = (
+            math.sqrt(max(fan_in(self.operator, self.weight), 1) * EXPECTED_INPUT_RATE) * self.response_std()
+        )
+        bound = math.sqrt(3) * self.mean_threshold() / gain
+        draw_weight(self.weight, bound)
+        nn.init.ones_(self.gain)
+
+    @property
+    def learns_when_silent(self) -> bool:
+        """Returns whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
+        return self.neuron.learns_when_silent
+
+    def fire(self, current: Tensor) -> Tensor:
+        """Spikes of the neurons alone for an input current `[T, N, C, ...]`."""
+        return self.neuron(current)  # type: ignore[no-any-return]
+
+    def free_potential(self, current: Tensor) -> Tensor:
+        """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
+        return self.neuron.free_potential(current)
+
+    def firing_weight(self) -> float:
+        """A weight with which a single event makes a neuron fire, about: the threshold over the first response."""
+        return self.mean_threshold() / self.response_std() * _SURE
+
+    def mean_threshold(self) -> float:
+        """Mean firing threshold of the channels."""
+        return self.neuron.mean_threshold()
+
+    def response_std(self) -> float:
+        """Standard deviation of the free membrane potential for white input current of variance 1; 1 where unknown.
+
+        The root of the summed squares of the membrane's response to one unit of current.
+        """
+        with torch.no_grad():
+            dynamics = self.neuron.dynamics(self.neuron.constants())
+            if dynamics is None or dynamics.quadratic:
+                return 1.0
+            rows = [[float(torch.as_tensor(value).mean()) for value in row] for row in dynamics.a]
+            state = [float(torch.as_tensor(value).mean()) for value in dynamics.b]
+        total = 0.0
+        for _ in range(_RESPONSE_STEPS):
+            total += state[0] ** 2
+            state = [sum(a * y for a, y in zip(row, state, strict=True)) for row in rows]
+        return math.sqrt(total) or 1.0
+
+    def extra_repr(self) -> str:
+        """Options that differ from the defaults."""
+        return ", batch_first=True" if self.batch_first else ""
+
+
+@contextmanager
+def naming_overflow(layer: SpikingLayer) -> Iterator[None]:
+    """Within the block the error of states that overflow has the layer's name."""
+    try:
+        yield
+    except OverflowError as error:
+        name = layer.training_watch.name or " ".join(repr(layer).split())
+        raise OverflowError(f"{name}: {error}") from error
+
+
+def check_sparse_delays(name: str, delays: Delays | None, per_channel: bool = True) -> None:
+    """Raise ValueError for delays that sparse connections do not have: one of each, or any of recurrent ones."""
+    if delays is not None and not (per_channel and delays.per == "channel"):
+        wanted = "None or one per channel" if per_channel else "None"
+        raise ValueError(f"{name}: expected {wanted} with sparse connections, got {delays!r}")
+
+
+def draw_weight(weight: Tensor, bound: float) -> None:
+    """Draw uniformly from -`bound` to `bound`, in place.
+
+    Raises:
+        ValueError: a bound that the weight's dtype does not hold.
+    """
+    # A uniform distribution's range has to fit as well.
+    most = torch.finfo(weight.dtype).max / 2
+    if not bound <= most:
+        raise ValueError(
+            f"neuron: expected one that weights of {weight.dtype} up to {most:.2g} make fire, got a threshold and time "
+            f"constants that need weights up to {bound:.2g}"
+        )
+    nn.init.uniform_(weight, -bound, bound)

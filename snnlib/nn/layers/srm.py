@@ -1,0 +1,198 @@
+"""SRM layers: spiking layers whose neuron is `neurons.SRM`, with its constants among their own arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor
+
+from snnlib.checks import SRM_HINTS, check_threshold, shows
+from snnlib.functional.srm import NeuronOptions
+from snnlib.neurons import SRM
+from snnlib.neurons.models.srm import response_std
+from snnlib.nn.layers.delays import Delays
+from snnlib.nn.layers.spiking import (
+    SpikingConv,
+    SpikingConv1d,
+    SpikingConv2d,
+    SpikingConv3d,
+    SpikingLinear,
+)
+from snnlib.nn.layers.spiking_layer import SpikingLayer
+
+__all__ = ["SRMConv1d", "SRMConv2d", "SRMConv3d", "SRMLayer", "SRMLinear"]
+
+# What the neurons keep and files have among the layer's own.
+_OF_LAYER = ("threshold", "input_grad_scale")
+# Arguments of a layer that are its neurons'.
+_CONSTANTS = ("tau_m", "tau_s", "tau_grad", "threshold", "grad_clamp", "input_grad_scale")
+
+
+class SRMLayer(SpikingLayer):
+    """Base of SRM layers: a spiking layer whose neurons are `neurons.SRM`.
+
+    The layer has no state between calls: `layer(x)` maps a whole sequence, `layer.run(x, state)` a chunk. The state is
+    `([3, N, C, ...],)`, with u, s and g.
+    """
+
+    option_hints = SRM_HINTS
+    hidden_parts = ("neuron",)
+    neuron: SRM
+
+    @property
+    def threshold(self) -> Tensor:
+        """Firing threshold, `[]` or one per channel `[C]`; a buffer of the neurons."""
+        return self.neuron.threshold
+
+    @threshold.setter
+    def threshold(self, threshold: Tensor) -> None:
+        self.neuron.threshold = threshold
+
+    @property
+    def input_grad_scale(self) -> float:
+        """Factor of the gradient by the input."""
+        return self.neuron.input_grad_scale
+
+    @input_grad_scale.setter
+    def input_grad_scale(self, scale: float) -> None:
+        self.neuron.input_grad_scale = scale
+
+    def response_std(self) -> float:
+        """Standard deviation of the free membrane potential for white input current of variance 1."""
+        return response_std(self.neuron.tau_m, self.neuron.tau_s)
+
+    def firing_weight(self) -> float:
+        """A weight with which a single event makes a neuron fire."""
+        return float(self.threshold.max()) * self.neuron.tau_s
+
+    def state_dict(
+        self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
+    ) -> Any:
+        """As of any module; the threshold among the layer's own keys, as `layer.threshold` is."""
+        stored = super().state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
+        for name in _OF_LAYER:
+            stored[prefix + name] = stored.pop(f"{prefix}neuron.{name}")
+        return stored
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        for name in _OF_LAYER:
+            if prefix + name in state_dict:
+                state_dict[f"{prefix}neuron.{name}"] = state_dict.pop(prefix + name)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def extra_repr(self) -> str:
+        """Options that differ from one layer to the next, for `print(net)`."""
+        threshold = f"{float(self.threshold):g}" if self.threshold.dim() == 0 else "per channel"
+        last = ", batch_first=True" if self.batch_first else ""
+        shown = dict(zip(("tau_m", "tau_s", "tau_grad"), self.neuron.taus, strict=True))
+        others = {name: value for name, value in self.neuron.options().items() if name not in shown}
+        text = "".join(f", {name}={value:g}" for name, value in shown.items()) + f", threshold={threshold}"
+        text += "".join(f", {name}={value}" for name, value in others.items())
+        return super().extra_repr().removesuffix(last) + text + last
+
+
+class SRMOptions(NeuronOptions, total=False):
+    """Keyword arguments of every SRM layer's constructor."""
+
+    delays: Delays | None
+    device: torch.device | str | None
+    dtype: torch.dtype | None
+
+
+def _split(options: SRMOptions, channels: int) -> dict[str, Any]:
+    """The options of a spiking layer with these channels: the neuron in the place of its constants."""
+    given: dict[str, Any] = {**options}
+    neuron = SRM(**{name: given.pop(name) for name in _CONSTANTS if name in given})
+    check_threshold(neuron.threshold, channels, neuron.threshold)
+    return {**given, "neuron": neuron}
+
+
+class SRMConv(SRMLayer, SpikingConv):
+    """Convolution and SRM neurons over `dims` axes; see `SRMConv2d`."""
+
+    @shows(SRMOptions, SRM.__init__, SpikingLayer.__init__)
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | str | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        **options: Unpack[SRMOptions],
+    ) -> None:
+        shape = in_channels, out_channels, kernel_size, stride, padding, dilation, groups
+        super().__init__(*shape, **_split(options, out_channels))
+
+
+class SRMConv1d(SRMConv, SpikingConv1d):
+    """1-D convolution and SRM neurons: `[T, N, C_in, L]` to `[T, N, C_out, L_out]`; see `SRMConv2d`."""
+
+
+class SRMConv2d(SRMConv, SpikingConv2d):
+    """2-D convolution and SRM neurons with event-driven gradients: `[T, N, C_in, H, W]` to `[T, N, C_out, H', W']`.
+
+    Each neuron integrates `I = conv2d(x, W)` and fires where its potential u reaches the threshold::
+
+        u <- e_m u + (s + I) / tau_s,   s <- e_s (s + I),   e_x = 1 - 1/tau_x;   at a spike u = s = 0
+
+    There is no bias: without events nothing happens. There is no state between calls and nothing to reset.
+    Gradients follow spikes: see `snnlib.functional.srm_layer` for the equations.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel_size: size of the kernel, an integer or one per axis.
+        stride: step of the kernel. Default 1.
+        padding: zeros on both sides, `"same"` or `"valid"`. Default 0.
+        dilation: distance of the kernel's taps. Default 1.
+        groups: independent channel groups. Default 1.
+        tau_m: membrane time constant in time steps, >= 1. Default 5.
+        tau_s: synaptic time constant in time steps, >= 1. Default 3.
+        tau_grad: time constant of the input-gradient kernel, > 1. Default `tau_s`, the smallest that keeps sums of
+            gradients exactly.
+        threshold: firing threshold, > 0: a number or a tensor with one value per output channel. Default 1; a buffer.
+        grad_clamp: bound of `dt/du` per time step in the weight gradient, None for none. Default 4, the papers'.
+        input_grad_scale: factor of the input gradient. Default 1; the 2022 paper's code has 0.85.
+        delays: `snnlib.Delays`, learnable delays of the input's events, an instance of its own for this layer. Default
+            None, no delay.
+        batch_first: whether sequences are `[N, T, ...]`. Default False.
+        device: device of the weight.
+        dtype: dtype of the weight: float32, float64, bfloat16 or float16.
+
+    Raises:
+        ValueError: an option out of its range, or a sequence that does not fit; the message names it.
+        TypeError: a sequence that is not floating or not of the weight's dtype.
+
+    Source: Zhu et al., NeurIPS 2022 (spike-time gradients); Zhu et al., NeurIPS 2023 (input gradients unscaled).
+
+    >>> import torch, snnlib
+    >>> layer = snnlib.SRMConv2d(2, 8, kernel_size=5, padding="same", tau_m=8.0, tau_s=4.0)
+    >>> events = (torch.rand(30, 4, 2, 34, 34) < 0.04).float()       # [T, N, C, H, W]
+    >>> layer(events).shape
+    torch.Size([30, 4, 8, 34, 34])
+    """
+
+
+class SRMConv3d(SRMConv, SpikingConv3d):
+    """3-D convolution and SRM neurons: `[T, N, C_in, D, H, W]` to `[T, N, C_out, D', H', W']`; see `SRMConv2d`."""
+
+
+class SRMLinear(SRMLayer, SpikingLinear):
+    """Fully connected SRM layer: `[T, N, in_features]` to `[T, N, out_features]`.
+
+    Options, gradients and errors as in `SRMConv2d`. It takes the frames `[T, N, C, H, W]` of a convolutional layer as
+    they are, with the weights that it would have after `torch.nn.Flatten(2)`, which copies them.
+
+    >>> import torch, snnlib
+    >>> layer = snnlib.SRMLinear(100, 10)
+    >>> layer((torch.rand(20, 3, 100) < 0.1).float()).shape
+    torch.Size([20, 3, 10])
+    """
+
+    @shows(SRMOptions, SRM.__init__, SpikingLayer.__init__)
+    def __init__(self, in_features: int, out_features: int, **options: Unpack[SRMOptions]) -> None:
+        super().__init__(in_features, out_features, **_split(options, out_features))

@@ -1,0 +1,117 @@
+"""A layer that reads sequences in both directions, with weights of its own for each."""
+
+from __future__ import annotations
+
+import copy
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.checks import check_floating, check_lengths, check_rank
+from snnlib.neurons import Output
+from snnlib.sequences.lengths import lengths_of_call
+
+__all__ = ["Bidirectional"]
+
+
+def reversed_in_time(x: Tensor, lengths: Tensor | None = None, *, batch_first: bool = False) -> Tensor:
+    """Sequences `[T, N, ...]` with their steps in reverse; each sample's own steps, padding stays where it is.
+
+    >>> import torch, snnlib
+    >>> x = torch.tensor([1.0, 2.0, 3.0]).reshape(3, 1, 1).expand(3, 2, 1)
+    >>> snnlib.nn.recurrent.bidirectional.reversed_in_time(x, torch.tensor([3, 2]))[..., 0].tolist()
+    [[3.0, 2.0], [2.0, 1.0], [1.0, 3.0]]
+    """
+    if lengths is None:
+        return x.flip(int(batch_first))
+    steps = torch.arange(x.shape[int(batch_first)], device=x.device)
+    back = lengths[:, None] - 1 - steps
+    back = torch.where(back >= 0, back, steps)
+    samples = torch.arange(len(lengths), device=x.device)
+    return x[samples[:, None], back] if batch_first else x[back.t(), samples]
+
+
+class Bidirectional(nn.Module):
+    """Two copies of a layer, one of which reads the sequence from its end: `[T, N, ...]` to `[T, N, 2 H, ...]`.
+
+    ::
+
+        y[t] = (forwards(x)[t], reversed(backwards(reversed(x)))[t])      one behind the other along the channels
+
+    The net sees the whole sequence at every step, so it cannot run in chunks: a stream or a given state is an error.
+
+    Args:
+        layer: any module over sequences whose `forward` takes `[T, N, ...]`; `SpikingRNN` and layers with a
+            `run(x, state, lengths)` also take lengths. The second direction gets a copy with weights drawn anew.
+        batch_first: whether sequences are `[N, T, ...]`; None takes the layer's own attribute. Default None.
+
+    Raises:
+        TypeError: the layer is no module, or lengths are given and its `run` takes none.
+        ValueError: a state is given.
+
+    Source: Schuster and Paliwal, "Bidirectional recurrent neural networks", IEEE Trans. Signal Processing 45, 1997.
+
+    >>> import torch, snnlib
+    >>> layer = snnlib.Bidirectional(snnlib.SpikingRNN(20, 32))
+    >>> x = (torch.rand(50, 4, 20) < 0.1).float()
+    >>> layer(x).shape
+    torch.Size([50, 4, 64])
+    >>> layer.run(x, lengths=torch.tensor([50, 40, 30, 20])).value.shape
+    torch.Size([50, 4, 64])
+    """
+
+    # Its output at a step depends on later ones, up to each sample's own last step.
+    mixes_time: ClassVar[bool] = True
+    takes_padding: ClassVar[bool] = True
+
+    def __init__(self, layer: nn.Module, *, batch_first: bool | None = None) -> None:
+        super().__init__()
+        if not isinstance(layer, nn.Module):
+            raise TypeError(f"layer: expected a module over sequences, got {type(layer).__name__}")
+        self.batch_first = bool(getattr(layer, "batch_first", False)) if batch_first is None else batch_first
+        self.forwards, self.backwards = layer, copy.deepcopy(layer)
+        for module in self.backwards.modules():
+            if callable(getattr(module, "reset_parameters", None)):
+                module.reset_parameters()  # type: ignore[operator]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Both directions of sequences that are all as long as the tensor, but for calls by `snnlib.run_ragged`."""
+        lengths = lengths_of_call(x, batch_first=self.batch_first)
+        # In this order reports list the two.
+        first, back = self.forwards(x), reversed_in_time(x, lengths, batch_first=self.batch_first)
+        after = reversed_in_time(self.backwards(back), lengths, batch_first=self.batch_first)
+        return torch.cat((first, after), dim=2)
+
+    def run(
+        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
+    ) -> Output:
+        """Both directions with the number of steps of each sample `[N]`, and the last states of both.
+
+        The backward direction starts at each sample's own last step. The states are those of the forward direction,
+        then those of the backward direction, which has read the sequence down to its first step.
+        """
+        if state is not None:
+            raise ValueError(
+                "state: expected None, as a sequence read in both directions has no chunks, got a state"
+            )
+        if lengths is not None:
+            check_floating("x", x)
+            check_rank("x", x, "[T, N, ...]", at_least=3)
+            lengths = check_lengths(lengths, x, int(self.batch_first))
+        outputs = []
+        for direction, layer in enumerate((self.forwards, self.backwards)):
+            run = getattr(layer, "run", None)
+            if not callable(run):
+                raise TypeError(
+                    f"layer: expected one with run(x, state, lengths), got {type(layer).__name__}"
+                )
+            read = reversed_in_time(x, lengths, batch_first=self.batch_first) if direction else x
+            outputs.append(run(read, None, lengths))
+        first, second = outputs
+        after = reversed_in_time(second.value, lengths, batch_first=self.batch_first)
+        return Output(torch.cat((first.value, after), dim=2), (*first.state, *second.state))
+
+    def extra_repr(self) -> str:
+        """Options that differ from the defaults."""
+        return "batch_first=True" if self.batch_first else ""

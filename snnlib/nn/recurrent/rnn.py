@@ -1,0 +1,151 @@
+"""Recurrent spiking layers in the manner of `torch.nn.RNN`: any neuron, recurrent weights with one step of delay."""
+
+from __future__ import annotations
+
+import copy
+from typing import TypedDict, Unpack, cast
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.checks import LAYER_HINTS, check_count, shows
+from snnlib.neurons import Neuron, Output
+from snnlib.neurons.module import CheckedModule
+from snnlib.nn.layers.delays import Delays
+from snnlib.nn.layers.dropout import SpikeDropout
+from snnlib.nn.recurrent.recurrent_layer import RecurrentLayer, warn_of_high_surrogate
+from snnlib.nn.weights.sparse import Sparse
+
+__all__ = ["SpikingRNN"]
+
+
+class _Options(TypedDict, total=False):
+    connections: Sparse | None
+    recurrent_connections: Sparse | None
+    delays: Delays | None
+    recurrent_delays: Delays | None
+    batch_first: bool
+    device: torch.device | str | None
+    dtype: torch.dtype | None
+
+
+class SpikingRNN(CheckedModule):
+    """Recurrent spiking layers, in the manner of `torch.nn.RNN`: `[T, N, input_size]` to `[T, N, hidden_size]`.
+
+    ::
+
+        s[t] = neuron(weight x[t] + recurrent_weight s[t-1])         for each layer, whose spikes are the next one's x
+
+    `layer(x)` gives the spikes of the last layer. `layer.run(x, state, lengths)` also takes and gives the state.
+    Gradients flow through it: a sequence cut into chunks has the gradient of the whole, and `detach()` truncates it.
+    The input's part is event-driven on a CPU. There is no bias.
+
+    Args:
+        input_size: number of inputs.
+        hidden_size: neurons per layer, H.
+        num_layers: layers, one behind the other. Default 1.
+        neuron: the neuron model, of which each layer gets a copy, with constants shared or one per neuron `[H]`.
+            Default `CubaLIF(surrogate=Triangle(width=0.5, height=0.4))`.
+        dropout: probability with which a neuron of all layers but the last is silenced for a whole sequence while
+            training; `run` draws anew in each call. Default 0.
+        connections: `snnlib.Sparse(...)` of the weights of each layer's input. Default None, all of them.
+        recurrent_connections: `snnlib.Sparse(...)` of each layer's recurrent weights. Default None, all of them.
+        delays: `snnlib.Delays` of each layer's input, of which each gets a copy. Default None.
+        recurrent_delays: `snnlib.Delays` of the spikes that come back, beyond the one step that they take anyway, of
+            which each layer gets a copy; they run by the neurons' `step`. Default None.
+        batch_first: whether sequences are `[N, T, ...]`. Default False.
+        device: device of weights and constants.
+        dtype: dtype of the weights.
+
+    Shape:
+        `run` returns `Output(value, state)`; the state has two tensors per layer, the neurons' states `[K, N, H]` and
+        their last spikes `[1, N, H]`, more of them with recurrent delays or a gradient by time, and with either a third
+        one, the last steps of the layer's input.
+
+    Raises:
+        ValueError: a size below 1, an input, a state or lengths that do not fit.
+        TypeError: a `neuron` that is not a `Neuron`, an input that is not floating.
+
+    Warns:
+        UserWarning: a surrogate with a peak of 1 or more, whose gradient can grow without bound under recurrence.
+
+    Source: Bellec et al., "Long short-term memory and learning-to-learn in networks of spiking neurons", NeurIPS 2018;
+    Yin, Corradi, Bohté, Nature Machine Intelligence 3, 2021.
+
+    >>> import torch, snnlib
+    >>> rnn = snnlib.SpikingRNN(20, 64, num_layers=2)
+    >>> x = (torch.rand(50, 8, 20) < 0.05).float()
+    >>> rnn(x).shape
+    torch.Size([50, 8, 64])
+    >>> first, state = rnn.run(x[:30])
+    >>> second, state = rnn.run(x[30:], state)
+    >>> torch.equal(torch.cat((first, second)), rnn(x))
+    True
+    """
+
+    option_hints = LAYER_HINTS
+
+    @shows(_Options, RecurrentLayer.__init__)
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        neuron: Neuron | None = None,
+        *,
+        dropout: float = 0.0,
+        **options: Unpack[_Options],
+    ) -> None:
+        super().__init__()
+        check_count("num_layers", num_layers)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout: expected a probability in [0, 1), got {dropout}")
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.batch_first, self.dropout = options.get("batch_first", False), dropout
+        # Delays are built with the first layer; the others need them as they were.
+        copies = [(neuron, options), *(copy.deepcopy((neuron, options)) for _ in range(1, num_layers))]
+        self.layers = nn.ModuleList(
+            RecurrentLayer(hidden_size if i else input_size, hidden_size, neuron=own, **given)
+            for i, (own, given) in enumerate(copies)
+        )
+        warn_of_high_surrogate(self.layers[0].neuron)  # type: ignore[arg-type]
+        self.between = (
+            SpikeDropout(dropout, self.batch_first) if dropout and num_layers > 1 else nn.Identity()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Spikes of the last layer, from the initial state."""
+        for i, layer in enumerate(self.layers):
+            x = layer(self.between(x) if i else x)
+        return x
+
+    def run(
+        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
+    ) -> Output:
+        """Spikes of the last layer and the state after the last step, from a given state.
+
+        Args:
+            x: input `[T, N, input_size]`.
+            state: what an earlier call returned; None starts anew.
+            lengths: number of steps of each sample `[N]`; later steps have spikes of 0, and the state is that after
+                the sample's own last step.
+        """
+        parts_each = 3 if cast(RecurrentLayer, self.layers[0]).keeps_input else 2
+        total = parts_each * self.num_layers
+        if state is not None and (not isinstance(state, tuple) or len(state) != total):
+            got = f"{len(state)} parts" if isinstance(state, tuple) else type(state).__name__
+            raise TypeError(f"state: expected the tuple of {total} that run returned, got {got}")
+        after: list[Tensor] = []
+        for i, layer in enumerate(self.layers):
+            assert isinstance(layer, RecurrentLayer)
+            own = None if state is None else state[parts_each * i : parts_each * (i + 1)]
+            x, parts = layer.run(self.between(x) if i else x, own, lengths)
+            after += parts
+        return Output(x, tuple(after))
+
+    def extra_repr(self) -> str:
+        """Sizes and options that differ from the defaults."""
+        text = f"{self.input_size}, {self.hidden_size}"
+        text += f", num_layers={self.num_layers}" if self.num_layers > 1 else ""
+        text += f", dropout={self.dropout}" if self.dropout else ""
+        return text + (", batch_first=True" if self.batch_first else "")

@@ -1,0 +1,1 @@
+"""Sequences in chunks, in streams and of different lengths."""

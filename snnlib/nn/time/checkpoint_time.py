@@ -1,0 +1,154 @@
+"""Long sequences in chunks with the gradient of the whole, and memory that follows events instead of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from snnlib.checks import check_count, check_rank
+from snnlib.functional.plan import entries_only
+from snnlib.nn.memory.freed import FreedMemory
+from snnlib.nn.memory.save_packed import save_packed
+from snnlib.nn.memory.shared_blocks import SharedBlocks
+from snnlib.nn.time.stream import run_chunk
+from snnlib.nn.time.time_mixing import check_steps_kept, check_time_steps
+
+__all__ = ["checkpoint_time"]
+
+# Whose states a flat tuple holds, and of how many parts.
+Keys = list[tuple[tuple[str, int], int]]
+
+
+class Frames(Protocol):
+    """Input that is made chunk by chunk, as `snnlib.data.EventBatch` does."""
+
+    time_steps: int
+
+    def frames(self, first: int, end: int) -> Tensor:
+        """The steps from `first` to `end`, `[T, N, ...]`."""
+
+
+def checkpoint_time(
+    net: nn.Module,
+    x: Tensor | Frames,
+    *,
+    steps: int,
+    reduce: Callable[[Tensor, int], Tensor] | None = None,
+    batch_first: bool = False,
+) -> Tensor:
+    """Output of a net on a long sequence, with the gradient of the whole and the memory of a part.
+
+    The sequence runs in chunks of `steps` steps. What the backward pass needs of a chunk is packed by content
+    (`snnlib.save_packed`), so that memory follows events and spikes and not T. Where that takes more than the states at
+    the chunk's border, as with surrogates of unbounded support, these alone are kept from then on, and the backward
+    pass runs each chunk once more: memory then follows `steps` and T / `steps`, for one more forward pass, and `steps`
+    near the root of T needs least. Spikes and states are those of one call, bit for bit; gradients are up to the order
+    of their sums.
+
+    Args:
+        net: layers and nets as `snnlib.Stream` takes them: SRM layers, `SpikingRNN`, spiking layers, neurons, modules
+            without time such as `torch.nn.Linear`.
+        x: sequence `[T, N, ...]`, or an object with `time_steps` and `frames(first, end)` such as `data.EventBatch`, of
+            whose frames only a chunk exists at a time.
+        steps: length of a chunk; the last one may be shorter.
+        reduce: what becomes of the output of a chunk, `reduce(output, first_step)`; results are added up. So a loss, or
+            a sum over time, needs no output of the whole length. None joins the outputs.
+        batch_first: whether sequences are `[N, T, ...]`; for tensors only.
+
+    Returns:
+        The output `[T, N, ...]`, or the sum of what `reduce` gave.
+
+    Raises:
+        ValueError: a net with modules that mix time steps: batch normalisation in training mode, `torch.nn.RNN`,
+            `Bidirectional`, or modules of your own that do not say `mixes_time = False`; or no step at all.
+
+    Source: Chen et al., "Training deep nets with sublinear memory cost", 2016, along time.
+
+    >>> import torch, snnlib
+    >>> net = torch.nn.Sequential(snnlib.SpikingRNN(20, 32), torch.nn.Linear(32, 5))
+    >>> x = (torch.rand(100, 4, 20) < 0.1).float()
+    >>> scores = snnlib.checkpoint_time(net, x, steps=10, reduce=lambda out, first: out.sum(0))
+    >>> scores.shape
+    torch.Size([4, 5])
+    >>> scores.square().mean().backward()
+    """
+    # With it torch 2.6 imports sympy, which takes longer than all of snnlib.
+    from torch.utils.checkpoint import checkpoint  # noqa: PLC0415
+
+    check_count("steps", steps)
+    check_time_steps("net", net)
+    time_dim = int(batch_first)
+    if isinstance(x, Tensor):
+        check_rank("x", x, "[T, N, ...]", at_least=2)
+    total = x.shape[time_dim] if isinstance(x, Tensor) else x.time_steps
+    if total < 1:
+        raise ValueError("x: expected at least one time step, got none")
+    keys: Keys = []
+    flat: tuple[Tensor, ...] = ()
+    outputs: list[Tensor] = []
+    replayed = False
+    freed, memory = FreedMemory(), SharedBlocks()
+    held = [x] if isinstance(x, Tensor) else []
+    for first in range(0, total, steps):
+        end = min(first + steps, total)
+
+        # The chunk's input is made inside: what is kept for its second pass is the whole x, or the events.
+        def run(*states: Tensor, first: int = first, end: int = end) -> tuple[Tensor, ...]:
+            freed.begin_chunk()
+            given = x.narrow(time_dim, first, end - first) if isinstance(x, Tensor) else x.frames(first, end)
+            return _chunk(net, given, keys, states, reduce, first, time_dim)
+
+        parts: tuple[Tensor, ...] | None = None
+        if not replayed:
+            keys_before, random = tuple(keys), torch.get_rng_state()
+            with save_packed(besides=held, memory=memory) as saved:
+                parts = run(*flat)
+            replayed = saved.kept > sum(state.nbytes for state in parts[1:])
+            if replayed:
+                # Once more, with what was kept let go.
+                parts, keys[:] = None, keys_before
+                torch.set_rng_state(random)
+        out, *rest = parts or checkpoint(run, *flat, use_reentrant=False)
+        flat = tuple(rest)
+        outputs.append(out)
+        _before_backward(flat, freed)
+    if reduce is None:
+        return torch.cat(outputs, time_dim)
+    result = outputs[0]
+    for out in outputs[1:]:
+        result = result + out
+    return result
+
+
+def _before_backward(states: tuple[Tensor, ...], freed: FreedMemory) -> None:
+    """See to freed memory between the backward passes of two chunks as well."""
+    for state in states:
+        if state.requires_grad:
+            # Called with the gradient of the states after a chunk, before the chunk's own backward pass.
+            state.register_hook(lambda _: freed.begin_chunk())  # type: ignore[no-untyped-call]
+            return
+
+
+def _chunk(
+    net: nn.Module,
+    x: Tensor,
+    keys: Keys,
+    states: tuple[Tensor, ...],
+    reduce: Callable[[Tensor, int], Tensor] | None,
+    first: int,
+    time_dim: int,
+) -> tuple[Tensor, ...]:
+    """Output of a chunk, and the states after it, flat; `keys` says whose they are."""
+    given = iter(states)
+    before = {}
+    for key, parts in keys if states else ():
+        before[key] = tuple(next(given) for _ in range(parts))
+    with entries_only():
+        out, after = run_chunk(net, x, before, detach=False)
+    check_steps_kept("net", net, x, out, time_dim)
+    keys[:] = [(key, len(state)) for key, state in after.items()]
+    flat = [part for state in after.values() for part in state]
+    return (out if reduce is None else reduce(out, first), *flat)

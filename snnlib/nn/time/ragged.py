@@ -1,0 +1,61 @@
+"""A net on a batch of sequences of different lengths, whose padding counts for nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from snnlib.checks import check_floating, check_lengths, check_rank
+from snnlib.nn.time.time_mixing import check_time_steps
+from snnlib.sequences.lengths import sequences_of, without_padding
+
+__all__ = ["run_ragged"]
+
+
+def run_ragged(net: nn.Module, x: Tensor, lengths: Tensor, *, batch_first: bool = False) -> Any:
+    """Output of a net for sequences of different lengths: each sample gets what it would get alone.
+
+    Layers of neurons are causal, so later steps change nothing before them: the net runs once on the padded batch.
+    Within the call `Bidirectional` starts each sample at its own last step, and `SpikeDoctor` counts only the steps and
+    spikes of samples. The padding of the input is replaced by zeros, whatever it holds, and so is that of an output
+    over time, whose gradient there is 0: counts of output spikes need no mask.
+
+    Args:
+        net: any module over sequences that keeps their time steps.
+        x: padded sequences `[T, N, ...]` as of `snnlib.data.collate_ragged`, floating.
+        lengths: number of steps of each sample, int `[N]`, 0 to T.
+        batch_first: whether sequences are `[N, T, ...]`.
+
+    Returns:
+        What the net returns: an output `[T, N, ...]` has zeros after each sample's last step, others are left as they
+        are.
+
+    Raises:
+        TypeError: an input that is not floating, or lengths that are no integers.
+        ValueError: lengths that do not fit; a net whose modules would mix padding into other steps: batch normalisation
+            in training mode, a bidirectional `torch.nn.RNN`, attention over time, or modules of your own that do not
+            say `mixes_time = False`; a layer that changes the number of steps and is asked for its lengths.
+
+    >>> import torch, snnlib
+    >>> net = torch.nn.Sequential(snnlib.Bidirectional(snnlib.SpikingRNN(20, 32)), torch.nn.Linear(64, 5))
+    >>> samples = [(torch.rand(steps, 20).round(), 0) for steps in (30, 50)]
+    >>> x, labels, lengths = snnlib.data.collate_ragged(samples)
+    >>> scores = snnlib.run_ragged(net, x, lengths)
+    >>> alone = net(samples[0][0].unsqueeze(1))
+    >>> scores.shape, bool(scores[30:, 0].any()), torch.allclose(scores[:30, :1], alone, atol=1e-6)
+    (torch.Size([50, 2, 5]), False, True)
+    """
+    check_floating("x", x)
+    check_rank("x", x, "[T, N, ...]", at_least=2)
+    time_dim = int(batch_first)
+    steps = x.shape[time_dim]
+    if isinstance(lengths, Tensor):
+        lengths = lengths.to(x.device)
+    lengths = check_lengths(lengths, x, time_dim)
+    if bool((lengths < steps).any()):
+        check_time_steps("net", net, padded=True)
+    with sequences_of(lengths, steps):
+        out = net(without_padding(x, lengths, time_dim))
+    over_time = isinstance(out, Tensor) and out.dim() > 2 and out.shape[:2] == x.shape[:2]
+    return without_padding(out, lengths, time_dim) if over_time else out

@@ -1,0 +1,1 @@
+"""Weights of layers: gain, standardisation, sparse connections, pruning and quantisation."""

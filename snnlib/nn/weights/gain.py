@@ -1,0 +1,101 @@
+"""A weight that is stored at torch's usual scale and used at the scale that spikes need."""
+
+from __future__ import annotations
+
+from textwrap import indent
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor
+from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
+
+from snnlib.checks import in_transform
+from snnlib.neurons.module import CheckedModule
+from snnlib.nn.weights.stored_weight import load_weight, standardization_of, store_weight
+
+
+class WeightWithGain(CheckedModule):
+    """A layer that computes with `effective_weight = weight * gain`.
+
+    Weights that make neurons fire at low rates are 4 to 64 times larger than torch's usual ones, so that a step of Adam
+    at its usual rate of 1e-3 hardly moves them. `snnlib.prepare_` stores them at the usual scale and puts the rest into
+    `gain`, a buffer with a power of two: products with it are exact, and a step moves the effective weight `gain` times
+    as far. It is 1 until then. `snnlib.nn.fold_standardization_` makes it one per
+    output channel, `[C]`. `weight` is in the `state_dict`, standardised or not.
+    """
+
+    weight: Tensor
+    gain: Tensor
+    # Modules that `extra_repr` speaks of, so that they are not printed apart.
+    hidden_parts: ClassVar[tuple[str, ...]] = ()
+
+    def register_gain(self) -> None:
+        """Add the buffer, for a layer that has its `weight`."""
+        dtype = torch.promote_types(self.weight.dtype, torch.float32)
+        self.register_buffer("gain", torch.ones((), device=self.weight.device, dtype=dtype))
+
+    @property
+    def effective_weight(self) -> Tensor:
+        """The weight that acts on the input, `weight * gain`, as `rounded` leaves it."""
+        return self.rounded(self.weight if self._has_unit_gain() else self.weight * self.weight_gain())
+
+    def rounded(self, weight: Tensor) -> Tensor:
+        """The weight that a layer computes with, of one in full precision: that itself, unless its neurons round it."""
+        return weight
+
+    def weight_gain(self) -> Tensor:
+        """The gain in a shape that broadcasts with the weight."""
+        return self.gain.reshape(-1, *[1] * (self.weight.dim() - 1)) if self.gain.dim() else self.gain
+
+    def _has_unit_gain(self) -> bool:
+        """Returns whether the product can be left out; without it a layer at gain 1 costs nothing more."""
+        if torch.compiler.is_compiling() or type(self.gain) is not Tensor:
+            return False
+        # Read in every call, as a copy of the layer may be given another gain; on a GPU that would wait for the device.
+        on_cpu = self.gain.device.type == "cpu" and not in_transform()
+        return on_cpu and self.gain.dim() == 0 and self.gain.item() == 1
+
+    def resizable(self) -> dict[str, int | None]:
+        """The gain, shared or one per channel."""
+        return {"gain": self.weight.shape[0]}
+
+    def state_dict(
+        self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
+    ) -> Any:
+        """As of any module; `weight` and `standardization.*` in the place of `parametrizations.*`."""
+        stored = super().state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
+        store_weight(self, stored, prefix)
+        return stored
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        load_weight(self, state_dict, prefix, errors=rest[-1])
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def __repr__(self) -> str:
+        """As of a plain layer, with a word on the standardisation, where nothing else makes the weight."""
+        step = standardization_of(self)
+        if step is None and not self.hidden_parts:
+            return super().__repr__()
+        if is_parametrized(self, "weight") and (
+            step is None or len(cast(Any, self.parametrizations)["weight"]) > 1
+        ):
+            return super().__repr__()
+        main = self.extra_repr()
+        if step is not None:
+            learned = [name for name in ("gain", "bias") if getattr(step, name) is not None]
+            main += ", standardised" + (f" with {' and '.join(learned)}" if learned else "")
+        name = type_before_parametrizations(self).__name__
+        hidden = {"parametrizations", *self.hidden_parts}
+        parts = [f"({key}): {module!r}" for key, module in self.named_children() if key not in hidden]
+        if not parts:
+            return f"{name}({main})"
+        return f"{name}(\n" + "".join(f"{indent(part, '  ')}\n" for part in (main, *parts)) + ")"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickles: torch gives a parametrized layer a class of its own, which is not found by its name."""
+        if is_parametrized(self, "weight"):
+            raise TypeError(
+                "net: expected layers with plain weights, got one with a parametrization, which cannot be pickled; "
+                "take torch.save(net.state_dict(), file), which loads into a plain net too"
+            )
+        return super().__reduce_ex__(protocol)

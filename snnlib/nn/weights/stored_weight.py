@@ -1,0 +1,110 @@
+"""The weight of a layer in files: as it acts, whatever parametrization it is learned by.
+
+`weight` is stored always. A standardised layer (`WeightStandardization`) stores what it learns beside it:
+
+    weight                       the standardised weight
+    standardization.original     V, and likewise standardization.scale, .gain, .bias and .rate
+
+A plain layer loads the first, a standardised one the others, and where these are missing it sets them by the weight.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
+
+from snnlib.nn.weights.weight_standardization import WeightStandardization
+
+_STORED = "standardization."
+# What a weight may change by on its way through the standardisation, relative to its norm.
+_ROUNDING = 1e-2
+_ORIGINAL, _STEP = "parametrizations.weight.original", "parametrizations.weight.0."
+
+
+def standardization_of(layer: nn.Module) -> WeightStandardization | None:
+    """The first parametrization of the layer's weight, if it standardises."""
+    if not is_parametrized(layer, "weight"):
+        return None
+    step = cast(nn.ModuleList, cast(nn.ModuleDict, layer.parametrizations)["weight"])[0]
+    return step if isinstance(step, WeightStandardization) else None
+
+
+def learned_weight(layer: nn.Module) -> Tensor:
+    """The parameter by which a layer's weight is learned: that behind its parametrization, if it has one."""
+    if not is_parametrized(layer, "weight"):
+        return cast(Tensor, layer.weight)
+    return next(cast(nn.ModuleDict, layer.parametrizations)["weight"].parameters(recurse=False))
+
+
+def store_weight(layer: nn.Module, stored: Any, prefix: str) -> None:
+    """Puts `weight` and `standardization.*` of a layer's `state_dict` in the place of `parametrizations.*`."""
+    step = standardization_of(layer)
+    if step is None:
+        return
+    original = stored.pop(prefix + _ORIGINAL)
+    with torch.no_grad():
+        stored[prefix + "weight"] = step(original.detach())
+    stored[f"{prefix}{_STORED}original"] = original
+    for name in step.state_dict():
+        stored[prefix + _STORED + name] = stored.pop(prefix + _STEP + name)
+
+
+def load_weight(layer: nn.Module, state_dict: Any, prefix: str, errors: list[str]) -> None:
+    """Puts the keys of a file in the place of those that the layer has, standardised or not."""
+    parts, step = _take_standardization(state_dict, prefix), standardization_of(layer)
+    weight = state_dict.pop(f"{prefix}weight", None)
+    if weight is None and parts:
+        weight = _standardized(parts)
+    if weight is not None and step is not None:
+        if not _reaches(step, parts):
+            parts = _parts_of(step, weight)
+            lost = (_standardized(parts) - weight).norm() / weight.norm()
+            if float(lost) > _ROUNDING:
+                errors.append(
+                    f"{prefix}weight: expected the mean of every channel to be 0, as this layer's standardisation "
+                    f"has no bias, got a weight of which it would lose {float(lost):.1%}; standardise with "
+                    "bias=True"
+                )
+        state_dict[prefix + _ORIGINAL] = parts["original"]
+        for name, own in step.state_dict().items():
+            # A gain of 1 and a bias of 0 are what a file without them means; it knows no rates.
+            neutral = own if name == "rate" else torch.full_like(own, float(name == "gain"))
+            state_dict[prefix + _STEP + name] = parts.get(name, neutral)
+    elif weight is not None:
+        state_dict.setdefault(prefix + (_ORIGINAL if is_parametrized(layer, "weight") else "weight"), weight)
+
+
+def _take_standardization(state_dict: Any, prefix: str) -> dict[str, Tensor]:
+    """Takes a standardisation out of a file: original, scale, gain, bias and rate."""
+    start = prefix + _STORED
+    return {key.removeprefix(start): state_dict.pop(key) for key in list(state_dict) if key.startswith(start)}
+
+
+def _step(channels: int, gain: bool, bias: bool, like: Tensor) -> WeightStandardization:
+    return WeightStandardization(channels, gain=gain, bias=bias, device=like.device, dtype=like.dtype)
+
+
+@torch.no_grad()
+def _standardized(parts: dict[str, Tensor]) -> Tensor:
+    """The weight that a standardisation in a file gives."""
+    step = _step(len(parts["scale"]), "gain" in parts, "bias" in parts, parts["scale"])
+    step.load_state_dict({name: parts[name] for name in step.state_dict()})
+    return cast(Tensor, step(parts["original"]))
+
+
+@torch.no_grad()
+def _parts_of(step: WeightStandardization, weight: Tensor) -> dict[str, Tensor]:
+    """Returns what a standardisation of this kind learns of a weight."""
+    like = weight.new_empty(0, dtype=step.scale.dtype)
+    alike = _step(step.channels, step.gain is not None, step.bias is not None, like)
+    return {"original": alike.right_inverse(weight), **alike.state_dict()}
+
+
+def _reaches(step: WeightStandardization, parts: dict[str, Tensor]) -> bool:
+    """Returns whether a file's standardisation fits one that may lack a gain or a bias."""
+    lacks_gain = "gain" in parts and step.gain is None
+    lacks_bias = "bias" in parts and step.bias is None
+    return bool(parts) and not lacks_gain and not lacks_bias
