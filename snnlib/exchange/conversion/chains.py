@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import nn
@@ -21,6 +22,16 @@ from snnlib.structure.peers import holds_states, is_class, neuron_library, packa
 
 # Classes of SpikingJelly whose call is that of their children, one after the other.
 _CHAINS = ("MultiStepContainer", "SeqToANNContainer", "StepModeContainer")
+
+
+def modules_until(
+    net: nn.Module, stop: Callable[[nn.Module], bool], path: str = ""
+) -> Iterator[tuple[str, nn.Module]]:
+    """All modules of a net by path, but for those inside of a module at which the walk stops."""
+    yield path, net
+    if not stop(net):
+        for name, child in net.named_children():
+            yield from modules_until(child, stop, f"{path}.{name}".lstrip("."))
 
 
 def is_chain(module: nn.Module) -> bool:

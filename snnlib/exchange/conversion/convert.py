@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal, get_args
@@ -113,7 +112,9 @@ def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.M
         return chains.replace_chain(net, notes)
     if neuron_library(net) is not None:
         return neuron_leaf("", net, notes, read=len(states_of(net)))
-    leaves = dict(_leaves(net))
+    # Neurons, torch modules and layers of the libraries are called as a whole.
+    outer = chains.modules_until(net, chains.is_leaf)
+    leaves = {path: module for path, module in outer if chains.is_leaf(module)}
     with attributes_kept(net):
         net.eval()
         outside = loop == "outside" or (loop == "auto" and takes_one_step(net, x))
@@ -162,15 +163,6 @@ def _calls_of_neurons(net: nn.Module, x: Tensor) -> Counter[str]:
             # It takes no single step; if it takes no sequence either, the trace says why.
             calls.clear()
     return calls
-
-
-def _leaves(net: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """Modules that are called as a whole: neurons, torch modules, layers of the libraries."""
-    if chains.is_leaf(net):
-        yield path, net
-        return
-    for name, child in net.named_children():
-        yield from _leaves(child, f"{path}.{name}".lstrip("."))
 
 
 def run_original(net: nn.Module, x: Tensor, stepwise: bool) -> Any:

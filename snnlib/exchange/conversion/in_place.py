@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -28,7 +27,9 @@ from snnlib.structure.unsupported import Unsupported
 
 def takes_sequences(net: nn.Module) -> bool:
     """Returns whether a neuron or another stateful module of a net is called once for the whole sequence."""
-    return any(peers.takes_sequences(module) and _is_stateful(module) for _, module in _outer_modules(net))
+    return any(
+        peers.takes_sequences(module) and _is_stateful(module) for module in _outer_modules(net).values()
+    )
 
 
 def replace_leaves(net: nn.Module, x: Tensor, notes: Notes) -> nn.Module:
@@ -47,12 +48,11 @@ def replace_leaves(net: nn.Module, x: Tensor, notes: Notes) -> nn.Module:
     return _replaced(net, _ranks(net, x), notes, "")
 
 
-def _outer_modules(net: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+def _outer_modules(net: nn.Module) -> dict[str, nn.Module]:
     """All modules but what is inside of a container that calls it step by step, or of a neuron."""
-    yield path, net
-    if not (chains.runs_steps(net) or neuron_library(net)):
-        for name, child in net.named_children():
-            yield from _outer_modules(child, f"{path}.{name}".lstrip("."))
+    return dict(
+        chains.modules_until(net, lambda module: chains.runs_steps(module) or bool(neuron_library(module)))
+    )
 
 
 def _is_stateful(module: nn.Module) -> bool:
@@ -67,7 +67,7 @@ def _ranks(net: nn.Module, x: Tensor) -> dict[nn.Module, int]:
         Unsupported: a state is carried from call to call in this run, or goes on in the next.
     """
     ranks: dict[nn.Module, int] = {}
-    outer = dict(_outer_modules(net))
+    outer = _outer_modules(net)
 
     def note(path: str, module: nn.Module, args: Any) -> None:
         if module in ranks and getattr(module, "_memories", None):

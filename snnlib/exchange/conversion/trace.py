@@ -235,10 +235,8 @@ def trace_in_both_modes(
         for buffer, value in statistics.items():
             buffer.data.copy_(value)
     for call, other in zip(written.calls, trained, strict=False):
-        if [len(call.args), len(call.outputs)] != [
-            len(other.args),
-            len(other.outputs),
-        ] or call.name != other.name:
+        shapes = [(each.name, len(each.args), len(each.outputs)) for each in (call, other)]
+        if shapes[0] != shapes[1]:
             raise Unsupported(
                 f"{call.inside or 'the net'} does something else in training, from {call.place} on"
             )
