@@ -139,25 +139,21 @@ def _ordered(
         elif on_path[following]:
             back.add((name, following))
     order.reverse()
-    reached = {name: _reached_from(name, targets) for name in order}
-    # Nodes that reach each other are one part; by the order of their first nodes, parts come after all that they read.
+    # Nodes that reach each other are found backwards from the first of them; parts before it are found already.
+    sources = {name: [a for a, b in edges if b == name] for name in order}
     loops: list[tuple[str, ...]] = []
+    left = set(order)
     for name in order:
-        if not any(name in part for part in loops):
-            both = {other for other in reached[name] if name in reached[other]} | {name}
-            loops.append(tuple(other for other in order if other in both))
+        part, reading = set[str](), [name]
+        while reading:
+            node = reading.pop()
+            if node in left:
+                left.remove(node)
+                part.add(node)
+                reading += sources[node]
+        if part:
+            loops.append(tuple(other for other in order if other in part))
     return tuple(loops), back
-
-
-def _reached_from(name: str, targets: dict[str, list[str]]) -> set[str]:
-    found: set[str] = set()
-    rest = list(targets[name])
-    while rest:
-        following = rest.pop()
-        if following not in found:
-            found.add(following)
-            rest += targets[following]
-    return found
 
 
 def _shapes(
