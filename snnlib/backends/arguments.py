@@ -281,7 +281,7 @@ class LinearKernel(_Neurons):
 
     @property
     def is_fixed_point(self) -> bool:  # type: ignore[override]
-        """Whether states are whole multiples of 2^-12."""
+        """Returns whether states are whole multiples of 2^-12."""
         return self.options.fixed_point
 
     @property

@@ -172,7 +172,7 @@ Need = tuple[Callable[[Any], bool], str]
 
 @dataclass(frozen=True)
 class MapFacts:
-    """What decides whether currents are sums over events.
+    """Facts by which currents are sums over events or products of torch.
 
     Args:
         operator: name of the operator's class.
@@ -237,7 +237,7 @@ def layer_currents(x: Tensor, weight: Tensor, operator: LinearOperator | Delayed
 def currents(
     x: Tensor, weight: Tensor, operator: LinearOperator | Delayed, time_dim: int, by_events: bool
 ) -> Tensor:
-    """Currents `[T, N, C, ...]` by the way that `EVENTS` allows."""
+    """Returns currents `[T, N, C, ...]`, by events where `EVENTS` are met."""
     if isinstance(operator, Delayed):
         return operator.currents(x, weight)
     if by_events and isinstance(operator, (Convolution, FullyConnected)):

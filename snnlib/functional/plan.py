@@ -61,7 +61,9 @@ class Path(Enum):
 
 @dataclass(frozen=True)
 class CallFacts:
-    """What the path of a call follows from: kinds, options, dtypes and flags. Calls with equal facts take one path.
+    """Facts of a call that choose its path: kinds, options, dtypes and flags, never values.
+
+    Calls with equal facts take one path.
 
     Args:
         map: the operator and its input.
@@ -169,7 +171,7 @@ class LayerPlan:
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """One sentence for each faster path: why it does not take the call."""
+        """Returns a sentence for each faster path: why it does not take the call."""
         return tuple(sentence.format(c=self.facts, m=self.facts.map) for sentence in self.lacking)
 
     @property

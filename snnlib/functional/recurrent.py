@@ -130,7 +130,7 @@ def spiking_recurrent(
 
 @dataclass(frozen=True)
 class RecurrenceFacts:
-    """What decides whether a kernel takes a recurrent sequence.
+    """Facts by which a kernel takes a recurrent sequence.
 
     Args:
         back: name of the operator's class through which spikes come back; empty for a full matrix.

@@ -333,7 +333,7 @@ class Neuron(CheckedModule):
         return nullcontext()
 
     def advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """One time step with what options add to `step` of any model, checked: (spikes, next state)."""
+        """Runs one step, with what options add to `step` of any model: (spikes, next state), checked."""
         if not self.gradient_through_time:
             state = tuple(part.detach() for part in state)
         value, after = self._advance(state, current, params)

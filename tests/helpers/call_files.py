@@ -1,4 +1,4 @@
-"""The Python files of the package that a call of a layer executes, forward and backward; release/house.py counts C++.
+"""The Python files of the package that a call of a layer executes, and its hand-overs; release/house.py counts C++.
 
 python tests/helpers/call_files.py
 """
@@ -37,12 +37,47 @@ def executed(call: Callable[[], object]) -> set[str]:
     return files
 
 
-def layer_call() -> Callable[[], object]:
-    """Forward and backward pass of a `SpikingConv2d` that has run before."""
+def functions_to_kernel(layer: snnlib.SpikingConv2d, x: torch.Tensor) -> list[str]:
+    """Functions of the package, each within the one before, from a layer's call to its kernel's."""
+    package = Path(snnlib.__file__).parent
+    chains: list[list[str]] = []
+
+    def profile(frame: FrameType, event: str, _argument: object) -> None:
+        if (
+            event != "call"
+            or frame.f_code.co_name != "<lambda>"
+            or "native.py" not in frame.f_code.co_filename
+        ):
+            return
+        chain: list[str] = []
+        caller: FrameType | None = frame
+        while caller is not None:
+            file = Path(caller.f_code.co_filename)
+            if package in file.parents:
+                chain.append(f"{file.relative_to(package)}: {caller.f_code.co_name}")
+            caller = caller.f_back
+        chains.append(chain[::-1])
+
+    sys.setprofile(profile)
+    try:
+        layer(x)
+    finally:
+        sys.setprofile(None)
+    assert len(chains) == 1, chains
+    return chains[0]
+
+
+def small_layer() -> tuple[snnlib.SpikingConv2d, torch.Tensor]:
+    """A `SpikingConv2d` and its input."""
     torch.manual_seed(0)
     neuron = snnlib.neurons.LIF(surrogate=snnlib.surrogate.Triangle())
     layer = snnlib.SpikingConv2d(2, 20, 3, neuron=neuron)
-    x = (torch.rand(8, 2, 2, 12, 12) < 0.1).float().requires_grad_()
+    return layer, (torch.rand(8, 2, 2, 12, 12) < 0.1).float().requires_grad_()
+
+
+def layer_call() -> Callable[[], object]:
+    """Forward and backward pass of a `SpikingConv2d` that has run before."""
+    layer, x = small_layer()
 
     def call() -> None:
         layer(x).sum().backward()

@@ -1,12 +1,14 @@
 """How many Python files a reader opens to follow one call of a layer: a bound that only falls."""
 
 import pytest
-from call_files import executed, layer_call
+from call_files import executed, functions_to_kernel, layer_call, small_layer
 
 from snnlib.backends import native
 
 # `docs/design-decisions.md` says why it does not fall much further.
-PYTHON_FILES = 29
+PYTHON_FILES = 28
+# From function to function, from the layer's call to its kernel.
+HAND_OVERS = 7
 
 
 def test_a_layer_call_spans_no_more_files_than_it_did() -> None:
@@ -19,3 +21,11 @@ def test_a_layer_call_spans_no_more_files_than_it_did() -> None:
         "snnlib/neurons/models/lif.py",
     } <= python
     assert len(python) <= PYTHON_FILES, sorted(python)
+
+
+def test_a_layer_call_reaches_its_kernel_by_few_functions() -> None:
+    if native.explain_path()[0] != "native":
+        pytest.skip("the reference path has no kernel")
+    chain = functions_to_kernel(*small_layer())
+    assert len(chain) - 1 <= HAND_OVERS, chain
+    assert sum(name.startswith("functional/spiking.py") for name in chain) <= 2, chain
