@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import snnlib.testing.smoke.test_installed as smoke
-from snnlib.neurons import dynamics, firing
+from snnlib.neurons import Neuron, dynamics, firing
 from snnlib.neurons.models import izhikevich, qif
 
 ROOT = Path(__file__).parents[2]
@@ -28,18 +28,25 @@ def maker() -> ModuleType:
     return made
 
 
-def test_every_option_is_asked(maker: ModuleType) -> None:
+@pytest.fixture(scope="module")
+def models(maker: ModuleType) -> dict[str, type[Neuron]]:
+    """Models whose gradients are stored; one that is new since the last release is stored with the next.
+
+    Gradients of an installation are compared, which has the models of its release.
+    """
+    stored = {line[0] for line in smoke.STORED}
+    unreleased = " - unreleased" in CHANGELOG.split("\n## ")[1].splitlines()[0]
+    return {name: model for name, model in maker.MODELS.items() if name in stored or not unreleased}
+
+
+def test_every_option_is_asked(maker: ModuleType, models: dict[str, type[Neuron]]) -> None:
     """An option without a value in `VALUES`, words or a flag would have no gradients stored."""
-    for name, model in maker.MODELS.items():
+    for name, model in models.items():
         asked = {option for variant in maker.variants(model) for option in variant}
         assert set(inspect.signature(model).parameters) - asked <= maker.ELSEWHERE, name
 
 
-def test_every_neuron_and_option_is_stored(maker: ModuleType) -> None:
-    """A model that is new since the last release is stored with the next, as one of an installation is compared."""
-    stored = {line[0] for line in smoke.STORED}
-    unreleased = " - unreleased" in CHANGELOG.split("\n## ")[1].splitlines()[0]
-    models = {name: model for name, model in maker.MODELS.items() if name in stored or not unreleased}
+def test_every_neuron_and_option_is_stored(maker: ModuleType, models: dict[str, type[Neuron]]) -> None:
     wanted = [[name, options] for name, model in models.items() for options in maker.variants(model)]
     assert [line[:2] for line in smoke.STORED] == json.loads(json.dumps(wanted))
 
