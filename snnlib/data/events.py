@@ -101,6 +101,26 @@ def unsorted_events(
     return events
 
 
+def channel_events(
+    times: npt.NDArray[Any], channels: npt.NDArray[Any], count: int, origin: Any = None
+) -> Events:
+    """Events of a sensor with `count` channels and no picture, unsorted: x = channel, y = 0, p = 1.
+
+    Args:
+        times: seconds `[E]`.
+        channels: numbers `[E]`.
+        count: number of channels.
+        origin: as in `as_events`.
+
+    Raises:
+        ValueError: a channel outside `0..count - 1`, or as `as_events`.
+    """
+    if channels.size and not 0 <= int(channels.min()) <= int(channels.max()) < count:
+        raise ValueError(f"expected channels in 0..{count - 1}, found {channels.min()}..{channels.max()}")
+    zeros = np.zeros(len(times), np.int64)
+    return unsorted_events((times, channels.astype(np.int64), zeros, zeros + 1), "s", origin)
+
+
 def _check_column(name: str, column: npt.NDArray[Any], length: int, unit: str) -> None:
     if column.ndim != 1:
         raise ValueError(f"{name}: expected one dimension [E], got shape {column.shape}")

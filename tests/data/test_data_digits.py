@@ -118,18 +118,6 @@ def test_damaged_build_is_built_again(tmp_path, damage):
     assert digest(folder) == expected and names(tmp_path) == ["a"]
 
 
-def test_build_of_the_first_version_is_kept(tmp_path):
-    """Its manifest lists sizes alone."""
-    folder = build(tmp_path / "a")
-    manifest = folder / "event-digits.json"
-    content = json.loads(manifest.read_text())
-    content["files"] = {name: size for name, (size, _) in content["files"].items()}
-    manifest.write_text(json.dumps(content))
-    before = folder.stat().st_mtime_ns
-    build(folder)
-    assert folder.stat().st_mtime_ns == before
-
-
 def test_recording_damaged_while_open_names_the_remedy(digits_root, tmp_path):
     folder = tmp_path / next(digits_root.iterdir()).name
     shutil.copytree(next(digits_root.iterdir()), folder, copy_function=shutil.copy2)

@@ -123,20 +123,14 @@ def build_event_digits(
 
 
 def is_complete(folder: Path, seed: int, chosen: Sequence[int]) -> bool:
-    """Returns whether `folder` holds a whole build: the manifest fits, and every listed file its listed size and time.
-
-    Manifests of snnlib 0.1 list sizes alone; those are still accepted.
-    """
+    """Returns whether `folder` holds a whole build: the manifest fits, and every file has its listed size and time."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
         if [manifest["format"], manifest["seed"]] != [FORMAT_VERSION, seed]:
             return False
-        files: dict[str, int | list[int]] = manifest["files"]
+        files: dict[str, list[int]] = manifest["files"]
         return sorted(int(Path(name).stem) for name in files) == list(chosen) and all(
-            _stamp(folder / name)[: len(stamp)] == stamp
-            for name, stamp in (
-                (name, [seen] if isinstance(seen, int) else seen) for name, seen in files.items()
-            )
+            _stamp(folder / name) == stamp for name, stamp in files.items()
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False

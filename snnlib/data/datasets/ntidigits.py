@@ -13,7 +13,7 @@ import torch
 
 from snnlib.data.checks import check_choice
 from snnlib.data.datasets.splits import SPLITS, Split, some_names, warn_of_foreign
-from snnlib.data.events import Events, unsorted_events
+from snnlib.data.events import Events, channel_events
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.event_sink import in_order
 from snnlib.data.formats.hdf5 import shared_file
@@ -120,13 +120,7 @@ class NTIDIGITS(Samples):
             for part in parts:
                 check_dataset(part, self.path.stat().st_size)
             times, channels = np.asarray(parts[0], np.float64), np.asarray(parts[1])
-            if channels.size and not 0 <= int(channels.min()) <= int(channels.max()) < CHANNELS:
-                raise ValueError(
-                    f"expected channels in 0..{CHANNELS - 1}, found {channels.min()}..{channels.max()}"
-                )
-            zeros = np.zeros(len(times), np.int64)
-            columns = times, channels.astype(np.int64), zeros, zeros + 1
-            events = unsorted_events(columns, "s", "first")
+            events = channel_events(times, channels, CHANNELS, "first")
         except DAMAGED as error:
             raise EventFileError(f"{self.path}: recording {name}: {error}") from error
         return in_order(events, f"{self.path}: recording {name}")

@@ -11,7 +11,7 @@ import torch
 from snnlib.data.checks import check_choice
 from snnlib.data.datasets.published import found_or_downloaded
 from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
-from snnlib.data.events import Events, unsorted_events
+from snnlib.data.events import Events, channel_events
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.formats.event_sink import in_order
 from snnlib.data.formats.hdf5 import shared_file
@@ -132,10 +132,7 @@ class SHD(Samples):
             times, units = (
                 read_element(file[f"spikes/{name}"], place, self._size) for name in ("times", "units")
             )
-            if units.size and int(units.max()) >= UNITS:
-                raise ValueError(f"expected channels in 0..{UNITS - 1}, found {units.max()}")
-            zeros = np.zeros(len(times), np.int64)
-            events = unsorted_events((times, units.astype(np.int64), zeros, zeros + 1), "s")
+            events = channel_events(times, units, UNITS)
         except DAMAGED as error:
             raise EventFileError(f"{self.path}: sample {place}: {error}") from error
         return in_order(events, f"{self.path}: sample {place}")

@@ -16,8 +16,6 @@ __all__ = ["ToSequence"]
 
 Encoding = Literal["current", "rate", "latency", "rows", "pixels"]
 ENCODINGS: tuple[str, ...] = get_args(Encoding)
-# Encodings that take their time steps from the image, not from the setting.
-OF_THE_IMAGE = ("rows", "pixels")
 
 
 @dataclass(frozen=True, kw_only=True)
