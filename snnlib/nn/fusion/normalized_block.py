@@ -20,7 +20,8 @@ from snnlib.nn.fusion.event_driven_map import linear_map_of
 from snnlib.nn.fusion.fused_block import Block, Child, check_pool
 from snnlib.nn.fusion.linear_map import LinearMap, currents_of, operator_of, runs_on_events
 from snnlib.nn.layers.per_step import AvgPool2d, PerStep, pooling_window
-from snnlib.nn.norm.batch_norm import BatchNorm1d, BatchNorm2d, update_statistics
+from snnlib.nn.norm.batch_norm import BatchNorm1d, BatchNorm2d
+from snnlib.nn.norm.joint_statistics import update_statistics
 
 # Torch's batch norm, and the factor of what it gives.
 Norm = tuple[nn.BatchNorm1d | nn.BatchNorm2d, float]

@@ -6,12 +6,11 @@ import math
 from typing import Any, ClassVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from snnlib.checks import check_count, check_flag, check_floating, check_number
+from snnlib.nn.norm.joint_statistics import along, is_joint, normalize_jointly
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 
@@ -126,9 +125,9 @@ class BatchNorm(nn.Module):
             )
 
     def _normalize(self, frames: Tensor) -> Tensor:
-        norm, dtype = self.norm, self._dtype or frames.dtype
-        if _is_joint(norm, frames):
-            return _normalize_jointly(norm, frames, self.scale)
+        norm = self.norm
+        if is_joint(norm, frames):
+            return normalize_jointly(norm, frames, self.scale)
         by_batch = norm.training or norm.running_mean is None
         if by_batch and 0 < frames.numel() <= frames.shape[1]:
             raise ValueError(
@@ -137,13 +136,8 @@ class BatchNorm(nn.Module):
             )
         if self.scale == 1:
             return norm(frames)  # type: ignore[no-any-return]
-        if "weight" in norm._parameters and torch._C._get_tracing_state() is None:
-            ones = torch.ones(norm.num_features, dtype=dtype, device=frames.device)
-            weight = (ones if norm.weight is None else norm.weight) * self.scale
-            return functional_call(norm, {"weight": weight}, (frames,))  # type: ignore[no-any-return]
-        # A parametrised weight has no value of its own to replace, and torch.jit.trace refuses functional_call.
         out = norm(frames) * self.scale
-        return out if norm.bias is None else out + _along(norm.bias * (1 - self.scale), out)  # type: ignore[no-any-return]
+        return out if norm.bias is None else out + along(norm.bias * (1 - self.scale), out)  # type: ignore[no-any-return]
 
     def state_dict(
         self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
@@ -175,64 +169,6 @@ class BatchNorm(nn.Module):
         kind = type(self.norm)
         other = "" if kind is self.kind else f", {kind.__name__}"
         return f"{type(self).__name__}({self.extra_repr()}{other})"
-
-
-@torch.no_grad()
-def update_statistics(norm: _BatchNorm, mean: Tensor, variance: Tensor, count: float) -> None:
-    """Counts a batch of `count` values per channel and moves the running statistics, as torch's batch norm does."""
-    if not (norm.training and norm.track_running_stats) or norm.running_mean is None:
-        return
-    assert norm.running_var is not None and norm.num_batches_tracked is not None
-    norm.num_batches_tracked.add_(1)
-    share = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
-    for running, now in ((norm.running_mean, mean), (norm.running_var, variance * (count / (count - 1)))):
-        running.mul_(1 - share).add_(share * now.to(running.dtype))
-
-
-def _along(values: Tensor, frames: Tensor) -> Tensor:
-    """Values per channel `[C]` as they multiply frames `[B, C, ...]`."""
-    return values.to(frames.dtype).reshape(-1, *[1] * (frames.dim() - 2))
-
-
-def _is_joint(norm: nn.Module, frames: Tensor) -> bool:
-    """Returns whether statistics are of several processes on CPUs, which torch's `SyncBatchNorm` refuses."""
-    synced = isinstance(norm, nn.SyncBatchNorm) and norm.training and frames.device.type == "cpu"
-    return synced and dist.is_available() and dist.is_initialized()
-
-
-class _JointSum(torch.autograd.Function):
-    """The sum of a tensor over processes, which each of them gets."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor, group: Any) -> Tensor:
-        ctx.group = group
-        total = tensor.clone()
-        dist.all_reduce(total, group=group)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _JointSum.apply(grad, ctx.group), None  # type: ignore[no-untyped-call]
-
-
-def _normalize_jointly(norm: Any, frames: Tensor, scale: float) -> Tensor:
-    """Frames normalised by the statistics of all processes' batches."""
-    over = [0, *range(2, frames.dim())]
-    wide = frames.to(torch.promote_types(frames.dtype, torch.float32))
-
-    def joint_sum(values: Tensor) -> Tensor:
-        return _JointSum.apply(values, norm.process_group)  # type: ignore[no-any-return, no-untyped-call]
-
-    count = float(joint_sum(torch.tensor(frames.numel() / frames.shape[1], dtype=torch.float64)))
-    if count < 2:
-        raise ValueError(f"x: expected more than one value per channel in all processes, got {count:g}")
-    mean = joint_sum(wide.sum(over)) / count
-    centred = wide - _along(mean, wide)
-    variance = joint_sum(centred.square().sum(over)) / count
-    update_statistics(norm, mean, variance, count)
-    factor = (variance + norm.eps).rsqrt() * scale
-    out = centred * _along(factor if norm.weight is None else factor * norm.weight, wide)
-    return (out if norm.bias is None else out + _along(norm.bias, wide)).to(frames.dtype)
 
 
 class BatchNorm1d(BatchNorm):

@@ -54,19 +54,18 @@ def store_weight(layer: nn.Module, stored: Any, prefix: str) -> None:
 
 def load_weight(layer: nn.Module, state_dict: Any, prefix: str, errors: list[str]) -> None:
     """Puts the keys of a file in the place of those that the layer has, standardised or not."""
-    parts, step = _take_standardization(state_dict, prefix), standardization_of(layer)
+    start, step = prefix + _STORED, standardization_of(layer)
+    parts = {
+        key.removeprefix(start): state_dict.pop(key) for key in list(state_dict) if key.startswith(start)
+    }
     weight = state_dict.pop(f"{prefix}weight", None)
-    if weight is None and parts:
-        weight = _standardized(parts)
     if weight is not None and step is not None:
-        if not _reaches(step, parts):
-            parts = _parts_of(step, weight)
-            lost = (_standardized(parts) - weight).norm() / weight.norm()
-            if float(lost) > _ROUNDING:
+        if not parts or any(name in parts and getattr(step, name) is None for name in ("gain", "bias")):
+            parts, lost = _parts_of(step, weight)
+            if lost > _ROUNDING:
                 errors.append(
                     f"{prefix}weight: expected the mean of every channel to be 0, as this layer's standardisation "
-                    f"has no bias, got a weight of which it would lose {float(lost):.1%}; standardise with "
-                    "bias=True"
+                    f"has no bias, got a weight of which it would lose {lost:.1%}; standardise with bias=True"
                 )
         state_dict[prefix + _ORIGINAL] = parts["original"]
         for name, own in step.state_dict().items():
@@ -77,34 +76,13 @@ def load_weight(layer: nn.Module, state_dict: Any, prefix: str, errors: list[str
         state_dict.setdefault(prefix + (_ORIGINAL if is_parametrized(layer, "weight") else "weight"), weight)
 
 
-def _take_standardization(state_dict: Any, prefix: str) -> dict[str, Tensor]:
-    """Takes a standardisation out of a file: original, scale, gain, bias and rate."""
-    start = prefix + _STORED
-    return {key.removeprefix(start): state_dict.pop(key) for key in list(state_dict) if key.startswith(start)}
-
-
-def _step(channels: int, gain: bool, bias: bool, like: Tensor) -> WeightStandardization:
-    return WeightStandardization(channels, gain=gain, bias=bias, device=like.device, dtype=like.dtype)
-
-
 @torch.no_grad()
-def _standardized(parts: dict[str, Tensor]) -> Tensor:
-    """The weight that a standardisation in a file gives."""
-    step = _step(len(parts["scale"]), "gain" in parts, "bias" in parts, parts["scale"])
-    step.load_state_dict({name: parts[name] for name in step.state_dict()})
-    return cast(Tensor, step(parts["original"]))
-
-
-@torch.no_grad()
-def _parts_of(step: WeightStandardization, weight: Tensor) -> dict[str, Tensor]:
-    """Returns what a standardisation of this kind learns of a weight."""
-    like = weight.new_empty(0, dtype=step.scale.dtype)
-    alike = _step(step.channels, step.gain is not None, step.bias is not None, like)
-    return {"original": alike.right_inverse(weight), **alike.state_dict()}
-
-
-def _reaches(step: WeightStandardization, parts: dict[str, Tensor]) -> bool:
-    """Returns whether a file's standardisation fits one that may lack a gain or a bias."""
-    lacks_gain = "gain" in parts and step.gain is None
-    lacks_bias = "bias" in parts and step.bias is None
-    return bool(parts) and not lacks_gain and not lacks_bias
+def _parts_of(step: WeightStandardization, weight: Tensor) -> tuple[dict[str, Tensor], float]:
+    """Returns what a standardisation of this kind learns of a weight, and the part of the weight that it loses."""
+    gain, bias = step.gain is not None, step.bias is not None
+    alike = WeightStandardization(
+        step.channels, gain=gain, bias=bias, device=weight.device, dtype=step.scale.dtype
+    )
+    original = alike.right_inverse(weight)
+    lost = float((alike(original) - weight).norm() / weight.norm())
+    return {"original": original, **alike.state_dict()}, lost
