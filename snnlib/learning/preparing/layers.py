@@ -11,13 +11,7 @@ from torch import Tensor, nn
 
 from snnlib.functional.sparse import fan_in
 from snnlib.learning.preparing.course import Course
-from snnlib.learning.preparing.rate_search import (
-    RateSearch,
-    common_factor,
-    known_potential,
-    moved,
-    size_of_potential,
-)
+from snnlib.learning.preparing.rate_search import find_places, known_potential, moved, size_of_potential
 from snnlib.learning.preparing.targets import (
     HIGHEST_RATE,
     LEAST_RATE,
@@ -86,16 +80,23 @@ class PrepareLayer:
                 f"{self.name}: expected a layer with connections, got one without any: {layer!r}"
             )
         if self.spread is None:
-            target = STANDARDIZED_RATE if self.target is None else self.target
-            self.course.targets[self.name] = target
-            if self._may_change(layer):
-                # Weights of mean 0 in every channel.
-                centred = self._centred(weight)
-                wanted = centred * common_factor(layer, self._current(layer, x, centred)[0], target)
-                assign_effective_weight(layer, wanted, self.name)
-                self.course.changed = True
-            self.course.as_drawn.add(self.name)
-            return
+            self._standardise(layer, x, weight)
+        else:
+            self._calibrate(layer, x, weight)
+
+    def _standardise(self, layer: SpikingLayer, x: Tensor, weight: Tensor) -> None:
+        """Sets weights of mean 0 in every channel and one factor for all, with which the layer fires as wanted."""
+        target = STANDARDIZED_RATE if self.target is None else self.target
+        self.course.targets[self.name] = target
+        self.course.as_drawn.add(self.name)
+        if self._may_change(layer):
+            assign_effective_weight(
+                layer, self._by_one_factor(layer, x, self._centred(weight), target), self.name
+            )
+            self.course.changed = True
+
+    def _calibrate(self, layer: SpikingLayer, x: Tensor, weight: Tensor) -> None:
+        """Sets weights with which each channel fires as wanted, and the gain."""
         ones = layer.unit_weight_current(x.abs())
         drawn = self._rate_as_drawn(layer, x, weight)
         target = hidden_rate(ones) if self.target is None else self.target
@@ -130,7 +131,7 @@ class PrepareLayer:
             # A shift, or a factor for each, would make channels with one weight copies of each other. Sparse
             # connections, a row of which is one weight here, keep those that they were drawn with to each other, too.
             self.course.as_drawn.add(self.name)
-            return weight * common_factor(layer, self._current(layer, x, weight)[0], target)
+            return self._by_one_factor(layer, x, weight, target)
         # A recurrent layer's weights are drawn to fit each other, so that one learning rate suits both.
         spread = None if isinstance(layer, Recurrent) else self.spread
         signed = bool((x < 0).any())
@@ -164,16 +165,28 @@ class PrepareLayer:
         weight = weight * scale
         # Shifted so far down no weight is positive; so far up a single event makes a neuron fire.
         reach = float(weight.abs().max()) + layer.firing_weight()
-        search = RateSearch(layer, current * scale, (layer.unit_weight_current(x), reach))
-        place, rates, wanted = search.find(target)
+        slope = layer.unit_weight_current(x), reach
+        place, rates, wanted = find_places(layer, current * scale, target, slope)
         return moved(weight, place, 1.0, 0), rates, wanted
 
     def _scaled(
         self, layer: SpikingLayer, x: Tensor, weight: Tensor, target: float | Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """`a weight` with a factor per channel, and the rates of `_shifted`."""
-        place, rates, wanted = RateSearch(layer, self._current(layer, x, weight)[0]).find(target)
+        place, rates, wanted = find_places(layer, self._current(layer, x, weight)[0], target)
         return moved(weight, place, None, 0), rates, wanted
+
+    def _by_one_factor(self, layer: SpikingLayer, x: Tensor, weight: Tensor, target: float) -> Tensor:
+        """`a weight` with one factor, by which the layer fires at a rate in the mean of its channels.
+
+        It is negative where no weight is positive and nothing would fire.
+        """
+        current = self._current(layer, x, weight)[0]
+        place, rates, _ = find_places(layer, current, target, common=True)
+        if not rates.any():
+            weight = -weight
+            place, _, _ = find_places(layer, -current, target, common=True)
+        return weight * math.exp(float(place[0]))
 
     def _current(self, layer: SpikingLayer, x: Tensor, weight: Tensor) -> tuple[Tensor, float]:
         """The input current of a weight, and the size of the potential that it gives."""

@@ -15,7 +15,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from snnlib.backends.surrogate import COMPACT
 from snnlib.learning.preparing.course import Course
-from snnlib.learning.preparing.rate_search import RateSearch, size_of_potential
+from snnlib.learning.preparing.rate_search import find_places, size_of_potential
 from snnlib.learning.preparing.targets import (
     HIGHEST_RATE,
     LEAST_RATE,
@@ -147,7 +147,7 @@ class PrepareNeuron:
             current = current * scale
             reach = float(current.abs().max()) + _SURE * neuron.mean_threshold()
             slope = current.new_ones(()), reach
-        place, rates, wanted = RateSearch(neuron, current, slope).find(target)
+        place, rates, wanted = find_places(neuron, current, target, slope)
         drawn = self.course.drawn(self.name)
         if drawn is not None and not much_better(rates, drawn, wanted):
             return None

@@ -55,90 +55,34 @@ def prepare_(
     standardize: bool | None = None,
     again: bool = False,
 ) -> Preparation:
-    """Make a new net ready to learn, in place: calibrate its firing rates on one batch and check that it can learn.
+    """Initialise a new net in place by one batch: set firing rates and gains, and check that the net can learn.
 
-    **The start** follows from the net's input. It is *grey*, as pixels are, if more than 1 % of its values other than 0
-    are no whole number or lie above 31, however sparse it is; else it holds spikes or counts of events.
-
-    Layer by layer, in the order in which the net calls them:
-
-    - the weights W of a spiking layer become `a (W - mean) + d`, one factor a per layer and one shift d per output
-      channel, such that each channel fires at `target_rate`: one that never fires never learns. Recurrent layers keep
-      a = 1, as their two weights are drawn to fit each other; where no rate is asked of them and 2 to 30 % of their
-      neurons fire in a step, they stay as they are drawn. Weights become `a W` with a factor per channel where no
-      shift gives the rate: where the input has negative values, as behind batch norm, for neurons that answer
-      inhibition with spikes, and for neurons of one's own; with one factor for all where a channel has one weight only;
-    - a readout (`SRMReadout`, a layer of `Integrator`, the module before an `Integrator` or `LRU`) is scaled so that
-      its potentials have an RMS of 1, the size of logits; before a single `Integrator`, which predicts a number, it
-      stays as it is drawn;
-    - standalone neurons, as `LIF` behind `PerStep(conv, batch norm)`, get their rate by the bias of the module
-      before them, and where that is no batch norm by a factor that gives the potential a spread of one threshold;
-      without a bias by one factor per channel. Behind other modules they stay as they are, and the report says so;
-    - a net with batch norm before neurons stays as it is drawn where no rate is asked for, 2 to 30 % of the neurons of
-      every layer fire in a step and their surrogate gradients reach any potential, as `ATan` does and no triangle;
-    - a power of two of the weight goes into the layer's buffer `gain`, and what is stored is near torch's usual scale.
-      A step of Adam at 1e-3 moves the effective weight `weight * gain` by `1e-3 gain`, and with it potentials by up to
-      about 2 thresholds in every layer, whatever its size. In recurrent layers the gain gives
-      both weights one size, and where the input has amplitudes at every step, as images and pooled spikes at high
-      rates, it is 4 at most.
-
-    Where the net's input is grey, and with `standardize`, layers that learn from
-    their own spikes alone, as SRM layers do, get a standardised weight of mean 0 (`WeightStandardization`, whose gain
-    and bias are new parameters) and one factor for all channels, with which the layer fires at its rate; channels keep
-    rates of their own. Weights are stored at a third of torch's usual scale `1 / sqrt(3 fan_in)`, so that at one
-    learning rate their directions learn fast, and gain and bias slowly. While such a net trains, homeostasis wakes
-    silent channels and calms those that fire at nearly every step.
-
-    Then it checks that spikes arrive at the output and gradients at every parameter, and says what it found. Batch
-    normalisation works with the statistics of the batch, dropout is off.
-
-    Call it once on a new net, before training and before making the optimiser, as standardised layers have new
-    parameters; all others keep theirs. Layers remember that they were prepared, in files too, and a second call is
-    refused without `again`; with the batch, settings and weights of the first it changes nothing. Random state,
-    training modes, batch-norm statistics, gradients and frozen weights stay as they are, and the whole net if the call
-    fails.
+    Call it once, before you make the optimiser. docs/training.md says how it treats each kind of layer.
 
     Args:
-        net: any module with spiking layers (`SRMConv2d`, `SpikingLinear`, ...), plain, standardised or fused, or with
-            neurons alone.
-        x: one batch of training data as the net takes it, spike tensor `[T, N, ...]` (`[N, T, ...]` with
-            `batch_first`). 25 samples are enough; each class should be among them. The learning rate of the report is
-            for batches of its N and T: take a batch as the training loop does.
+        net: any module with spiking layers, plain, standardised or fused, or with neurons alone.
+        x: a batch of training data, spike tensor `[T, N, ...]` or with `batch_first` `[N, T, ...]`. Take the N and T of
+            the training loop, for which the report gives a learning rate; 25 samples are enough.
         target_rate: spikes per neuron and time step, in (0, 1): a number for all hidden layers (for all layers where
-            none is hidden, as in a recurrent layer alone), or a mapping from layer names to rates for the layers named.
-            Default 0.03 in hidden layers (up to 0.1 in those of less than 100 neurons, for about 3 spikes per step) and
-            0.5 in spiking output layers; 0.08 in standardised layers, hidden or output, which a number is for alike.
-        gain: whether layers get a gain. Default True, for Adam and other optimisers whose steps do not depend on the
-            size of the gradient. False leaves all gains at 1, for SGD, whose steps would grow with the gain's square.
-            Standardised layers have none.
+            none is hidden), or a mapping from layer names to rates. Default 0.03 in hidden layers (up to 0.1 below 100
+            neurons), 0.5 in spiking output layers, 0.08 in standardised ones.
+        gain: whether a power of two of each weight goes into the buffer `gain`. Default True, for Adam; False for SGD,
+            whose steps would grow with the gain's square.
         standardize: whether layers that learn from their own spikes alone get standardised weights. Default None: where
-            x is grey, as there shifts drift until a layer fires at every step or falls silent. They learn with Adam at
-            1e-3, a loss on counts that wants a few spikes of every output, and clipped gradients (`docs/training.md`).
-            False is for fractions that are events, as of voxel grids and of `mode="shared"`.
-        again: whether to prepare a net that was prepared before. Default False, as what it has learned would be lost.
-            Layers whose weights are frozen keep them in any case.
+            x is grey, as pixels are: more than 1 % of its nonzero values are fractions or lie above 31.
+        again: whether to prepare a net anew. Default False, as what it learned would be lost.
 
     Returns:
-        A report to print: the start and why it was taken, rates and gains per layer, what is wrong, if anything is, and
-        with which loss and learning rate to go on. A loop takes `learning_rate`, `clip_norm`, `desired` and `undesired`
-        from it.
+        A report to print, with rates, gains, problems and what a training loop needs, such as `learning_rate`.
 
     Raises:
         TypeError: x is no tensor of floating point.
-        ValueError: x has no time and batch dimensions, no spikes or NaN; a net without spiking layers, or one that was
-            prepared before; an unknown layer name or a rate outside (0, 1); a layer that gets no spikes, or whose
-            weights are all equal; a module of torch that takes `[T, N, ...]` for a batch and needs a `PerStep`.
+        ValueError: x or the net cannot be prepared; an unknown layer name or a rate outside (0, 1).
 
     Warns:
-        UserWarning: x looks like `[N, T, ...]` where `[T, N, ...]` is expected, or like pixels from 0 to 255; two
-            layers share one neuron object; standardised layers lead to potentials.
+        UserWarning: x looks like `[N, T, ...]` or has pixels up to 255; layers share a neuron or lead to potentials.
 
-    The net runs two times, three times with standalone neurons, and the neurons of a layer three times by
-    themselves (seven times those whose dynamics are not known). What takes more than two seconds says on the error
-    stream how far it is.
-
-    Source: rates and spread as in `docs/measurements/training.md`; data-dependent initialisation after Mishkin and
-    Matas, "All you need is a good init", ICLR 2016.
+    Source: Mishkin and Matas, "All you need is a good init", ICLR 2016; rates: docs/measurements/training.md.
 
     >>> import torch, snnlib
     >>> _ = torch.manual_seed(0)

@@ -16,7 +16,7 @@ LEAST_RATE, HIGHEST_RATE = 0.02, 0.3
 # RMS of a readout's potentials: logits of order 1.
 POTENTIAL = 1.0
 # Of the rate that a channel cannot exceed on the batch: beyond it the weights would grow without end.
-REACHABLE_SHARE = 0.5
+REACHABLE_SHARE = 0.6
 # Of the error in the rates as drawn, that which a search must come below to change the weights.
 _BETTER = 0.7
 
