@@ -99,11 +99,11 @@ class CallFacts:
 
 
 _KERNEL: Sequence[Need] = ((lambda c: c.kernel is not None, "{c.neuron} with its options runs by its step"),)
+_CONVOLUTION: Need = (
+    lambda c: c.map.convolution,
+    "the kernels of a layer take convolutions; {c.map.operator} gives currents",
+)
 _ONE_OP: Sequence[Need] = (
-    (
-        lambda c: c.map.convolution,
-        "the kernels of a layer take convolutions; {c.map.operator} gives currents",
-    ),
     (
         lambda c: c.runs_in_layer,
         "the kernels of a layer know one state without a floor and a reset in the same step, not {c.neuron} with its "
@@ -121,7 +121,7 @@ _ONE_OP: Sequence[Need] = (
 )
 # Each path with what it needs: of the operator's map, and of the whole call.
 RULES: Sequence[tuple[Path, Sequence[Need], Sequence[Need]]] = (
-    (Path.LAYER, EVENTS, (*_ONE_OP[:1], *_KERNEL, *_ONE_OP[1:])),
+    (Path.LAYER, EVENTS, (_CONVOLUTION, *_KERNEL, *_ONE_OP)),
     (Path.CURRENTS_SCAN, EVENTS, _KERNEL),
     (Path.CURRENTS_STEPS, EVENTS, ()),
     (Path.TORCH_SCAN, (), _KERNEL),
@@ -283,7 +283,7 @@ def plan_layer(
     check_untransformed("spiking_layer")
     operator.check(x, weight)
     shift = None
-    learned = (x, weight, *(() if state is None else state))
+    learned = (x, weight, *(state if isinstance(state, tuple) else ()))
     if isinstance(operator, Delayed):
         neuron.check_channels(channels_of(operator.operator, weight), x)
         learned = (*learned, operator.delay)
@@ -296,7 +296,8 @@ def plan_layer(
         MapFacts.of(x, operator),
         neuron,
         kernel,
-        differentiates=torch.is_grad_enabled() and any(part.requires_grad for part in learned),
+        differentiates=torch.is_grad_enabled()
+        and any(isinstance(part, Tensor) and part.requires_grad for part in learned),
         streams=return_state or state is not None,
         # A compiler cannot read the variable, and what it compiles is right either way.
         entries_only=not torch.compiler.is_compiling() and _ENTRIES_ONLY.get(),
