@@ -61,6 +61,24 @@ def test_library_formats_damaged(name):
         read_damaged(broken, name, **options)
 
 
+def test_matlab_files_without_the_columns():
+    scipy_io = pytest.importorskip("scipy.io")
+    content = io.BytesIO()
+    scipy_io.savemat(content, {"ts": np.arange(4), "x": np.arange(4), "note": "no events"})
+    with pytest.raises(
+        EventFileError, match=r"byte offset 0: expected variables named t, x, y, p, found ts, x$"
+    ):
+        read(content.getvalue())
+    with pytest.raises(
+        EventFileError, match=r"byte offset [0-9]+: truncated: expected an element of [0-9]+ bytes"
+    ):
+        read(content.getvalue()[:-9])
+    with pytest.raises(
+        EventFileError, match=r"expected MATLAB 5\.0 MAT-file .*, found b'MATLAB 7.3 MAT-file'"
+    ):
+        read(b"MATLAB 7.3 MAT-file".ljust(128), format="mat")
+
+
 def test_times_whose_difference_overflows():
     events = np.array([(8 - 2**63, 1, 2), (5, 3, 4)], [("t", "<i8"), ("x", "<i2"), ("y", "<i2")])
     npz = io.BytesIO()
