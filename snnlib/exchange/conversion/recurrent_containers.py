@@ -32,6 +32,7 @@ class LinearRecurrence(RecurrentNeurons):
     """
 
     def __init__(self, outer: nn.Linear, inner: list[nn.Linear], neuron: Neuron) -> None:
+        # Weight and bias of the recurrence follow from these layers.
         nn.Module.__init__(self)
         self.rc, self.inner, self.neuron = outer, nn.Sequential(*inner), neuron
 
