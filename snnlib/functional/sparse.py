@@ -232,9 +232,9 @@ class SparselyConnected(nn.Module):
         if self._checksum() != checksum:
             if source is None or source._checksum() != checksum:
                 raise ValueError(
-                    "connections: expected those that the copied layer had, got others in its buffers, as those of "
-                    "torch.optim.swa_utils.AveragedModel get when Rewiring moves connections: averages would mix "
-                    "weights of different ones. Make the AveragedModel after the last move"
+                    "connections: expected the connections of the original layer, got others in the copy's buffers, as "
+                    "in torch.optim.swa_utils.AveragedModel after Rewiring moved connections: averages would mix the "
+                    "weights of different connections. Make the AveragedModel after the last move"
                 )
             with torch.no_grad():
                 self.starts.copy_(source.starts), self.targets.copy_(source.targets)

@@ -21,7 +21,7 @@ from snnlib import neurons, surrogate
         (lambda v: snnlib.SRMReadout(3, 2, tau_s=v(2.0)), r"tau_s: expected a number"),
         (lambda v: neurons.LIF(tau=v(2.0)), r'tau: expected a number or a tensor.*use learnable=\("tau",\)'),
         (lambda v: neurons.LIF(threshold=v(1.0)), r'threshold: .*use learnable=\("threshold",\)'),
-        (lambda v: neurons.PLIF(tau=v(2.0)), r"tau: .*w is learned"),
+        (lambda v: neurons.PLIF(tau=v(2.0)), r"tau: .*w learns"),
         (lambda v: neurons.SRM(threshold=v(1.0)), r"threshold: .*this model learns no constants"),
         (lambda v: neurons.LIF(reset_value=v(0.0)), r"reset_value: expected a number"),
         (lambda v: neurons.LIF(floor=v(-1.0)), r"floor: expected a number"),

@@ -121,7 +121,7 @@ class _Folder:
         return self.in_step[leaf.value][1] if leaf.value in self.in_step else None
 
     def _found(self, leaf: Any) -> tuple[Slice | StepValue | None, int]:
-        """What a tensor is in its step, and which step that is."""
+        """Returns the role of a tensor in its step, and the step."""
         return self.in_step.get(leaf.value, (None, 0)) if isinstance(leaf, Ref) else (None, 0)
 
     def _value_of(self, leaf: Any) -> StepValue | None:

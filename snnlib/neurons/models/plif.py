@@ -27,7 +27,8 @@ def _unbounded(name: str, tau: Any) -> Tensor:
     """`w` of a time constant."""
     if is_learned(tau):
         raise TypeError(
-            f"{name}: expected a number or a tensor, got one to learn; w is learned from where {name} puts it"
+            f"{name}: expected a number or a tensor without gradient, got a learned one; w learns, and {name} sets its "
+            "initial value"
         )
     values = values_of(name, check_tau(name, tau))
     if not bool(((values > 1) & values.isfinite()).all()):
