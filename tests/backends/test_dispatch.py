@@ -78,7 +78,9 @@ def test_explanation_of_a_layer_whose_weight_is_made_of_others() -> None:
 
 
 def test_only_layers_with_neurons_are_explained() -> None:
-    with pytest.raises(TypeError, match="expected a spiking layer or a net with spiking layers, got SRMReadout"):
+    with pytest.raises(
+        TypeError, match="expected a spiking layer or a net with spiking layers, got SRMReadout"
+    ):
         snnlib.explain_dispatch(snnlib.SRMReadout(3, 2), torch.ones(4, 1, 3))
 
 

@@ -45,7 +45,7 @@ class Adder(neurons.Neuron):
     state_names = ("v",)
 
     def step(self, state: Any, current: Tensor, params: Any) -> Any:
-        """One step."""
+        """Runs a step."""
         v = state[0] + current
         spike = snnlib.surrogate.spike(v - 1, torch.ones(()), TRIANGLE)
         return spike, (v * (1 - spike.detach()),)
