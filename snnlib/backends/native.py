@@ -157,6 +157,11 @@ def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., 
     return None
 
 
+def dense(dtype: torch.dtype, **tensors: Tensor | None) -> dict[str, Tensor | None]:
+    """Returns arguments of a kernel, contiguous and of this dtype; None stays."""
+    return {name: x if x is None else x.to(dtype).contiguous() for name, x in tensors.items()}
+
+
 def scan_takes_half(tensor: Tensor) -> bool:
     """Returns whether scan kernels of a tensor's device read half precision themselves, for neurons of one state."""
     return bool(getattr(_kernels.get(tensor.device.type), "scan_takes_half", False))

@@ -7,16 +7,18 @@ for backward, which repeats the neurons' steps but not the sums. `recurrent_call
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends.arguments import Delays, Flags, LinearKernel
+from snnlib.backends.arguments import Delays, LinearKernel
 from snnlib.backends.native import state_dtype
 from snnlib.ops import recurrent_call
-from snnlib.ops.recurrent_args import RecurrentArgs, sparse_rows
+from snnlib.ops.fake import register_fake
+from snnlib.ops.recurrent_args import RecurrentArgs
 
 
 def run(
@@ -75,21 +77,14 @@ def recurrent_forward(
     `past` and `longest` are those of `RecurrentArgs`.
     """
     checks.check_reverse_mode("recurrent layer")
-    neuron = LinearKernel(coefficients, Flags.of(flags), state)
-    rows = sparse_rows(starts, targets)
-    args = RecurrentArgs(current, weight, delay, neuron, past, lengths, longest, rounded, time_dim, rows)
-    return recurrent_call.forward(args, keep)
+    return recurrent_call.forward(RecurrentArgs.of(locals()), keep)
 
 
-@recurrent_forward.register_fake
-def _(
-    current: Tensor, weight: Tensor, _starts: Tensor | None, _targets: Tensor | None, *others: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    delay, coefficients, state, past, lengths, flags, *rest, keep = others
-    neuron = LinearKernel(coefficients, Flags.of(flags), state)
-    args = RecurrentArgs(current, weight, delay, neuron, past, lengths, *rest)
-    total = current.new_empty(current.shape if keep else 0, dtype=state_dtype(current))
-    return current.new_empty(current.shape), args.empty_state(), total
+@register_fake(recurrent_forward)
+def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
+    args = RecurrentArgs.of(vars(c))
+    total = c.current.new_empty(c.current.shape if c.keep else 0, dtype=state_dtype(c.current))
+    return c.current.new_empty(c.current.shape), args.empty_state(), total
 
 
 @torch.library.custom_op("snnlib::recurrent_backward", mutates_args=())
@@ -119,30 +114,24 @@ def recurrent_backward(
     The second has no elements unless `need_weight`, the third none unless `need_delay`, the fourth none unless `learn`,
     the last none without `past`.
     """
-    neuron = LinearKernel(coefficients, Flags.of(flags), state)
-    rows = sparse_rows(starts, targets)
-    args = RecurrentArgs(total, weight, delay, neuron, past, lengths, longest, rounded, time_dim, rows)
+    args = RecurrentArgs.of({**locals(), "current": total})
     return recurrent_call.backward(args, value, grad_value, grad_state, (learn, need_weight, need_delay))
 
 
-@recurrent_backward.register_fake
-def _(
-    _grad_value: Tensor, _grad_state: Tensor | None, total: Tensor, _value: Tensor, *others: Any
-) -> tuple[Tensor, ...]:
-    weight, _, _, delay, coefficients, state, past, lengths, flags, *rest, learn, need_weight, need_delay = (
-        others
-    )
-    neuron = LinearKernel(coefficients, Flags.of(flags), state)
-    args = RecurrentArgs(total, weight, delay, neuron, past, lengths, *rest)
-    wide = state_dtype(total)
-    of_delay = delay.new_empty(delay.shape if need_delay else 0) if delay is not None else total.new_empty(0)
+@register_fake(recurrent_backward)
+def _(c: SimpleNamespace) -> tuple[Tensor, ...]:
+    args = RecurrentArgs.of({**vars(c), "current": c.total})
+    wide = state_dtype(c.total)
+    grad_delay = c.total.new_empty(0)
+    if c.delay is not None:
+        grad_delay = c.delay.new_empty(c.delay.shape if c.need_delay else 0)
     return (
-        total.new_empty(total.shape, dtype=wide),
-        weight.new_empty(weight.shape if need_weight else 0),
-        of_delay,
-        coefficients.new_empty(coefficients.shape if learn else 0),
+        c.total.new_empty(c.total.shape, dtype=wide),
+        c.weight.new_empty(c.weight.shape if c.need_weight else 0),
+        grad_delay,
+        c.coefficients.new_empty(c.coefficients.shape if c.learn else 0),
         args.empty_state(),
-        total.new_empty(0 if past is None else past.shape, dtype=wide),
+        c.total.new_empty(0 if c.past is None else c.past.shape, dtype=wide),
     )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import native
-from snnlib.backends.arguments import Delays, LinearKernel
+from snnlib.backends.arguments import Delays, Flags, LinearKernel
+from snnlib.backends.geometry import GROUP
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.sparse import Rows
 from snnlib.ops.delay import check_delays
@@ -30,44 +33,51 @@ def unsupported(current: Tensor) -> str:
     return f"recurrent kernels of {current.device.type} take up to {most} neurons, got {current.shape[2]}"
 
 
-def sparse_rows(starts: Tensor | None, targets: Tensor | None) -> tuple[Tensor, Tensor] | None:
-    """Returns starts and targets of sparse connections; None of a full matrix."""
-    return None if starts is None else (starts.contiguous(), given(targets).contiguous())
-
-
 @dataclass(frozen=True)
 class RecurrentArgs:
-    """Currents `[T, N, H]`, or their sums with the recurrent ones, and what meets them.
+    """Arguments of both ops, in their order; in a backward pass the currents are sums with the recurrent ones.
 
     Without a delay a spike comes back one step later, and the state's last row has the spikes of the step before. With
     delays `[H, H]` of up to `longest` steps `past` `[longest + 2, N, H]` has those of all steps before, the newest
-    first.
+    first. With `starts` and `targets` connections are sparse, and the weights `[C]`.
     """
 
     current: Tensor
     weight: Tensor
+    starts: Tensor | None
+    targets: Tensor | None
     delay: Tensor | None
-    neuron: LinearKernel
+    coefficients: Tensor
+    state: Tensor | None
     past: Tensor | None
     lengths: Tensor | None
+    flags: Sequence[int]
     longest: int
     rounded: bool
     time_dim: int
-    # Starts and targets of sparse connections, whose weights are `[C]`.
-    rows: tuple[Tensor, Tensor] | None = None
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> RecurrentArgs:
+        """Returns those of an op's arguments that have a field."""
+        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
+
+    @cached_property
+    def neuron(self) -> LinearKernel:
+        """The neurons."""
+        return LinearKernel(self.coefficients, Flags.of(self.flags), self.state)
 
     @property
     def matrix(self) -> Tensor | Rows:
         """The weights for the reference."""
-        if self.rows is None:
+        if self.starts is None:
             return self.weight
-        return reference_rows(self.weight, *self.rows, self.current.shape[2])
+        starts, targets = self.starts.contiguous(), given(self.targets).contiguous()
+        return reference_rows(self.weight, starts, targets, self.current.shape[2])
 
     @property
-    def delays(self) -> Delays:
-        """The arguments of connections with delays."""
-        assert self.delay is not None
-        return Delays(self.delay, self.past, self.longest, self.rounded)
+    def delays(self) -> Delays | None:
+        """Delays of the connections; None where they have none."""
+        return None if self.delay is None else Delays(self.delay, self.past, self.longest, self.rounded)
 
     @property
     def states(self) -> int:
@@ -84,9 +94,7 @@ class RecurrentArgs:
         return self.current.new_empty((self.states, *self.step), dtype=dtype)
 
     def check_state(self, name: str, state: Tensor | None) -> None:
-        rows = [f"state {i}" for i in range(self.neuron.states)]
-        if self.delay is None:
-            rows.append("spikes")
+        rows = [*self.neuron.state_names, *(["spikes"] if self.delay is None else [])]
         checks.check_state_shape(state, rows, self.step, self.current, name)
 
     def check(self, name: str = "current") -> Tensor | None:
@@ -105,10 +113,10 @@ class RecurrentArgs:
         neurons = current.shape[2]
         checks.check_kernel_dtype("weight", self.weight)
         checks.check_device("weight", self.weight, current)
-        if self.rows is None:
+        if self.starts is None:
             checks.check_shape("weight", self.weight, (neurons, neurons), "shape [H, H]")
         else:
-            check_rows(current, self.weight, *self.rows)
+            check_rows(current, self.weight, self.starts, given(self.targets))
             if self.delay is not None:
                 raise ValueError("delay: expected None with sparse connections, got a tensor")
         if self.delay is not None:
@@ -139,10 +147,50 @@ class RecurrentArgs:
         checks.check_shape("past", past, shape, "spikes of longest + 2 steps [longest + 2, N, H]")
         checks.check_device("past", past, self.current)
 
+    def struct(self, lengths: Tensor | None) -> dict[str, Any]:
+        """Returns the fields of `RecurrentArgs` of cpp/include/snnlib/loop/recurrent.h, but for those of one pass."""
+        current, weight, state, time_dim = self.current, self.weight, self.state, self.time_dim
+        (batch, neurons), steps, dtype = self.step, current.shape[time_dim], state_dtype(current)
+        row, longest = -(-neurons // GROUP) * GROUP, 0
+        if self.delay is not None:
+            # Without a past the sequence's own spikes never arrive later than this.
+            longest = self.longest if self.past is not None else min(self.longest, steps)
+            state = self._with_past(longest)
+        elif self.starts is None:
+            weight = current.new_zeros((neurons, row), dtype=dtype)
+            weight[:, :neurons] = self.weight.t()
+        tensors = {"coefficients": self.coefficients, "current": current, "state_in": state, "weight": weight}
+        return {
+            "view": {
+                "outer": batch,
+                "steps": steps,
+                "inner": neurons,
+                "outer_stride": steps * neurons if time_dim else neurons,
+                "step_stride": neurons if time_dim else batch * neurons,
+            },
+            "dtype": native.DTYPE_CODES[dtype],
+            "states": self.neuron.variables,
+            "flags": self.neuron.settings(),
+            "period": self.coefficients.shape[1],
+            "row": row,
+            "delays": {**native.dense(dtype, delay=self.delay), "longest": longest, "two": not self.rounded},
+            **native.dense(dtype, **tensors),
+            **native.dense(torch.int64, starts=self.starts, lengths=lengths),
+            **native.dense(torch.int32, targets=self.targets),
+        }
+
+    def _with_past(self, longest: int) -> Tensor | None:
+        """The neurons' own states and the spikes before the first step; None where both are zero."""
+        if self.state is None and self.past is None:
+            return None
+        own = self.empty_state().zero_() if self.state is None else self.state
+        past = own.new_zeros((longest + 2, *self.step)) if self.past is None else self.past.to(own.dtype)
+        return torch.cat((own, past))
+
     def kernel(self, name: str, **others: Tensor) -> Callable[..., Any] | None:
         """The compiled function of a pass, `forward` or `backward`; None where the reference has to do."""
         tensors = {"weight": self.weight, **self.neuron.tensors()}
-        if self.rows is not None:
+        if self.starts is not None:
             return native.kernel(f"sparse_recurrent_{name}", self.current, **others, **tensors)
         # As in a scan: of fixed-point states GPUs have no kernels, and none is found by this name.
         family = "fixed_point" if self.neuron.is_fixed_point and self.current.is_cuda else "recurrent"

@@ -15,65 +15,13 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
-from snnlib.backends.geometry import GROUP
 from snnlib.backends.native import state_dtype
+from snnlib.backends.reference.recurrent import Gradients
 from snnlib.ops import delayed_linear
 from snnlib.ops.delay import time_first
 from snnlib.ops.delayed_linear import Delayed
 from snnlib.ops.recurrent_args import RecurrentArgs
 from snnlib.ops.scan_linear import sum_neurons
-
-
-def _arguments(args: RecurrentArgs, lengths: Tensor | None) -> dict[str, Any]:
-    """`RecurrentArgs` of cpp/include/snnlib/loop/recurrent.h."""
-    current, neuron, time_dim = args.current, args.neuron, args.time_dim
-    dtype = state_dtype(current)
-    (batch, neurons), steps = args.step, current.shape[time_dim]
-    rows = neuron.constants.to(dtype).contiguous()
-    row, state = -(-neurons // GROUP) * GROUP, neuron.state
-    delays: dict[str, Any] = {"delay": None, "longest": 0, "two": False}
-    if args.rows is not None:
-        weight = args.weight.to(dtype).contiguous()
-    elif args.delay is None:
-        weight = current.new_zeros((neurons, row), dtype=dtype)
-        weight[:, :neurons] = args.weight.t()
-    else:
-        weight = args.weight.to(dtype).contiguous()
-        # Without a past the sequence's own spikes never arrive later than this.
-        longest = args.longest if args.past is not None else min(args.longest, steps)
-        delays = {"delay": args.delay.to(dtype).contiguous(), "longest": longest, "two": not args.rounded}
-        state = _with_past(args, longest)
-    return {
-        "view": {
-            "outer": batch,
-            "steps": steps,
-            "inner": neurons,
-            "outer_stride": steps * neurons if time_dim else neurons,
-            "step_stride": neurons if time_dim else batch * neurons,
-        },
-        "dtype": native.DTYPE_CODES[dtype],
-        "states": neuron.variables,
-        "flags": neuron.settings(),
-        "coefficients": rows,
-        "period": rows.shape[1],
-        "current": current.to(dtype).contiguous(),
-        "state_in": None if state is None else state.to(dtype).contiguous(),
-        "weight": weight,
-        "row": row,
-        "delays": delays,
-        "lengths": lengths,
-        **dict(zip(("starts", "targets"), args.rows or (None, None), strict=True)),
-    }
-
-
-def _with_past(args: RecurrentArgs, longest: int) -> Tensor | None:
-    """The neurons' own states and the spikes before the first step; None where both are zero."""
-    state, past = args.neuron.state, args.past
-    if state is None and past is None:
-        return None
-    own = args.empty_state().zero_() if state is None else state
-    spikes = own.new_zeros((longest + 2, *own.shape[1:])) if past is None else past.to(own.dtype)
-    return torch.cat((own, spikes))
 
 
 def forward(args: RecurrentArgs, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,18 +37,13 @@ def forward(args: RecurrentArgs, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
         total = cpu_memory.empty_permuted(current.shape, every, current, total.dtype)
     if kernel is None:
         first = time_first(current, time_dim)
-        if args.delay is None:
-            spikes, last, sums = reference.recurrent.forward(first, args.matrix, neuron, lengths)
-        else:
-            spikes, last, sums = reference.delayed_recurrent.forward(
-                first, args.weight, args.delays, neuron, lengths
-            )
+        spikes, last, sums = reference.recurrent.forward(first, args.matrix, neuron, lengths, args.delays)
         if keep:
             total.copy_(time_first(sums, time_dim))
         value.copy_(time_first(spikes, time_dim)), final.copy_(last)
     else:
         spikes = value if value.dtype == total.dtype else cpu_memory.empty_like(value, total.dtype)
-        kernel(**_arguments(args, lengths), value=spikes, state_out=final, total=total if keep else None)
+        kernel(**args.struct(lengths), value=spikes, state_out=final, total=total if keep else None)
         value = spikes.to(current.dtype)
     neuron.check_final(final)
     return value, final, total
@@ -115,99 +58,69 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Returns what the op `recurrent_backward` gives; `needs` are those of coefficients, weight and delay."""
     lengths = args.check("total")
-    total = args.current
+    total, weight, coefficients = args.current, args.weight, args.coefficients
+    learn, need_weight, need_delay = needs
     checks.check_gradient("grad_value", grad_value, total.shape, "the currents' shape", total)
     checks.check_gradient("value", value, total.shape, "the currents' shape", total)
     args.check_state("grad_state", grad_state)
-    grad = cpu_memory.empty_permuted(total.shape, range(total.dim()), total, state_dtype(total))
     kernel = args.kernel("backward", grad_value=grad_value, value=value)
     if kernel is None:
-        found = _by_reference(args, lengths, value, grad_value, grad_state, needs)
-        grad.copy_(time_first(found[0], args.time_dim))
-        grad_weight, rows, start, grad_past = found[1:]
-    else:
-        grad_weight, rows, start, grad_past = _by_kernel(
-            kernel, _arguments(args, lengths), args, value, grad_value, grad_state, grad, needs
+        signal, sums, spikes = (time_first(part, args.time_dim) for part in (grad_value, total, value))
+        found = reference.recurrent.backward(
+            signal, sums, spikes, grad_state, args.matrix, args.neuron, lengths, args.delays
         )
-    grad_delay = total.new_empty(0)
+        grad = _empty_gradient(args).copy_(time_first(found.current, args.time_dim))
+    else:
+        found = _by_kernel(kernel, args, lengths, (value, grad_value, grad_state), needs)
+        grad = found.current
+    grad_weight, grad_delay, rows = weight.new_empty(0), total.new_empty(0), coefficients.new_empty(0)
     if args.delay is not None:
-        _, need_weight, need_delay = needs
-        delayed, signals = _as_delayed(args, value.to(grad.dtype), grad)
-        _, grad_weight, grad_delay = delayed_linear.backward(signals, delayed, False, need_weight, need_delay)
-    return grad, grad_weight, grad_delay, rows, start, grad_past
-
-
-def _by_reference(
-    args: RecurrentArgs,
-    lengths: Tensor | None,
-    value: Tensor,
-    grad_value: Tensor,
-    grad_state: Tensor | None,
-    needs: tuple[bool, bool, bool],
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """dL/dcurrent, time first, and what `_by_kernel` returns."""
-    neuron, weight = args.neuron, args.weight
-    learn, need_weight, _ = needs
-    grad_weight, rows, grad_past = weight.new_empty(0), neuron.constants.new_empty(0), args.empty_state()[:0]
-    first, of_value, total = (time_first(part, args.time_dim) for part in (value, grad_value, args.current))
-    if args.delay is None:
-        found = reference.recurrent.backward(of_value, grad_state, total, first, args.matrix, neuron, lengths)
-        grad, by_neuron, start = found.current, found.coefficients, found.state
-        if need_weight:
-            grad_weight = weight.new_empty(weight.shape).copy_(found.weight)
-    else:
-        grad, by_neuron, start, grad_past = reference.delayed_recurrent.backward(
-            of_value, grad_state, total, weight, args.delays, neuron, lengths
-        )
+        delayed, signal = _as_delayed(args, value.to(grad.dtype), grad)
+        _, grad_weight, grad_delay = delayed_linear.backward(signal, delayed, False, need_weight, need_delay)
+    elif need_weight:
+        grad_weight = found.weight.to(weight.dtype).contiguous()
     if learn:
-        rows = sum_neurons(by_neuron, neuron.constants)
-    return grad, grad_weight, rows, args.empty_state().copy_(start), _past_gradient(args, grad_past)
+        rows = sum_neurons(found.coefficients, coefficients)
+    past = grad.new_empty(0) if args.past is None else found.past
+    return grad, grad_weight, grad_delay, rows, found.state, past
+
+
+def _empty_gradient(args: RecurrentArgs) -> Tensor:
+    total = args.current
+    return cpu_memory.empty_permuted(total.shape, range(total.dim()), total, state_dtype(total))
 
 
 def _by_kernel(
     kernel: Callable[..., Any],
-    arguments: dict[str, Any],
     args: RecurrentArgs,
-    value: Tensor,
-    grad_value: Tensor,
-    grad_state: Tensor | None,
-    grad: Tensor,
+    lengths: Tensor | None,
+    signals: tuple[Tensor, Tensor, Tensor | None],
     needs: tuple[bool, bool, bool],
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Fills `grad` with dL/dcurrent; returns dL/dweight, dL/dcoefficients, dL/dstate and dL/dpast."""
-    coefficients, (learn, need_weight, _) = args.neuron.constants, needs
-    dtype, start = grad.dtype, args.empty_state()
-    own = len(start)
-    if args.delay is not None and arguments["state_in"] is not None:
-        start = torch.empty_like(arguments["state_in"])
-    by_neuron = start.new_empty((len(coefficients), *start.shape[1:]) if learn else 0)
-    by_source = torch.empty_like(arguments["weight"]) if need_weight and args.delay is None else None
+) -> Gradients:
+    """Gradients of values, dL/dvalue and dL/dstate; of weights with delays there are none."""
+    grad, start, struct = _empty_gradient(args), args.empty_state(), args.struct(lengths)
+    own, (learn, need_weight, _) = len(start), needs
+    if args.delay is not None and struct["state_in"] is not None:
+        start = torch.empty_like(struct["state_in"])
+    by_neuron = start.new_empty((len(args.coefficients), *start.shape[1:]) if learn else 0)
+    weight = torch.empty_like(struct["weight"]) if need_weight and args.delay is None else None
+    value, grad_value, grad_state = signals
     kernel(
-        **arguments,
-        value=value.to(dtype).contiguous(),
-        grad_value=grad_value.to(dtype).contiguous(),
-        grad_state_out=None if grad_state is None else grad_state.to(dtype).contiguous(),
+        **struct,
+        **native.dense(grad.dtype, value=value, grad_value=grad_value, grad_state_out=grad_state),
         grad_current=grad,
         grad_state_in=start,
         grad_coefficients=by_neuron if learn else None,
-        grad_weight=by_source,
+        grad_weight=weight,
         # Kernels with delays have no use for it.
         kept=_room(args, grad, learn) if args.delay is None else None,
     )
-    grad_weight, rows = args.weight.new_empty(0), coefficients.new_empty(0)
-    if by_source is not None:
-        if args.rows is None:
-            by_source = by_source[:, : len(args.weight)].t()
-        grad_weight = by_source.to(args.weight.dtype).contiguous()
-    if learn:
-        rows = sum_neurons(by_neuron, coefficients)
-    if args.delay is None:
-        return grad_weight, rows, start, _past_gradient(args, start[:0])
-    return grad_weight, rows, start[:own].clone(), _past_gradient(args, start[own:])
-
-
-def _past_gradient(args: RecurrentArgs, grad_past: Tensor) -> Tensor:
-    return args.empty_state().new_empty(0) if args.past is None else grad_past.clone()
+    past, none = start[own:], start[:0]
+    if args.delay is not None:
+        start, past = start[:own].clone(), past.clone()
+    if weight is not None and args.starts is None:
+        weight = weight[:, : len(weight)].t()
+    return Gradients(grad, none if weight is None else weight, by_neuron, start, past)
 
 
 def _room(args: RecurrentArgs, grad: Tensor, learn: bool) -> Tensor | None:

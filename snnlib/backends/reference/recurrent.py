@@ -11,9 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from snnlib.backends.arguments import LinearKernel
+from snnlib.backends.arguments import Delays, LinearKernel
 from snnlib.backends.native import state_dtype
-from snnlib.backends.reference import linear
+from snnlib.backends.reference import delayed_recurrent, linear
 from snnlib.backends.reference.sparse import Rows
 
 # Terms that a product of a row of weights with a signal adds up side by side: lanes of the widest instruction set.
@@ -21,12 +21,16 @@ _LANES = 16
 
 
 class Gradients(NamedTuple):
-    """dL/dcurrent, dL/dweight, dL/dcoefficients of every neuron `[P, N, H]`, and dL/dstate."""
+    """dL/dcurrent, dL/dweight, dL/dcoefficients of every neuron `[P, N, H]`, dL/dstate and dL/dpast.
+
+    With delays `delayed_linear` computes that of the weights, without them there is no past: these have no elements.
+    """
 
     current: Tensor
     weight: Tensor
     coefficients: Tensor
     state: Tensor
+    past: Tensor
 
 
 def _add_by_spikes(current: Tensor, spikes: Tensor, weight: Tensor | Rows) -> Tensor:
@@ -80,9 +84,15 @@ def _per_sample(
 
 
 def forward(
-    current: Tensor, weight: Tensor | Rows, neuron: LinearKernel, lengths: Tensor | None
+    current: Tensor,
+    weight: Tensor | Rows,
+    neuron: LinearKernel,
+    lengths: Tensor | None,
+    delays: Delays | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Spikes, state after each sample's last step, and the sums of currents, for currents `[T, N, H]`."""
+    if delays is not None and isinstance(weight, Tensor):
+        return delayed_recurrent.forward(current, weight, delays, neuron, lengths)
     dtype = state_dtype(current)
     rows = linear._Rows(neuron.constants.to(dtype), 2)
     own, spikes = _start(current, rows, neuron)
@@ -108,14 +118,20 @@ def forward(
 
 def backward(
     grad_value: Tensor,
-    grad_state: Tensor | None,
     total: Tensor,
     value: Tensor,
+    grad_state: Tensor | None,
     weight: Tensor | Rows,
     neuron: LinearKernel,
     lengths: Tensor | None,
+    delays: Delays | None,
 ) -> Gradients:
     """Gradients for the sums of currents `[T, N, H]` that `forward` gave."""
+    if delays is not None and isinstance(weight, Tensor):
+        current, *others = delayed_recurrent.backward(
+            grad_value, grad_state, total, weight, delays, neuron, lengths
+        )
+        return Gradients(current, total.new_empty(0), *others)
     current, coefficients, start = _adjoint(grad_value, grad_state, total, weight, neuron, lengths)
     dtype, state = state_dtype(total), neuron.state
     values = weight.values if isinstance(weight, Rows) else weight.t()
@@ -134,7 +150,7 @@ def backward(
                 continue
             fired = spikes[:, None]
             grad_weight = torch.where(fired != 0, grad_weight + fired * signal, grad_weight)
-    return Gradients(current, grad_weight.t(), coefficients, start)
+    return Gradients(current, grad_weight.t(), coefficients, start, start[:0])
 
 
 def _adjoint(
