@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor
 from snnlib.backends import cudnn, cudnn_flags, native
 from snnlib.backends.geometry import ConvOptions
 from snnlib.checks import check_conv2d_sizes, check_conv2d_tensors, check_reverse_mode
+from snnlib.ops.fake import register_fake
 
 # benchmark, deterministic, allow_tf32; None is torch's.
 Flags = tuple[bool | None, bool | None, bool | None]
@@ -121,9 +123,9 @@ def conv2d_input_backward(
     return _backward(True, input_size, grad_output, weight, options, flags)
 
 
-@conv2d_input_backward.register_fake
-def _(input_size: Sequence[int], grad_output: Tensor, weight: Tensor, *_: Any) -> Tensor:
-    return _empty(weight, input_size, _memory_format(grad_output, weight))
+@register_fake(conv2d_input_backward)
+def _(c: SimpleNamespace) -> Tensor:
+    return _empty(c.weight, c.input_size, _memory_format(c.grad_output, c.weight))
 
 
 @torch.library.custom_op("snnlib::conv2d_weight_backward", mutates_args=())
@@ -147,9 +149,9 @@ def conv2d_weight_backward(
     return _backward(False, weight_size, grad_output, input, options, flags)
 
 
-@conv2d_weight_backward.register_fake
-def _(weight_size: Sequence[int], grad_output: Tensor, x: Tensor, *_: Any) -> Tensor:
-    return _empty(x, weight_size, _memory_format(grad_output, x))
+@register_fake(conv2d_weight_backward)
+def _(c: SimpleNamespace) -> Tensor:
+    return _empty(c.input, c.weight_size, _memory_format(c.grad_output, c.input))
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

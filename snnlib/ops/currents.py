@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from snnlib.backends.arguments import LayerArgs
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_call, conv_layout, delayed_linear, sparse_linear, torch_conv
+from snnlib.ops.fake import register_fake
 from snnlib.ops.sparse_linear import SparseMap
 
 
@@ -146,15 +148,14 @@ def _forward(call: LayerArgs) -> Tensor:
     return out
 
 
-@currents_forward.register_fake
-def _(x: Tensor, weight: Tensor, delay: Tensor | None, starts: Tensor | None, *others: Any) -> Tensor:
-    _, outputs, *options = others
-    if starts is not None:
-        return x.new_empty((*x.shape[:2], outputs), dtype=state_dtype(x))
-    if delay is not None:
-        return x.new_empty(*x.shape[:2], weight.shape[0])
-    *conv, _rounded, time_dim = options
-    g = geometry(x, weight, ConvOptions(*conv), time_dim)
+@register_fake(currents_forward)
+def _(c: SimpleNamespace) -> Tensor:
+    x: Tensor = c.x
+    if c.starts is not None:
+        return x.new_empty((*x.shape[:2], c.outputs), dtype=state_dtype(x))
+    if c.delay is not None:
+        return x.new_empty(*x.shape[:2], c.weight.shape[0])
+    g = geometry(x, c.weight, ConvOptions(c.stride, c.padding, c.dilation, c.groups), c.time_dim)
     return conv_layout.empty_sequence(x, g.channels, g.space, state_dtype(x))
 
 
@@ -208,21 +209,18 @@ def _backward(signal: Tensor, call: LayerArgs, need_input: bool, need_weight: bo
     return grad_x, grad_weight
 
 
-@currents_backward.register_fake
-def _(
-    _signal: Tensor, x: Tensor, weight: Tensor, delay: Tensor | None, starts: Tensor | None, *others: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    *_, need_input, need_weight, need_delay = others
-    grad_weight = weight.new_empty(weight.shape if need_weight else 0)
-    if delay is not None:
-        grad_x = torch.empty_like(x) if need_input else x.new_empty(0)
-        return grad_x, grad_weight, delay.new_empty(delay.shape if need_delay else 0)
-    grad_x = x.new_empty(0)
-    if need_input and starts is not None:
-        grad_x = x.new_empty(x.shape)
-    elif need_input:
-        grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:])
-    return grad_x, grad_weight, x.new_empty(0)
+@register_fake(currents_backward)
+def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
+    grad_x, grad_delay = c.x.new_empty(0), c.x.new_empty(0)
+    if c.delay is not None:
+        grad_delay = c.delay.new_empty(c.delay.shape if c.need_delay else 0)
+    if c.need_input and c.starts is not None:
+        grad_x = c.x.new_empty(c.x.shape)
+    elif c.need_input and c.delay is not None:
+        grad_x = torch.empty_like(c.x)
+    elif c.need_input:
+        grad_x = conv_layout.empty_sequence(c.x, c.x.shape[2], c.x.shape[3:])
+    return grad_x, c.weight.new_empty(c.weight.shape if c.need_weight else 0), grad_delay
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -7,6 +7,7 @@ snnlib/backends/reference/delay.py.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.delay import slope, split
+from snnlib.ops.fake import register_fake
 
 
 def check_delays(x: Tensor, delay: Tensor, time_dim: int, weight: Tensor | None = None) -> None:
@@ -92,9 +94,9 @@ def delay_forward(x: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> Ten
     return shifted(x, delay, rounded, time_dim, earlier=False)
 
 
-@delay_forward.register_fake
-def _(x: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> Tensor:
-    return torch.empty_like(x)
+@register_fake(delay_forward)
+def _(c: SimpleNamespace) -> Tensor:
+    return torch.empty_like(c.x)
 
 
 @torch.library.custom_op("snnlib::delay_backward", mutates_args=())
@@ -126,13 +128,11 @@ def delay_backward(
     return grad_x, grad_delay
 
 
-@delay_backward.register_fake
-def _(
-    grad: Tensor, x: Tensor, delay: Tensor, rounded: bool, time_dim: int, need_x: bool, need_delay: bool
-) -> tuple[Tensor, Tensor]:
+@register_fake(delay_backward)
+def _(c: SimpleNamespace) -> tuple[Tensor, Tensor]:
     return (
-        torch.empty_like(x) if need_x else x.new_empty(0),
-        torch.empty_like(delay) if need_delay else delay.new_empty(0),
+        torch.empty_like(c.x) if c.need_x else c.x.new_empty(0),
+        torch.empty_like(c.delay) if c.need_delay else c.delay.new_empty(0),
     )
 
 

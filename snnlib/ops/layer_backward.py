@@ -8,7 +8,8 @@ snnlib/backends/reference/layer.py and srm_conv.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_layout, currents, torch_conv
 from snnlib.ops.conv_call import GradientCall, layer_arguments
+from snnlib.ops.fake import register_fake
 from snnlib.ops.layer_forward import check, check_record, record_rows
 
 # Row of the coefficients that every current is multiplied by.
@@ -202,18 +204,14 @@ def _checked_output(call: LayerArgs, neuron: NeuronKernel, output: Tensor | None
     return output
 
 
-@layer_backward.register_fake
-def _(
-    _grad_output: Tensor, x: Tensor, weight: Tensor, constants: Tensor, *others: Any, **last: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    stride, padding, dilation, groups = others[4:8]
-    flags, taus, _, time_dim, need_weight, need_input = others[9:15]
-    need_state = dict(zip(("grad_state", "need_state"), others[15:], strict=False), **last).get("need_state")
-    g = geometry(x, weight, ConvOptions(stride, padding, dilation, groups), time_dim)
-    grad_weight = weight.new_empty(weight.shape if need_weight else 0)
-    grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if need_input else x.new_empty(0)
-    states = neuron_kernel(constants, None, flags, taus).states
-    return grad_weight, grad_x, conv_layout.empty_grad_state(x, g, states, bool(need_state))
+@register_fake(layer_backward)
+def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
+    x, weight = c.x, c.weight
+    g = geometry(x, weight, ConvOptions(c.stride, c.padding, c.dilation, c.groups), c.time_dim)
+    grad_weight = weight.new_empty(weight.shape if c.need_weight else 0)
+    grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if c.need_input else x.new_empty(0)
+    states = neuron_kernel(c.constants, None, c.flags, c.taus).states
+    return grad_weight, grad_x, conv_layout.empty_grad_state(x, g, states, c.need_state)
 
 
 def _plan(call: LayerArgs, neuron: NeuronKernel, numbers: int, needs: Needs, from_state: bool) -> Plan:

@@ -12,7 +12,7 @@ Kernel: cpp/cpu/layer_forward.cpp; reference: snnlib/backends/reference/layer.py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +34,7 @@ from snnlib.backends.arguments import (
 from snnlib.backends.geometry import ConvOptions
 from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_call, conv_layout
+from snnlib.ops.fake import register_fake
 
 
 def check(call: LayerArgs, neuron: NeuronKernel) -> None:
@@ -139,20 +140,18 @@ def layer_forward(
     return out, final, bits, record, starts
 
 
-@layer_forward.register_fake
-def _(
-    x: Tensor, weight: Tensor, constants: Tensor, state: Tensor | None, *options: Any
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    *conv, pool, flags, taus, time_dim, return_state, keep, exact = options
-    neuron = neuron_kernel(constants, state, flags, taus)
-    for name, tensor in (("weight", weight), (neuron.constants_name, constants)):
-        checks.check_device(name, tensor, x)
-    call = LayerArgs(x, weight, ConvOptions(*conv), pool, time_dim)
-    out, final, bits, starts = _empty_outputs(call, neuron, return_state, keep)
+@register_fake(layer_forward)
+def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
+    for name, tensor in (("weight", c.weight), (neuron.constants_name, c.constants)):
+        checks.check_device(name, tensor, c.x)
+    options = ConvOptions(c.stride, c.padding, c.dilation, c.groups)
+    call = LayerArgs(c.x, c.weight, options, c.pool, c.time_dim)
+    out, final, bits, starts = _empty_outputs(call, neuron, c.return_state, c.keep)
     count: int | torch.SymInt = 0
-    if keep:
-        count = torch.library.get_ctx().new_dynamic_size() if exact else call.geometry.neuron_steps
-    record = x.new_empty(record_rows(neuron), count, dtype=state_dtype(x))
+    if c.keep:
+        count = torch.library.get_ctx().new_dynamic_size() if c.exact else call.geometry.neuron_steps
+    record = c.x.new_empty(record_rows(neuron), count, dtype=state_dtype(c.x))
     return out, final, bits, record, starts
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from snnlib import checks
 from snnlib.backends import reference
 from snnlib.backends.arguments import Windows
 from snnlib.ops import avg_pool, max_pool
+from snnlib.ops.fake import register_fake
 from snnlib.ops.pool_layout import as_walkable, check, empty_pooled
 
 
@@ -39,11 +41,10 @@ def pool_forward(
     return avg_pool.forward(x, windows), x.new_empty(0, dtype=torch.uint8)
 
 
-@pool_forward.register_fake
-def _(x: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
-    *windows, largest = options
-    out = empty_pooled(as_walkable(x), Windows(*windows))
-    return out, torch.empty_like(out, dtype=torch.uint8) if largest else x.new_empty(0, dtype=torch.uint8)
+@register_fake(pool_forward)
+def _(c: SimpleNamespace) -> tuple[Tensor, Tensor]:
+    out = empty_pooled(as_walkable(c.x), Windows(c.kernel, c.stride, c.padding, c.ceil_mode))
+    return out, torch.empty_like(out, dtype=torch.uint8) if c.largest else c.x.new_empty(0, dtype=torch.uint8)
 
 
 @torch.library.custom_op("snnlib::pool_backward", mutates_args=())
@@ -70,16 +71,13 @@ def pool_backward(
     return max_pool.backward(grad_output, taps, space, windows)
 
 
-@pool_backward.register_fake
-def _(
-    grad_output: Tensor, x: Tensor | None, taps: Tensor | None, space: Sequence[int], *_windows: Any
-) -> Tensor:
-    if x is not None:
-        return torch.empty_like(as_walkable(x))
-    assert taps is not None
-    checks.check_kernel_dtype("grad_output", grad_output)
-    checks.check_device("taps", taps, grad_output)
-    return max_pool.empty_input(grad_output, as_walkable(taps), space)
+@register_fake(pool_backward)
+def _(c: SimpleNamespace) -> Tensor:
+    if c.x is not None:
+        return torch.empty_like(as_walkable(c.x))
+    checks.check_kernel_dtype("grad_output", c.grad_output)
+    checks.check_device("taps", c.taps, c.grad_output)
+    return max_pool.empty_input(c.grad_output, as_walkable(c.taps), c.space)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -8,6 +8,7 @@ call the kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from snnlib import checks
 from snnlib.backends.arguments import ExactKernel, NeuronKernel, SrmKernel, neuron_kernel
 from snnlib.backends.native import state_dtype
 from snnlib.ops import scan_linear, scan_pool, scan_srm
+from snnlib.ops.fake import register_fake
 from snnlib.ops.sequence_layout import as_walkable, empty_state
 from snnlib.ops.srm_credit import through_state
 
@@ -83,15 +85,14 @@ def scan_forward(
     return value, final if return_state else final.new_empty(0)
 
 
-@scan_forward.register_fake
-def _(current: Tensor, constants: Tensor, state: Tensor | None, *options: Any) -> tuple[Tensor, Tensor]:
-    flags, taus, time_dim, window, return_state = options
-    neuron = neuron_kernel(constants, state, flags, taus)
-    sizes = _checked(current, neuron, time_dim, window, return_state)
-    current = _laid_out(current, window)
+@register_fake(scan_forward)
+def _(c: SimpleNamespace) -> tuple[Tensor, Tensor]:
+    neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
+    sizes = _checked(c.current, neuron, c.time_dim, c.window, c.return_state)
+    current = _laid_out(c.current, c.window)
     final = current.new_empty(0, dtype=state_dtype(current))
-    if return_state:
-        final = empty_state(current, neuron.states, time_dim)
+    if c.return_state:
+        final = empty_state(current, neuron.states, c.time_dim)
     value = torch.empty_like(current)
     return value if sizes == NO_POOLING else scan_pool.empty_value(current, sizes), final
 
@@ -144,20 +145,17 @@ def scan_backward(
     return a, current.new_empty(0), rows, start
 
 
-@scan_backward.register_fake
-def _(
-    _grad_value: Tensor, _grad_state: Tensor | None, current: Tensor, constants: Tensor, *others: Any
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    state, flags, taus, time_dim, window, need_weight, need_input, learn = others
-    neuron = neuron_kernel(constants, state, flags, taus)
-    _checked(current, neuron, time_dim, window)
-    current = _laid_out(current, window)
+@register_fake(scan_backward)
+def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
+    _checked(c.current, neuron, c.time_dim, c.window)
+    current = _laid_out(c.current, c.window)
     none = current.new_empty(0)
     if isinstance(neuron, SrmKernel):
-        a, b = (torch.empty_like(current) if need else none for need in (need_weight, need_input))
-        return a, b, constants.new_empty(0), current.new_empty(0, dtype=state_dtype(current))
-    rows = torch.empty_like(constants) if learn else constants.new_empty(0)
-    return torch.empty_like(current), none, rows, empty_state(current, neuron.states, time_dim)
+        a, b = (torch.empty_like(current) if need else none for need in (c.need_weight, c.need_input))
+        return a, b, c.constants.new_empty(0), current.new_empty(0, dtype=state_dtype(current))
+    rows = torch.empty_like(c.constants) if c.learn else c.constants.new_empty(0)
+    return torch.empty_like(current), none, rows, empty_state(current, neuron.states, c.time_dim)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
