@@ -64,7 +64,7 @@ class UpdateRange(RangeObserver):
 
     def Update(self, fmin: Tensor, fmax: Tensor) -> None:
         """Take both bounds into the range, in training mode as in eval mode."""
-        self._observe(torch.stack([fmin.reshape(()), fmax.reshape(())]).to(self.fmin))
+        self.observe(torch.stack([fmin.reshape(()), fmax.reshape(())]).to(self.fmin))
 
 
 class Round:

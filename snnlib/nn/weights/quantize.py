@@ -89,11 +89,12 @@ class RangeObserver(nn.Module):
         check_floating("x", x)
         self.per_channel(self.fmin, x)
         if self.training and x.numel() > 0:
-            self._observe(x.detach())
+            self.observe(x.detach())
         return x
 
     @torch.no_grad()
-    def _observe(self, x: Tensor) -> None:
+    def observe(self, x: Tensor) -> None:
+        """Takes the least and the largest value of each channel into the range."""
         rows = (
             x.reshape(1, -1)
             if self.channels is None
@@ -215,7 +216,7 @@ class Quantizer(nn.Module):
         Registered on a finished layer, in eval mode, the quantizer takes its range from the weight here.
         """
         if not bool(self.range.initialised.any()):
-            self.range._observe(weight.detach())
+            self.range.observe(weight.detach())
             self._set_exponent()
         return weight
 
