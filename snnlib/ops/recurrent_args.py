@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,7 +32,7 @@ def unsupported(current: Tensor) -> str:
     return f"recurrent kernels of {current.device.type} take up to {most} neurons, got {current.shape[2]}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class RecurrentArgs:
     """Arguments of both ops, in their order; in a backward pass the currents are sums with the recurrent ones.
 
@@ -59,12 +58,10 @@ class RecurrentArgs:
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> RecurrentArgs:
         """Returns those of an op's arguments that have a field."""
-        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
+        return cls(*[arguments[name] for name in cls.__match_args__])
 
-    @cached_property
-    def neuron(self) -> LinearKernel:
-        """The neurons."""
-        return LinearKernel(self.coefficients, Flags.of(self.flags), self.state)
+    def __post_init__(self) -> None:
+        self.neuron = LinearKernel(self.coefficients, Flags.of(self.flags), self.state)
 
     @property
     def matrix(self) -> Tensor | Rows:
@@ -151,8 +148,9 @@ class RecurrentArgs:
         """Returns the fields of `RecurrentArgs` of cpp/include/snnlib/loop/recurrent.h, but for those of one pass."""
         current, weight, state, time_dim = self.current, self.weight, self.state, self.time_dim
         (batch, neurons), steps, dtype = self.step, current.shape[time_dim], state_dtype(current)
-        row, longest = -(-neurons // GROUP) * GROUP, 0
-        if self.delay is not None:
+        row, longest, delay = -(-neurons // GROUP) * GROUP, 0, self.delay
+        if delay is not None:
+            delay = delay.to(dtype).contiguous()
             # Without a past the sequence's own spikes never arrive later than this.
             longest = self.longest if self.past is not None else min(self.longest, steps)
             state = self._with_past(longest)
@@ -173,10 +171,11 @@ class RecurrentArgs:
             "flags": self.neuron.settings(),
             "period": self.coefficients.shape[1],
             "row": row,
-            "delays": {**native.dense(dtype, delay=self.delay), "longest": longest, "two": not self.rounded},
+            "delays": {"delay": delay, "longest": longest, "two": not self.rounded},
+            "starts": None if self.starts is None else self.starts.contiguous(),
+            "targets": None if self.targets is None else self.targets.contiguous(),
+            "lengths": lengths,
             **native.dense(dtype, **tensors),
-            **native.dense(torch.int64, starts=self.starts, lengths=lengths),
-            **native.dense(torch.int32, targets=self.targets),
         }
 
     def _with_past(self, longest: int) -> Tensor | None:
