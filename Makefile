@@ -5,7 +5,7 @@ PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.built $(VENV)/.testing
 CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp' 'snnlib/*.h')
 
-SUITE := OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not slow" --numprocesses auto --dist loadfile --no-loadscope-reorder
+SUITE := OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not slow" --numprocesses auto --dist loadfile --no-loadscope-reorder $(if $(PART),--part $(PART))
 PEERS := build/peers
 PEER_TESTS := tests/neurons/test_neurons_peers.py tests/exchange/test_convert_peers.py tests/exchange/test_convert_classes.py tests/exchange/test_nir_peers.py tests/inspect/test_profile.py docs/from-snntorch.md
 
@@ -16,7 +16,7 @@ demo: $(VENV)/.native $(VENV)/.fetched  ## Train on the embedded data and show t
 
 env: $(READY)  ## What one call of pytest needs.
 
-test: $(READY)  ## All tests but the slow ones, README and docstring examples included.
+test: $(READY)  ## All tests but the slow ones, README and docstring examples included; PART=core|events|exchange|train|testing: those of a part.
 # A file at a time on every core, with one thread each: tests that need threads set their number. Those that took longest
 # in the last run come first (tests/helpers/durations.py).
 	$(SUITE)

@@ -63,6 +63,12 @@ def imports_of(root: Path, packages: Sequence[str]) -> list[Import]:
     return sorted(found)
 
 
+def imported_by(file: Path, modules: Mapping[str, Path]) -> list[str]:
+    """Returns those of these modules that a file outside their packages imports."""
+    nodes = _import_nodes(ast.parse(file.read_text(encoding="utf-8")).body, False)
+    return sorted({target for node, _ in nodes for target in _targets(node, "", modules)})
+
+
 def _import_nodes(
     body: Sequence[ast.AST], in_function: bool
 ) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:

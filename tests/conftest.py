@@ -10,6 +10,7 @@ from typing import Any
 import bytecode  # noqa: F401 - before torch is imported.
 import durations
 import jitter
+import part
 import pytest
 import torch
 
@@ -58,7 +59,9 @@ class Durations:
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         config = session.config
-        whole = config.args_source is config.ArgsSource.TESTPATHS and not config.option.keyword
+        whole = config.args_source is config.ArgsSource.TESTPATHS and not (
+            config.option.keyword or config.option.part
+        )
         # Workers of pytest-xdist report to the one process that has started them.
         if whole and not hasattr(config, "workerinput") and exitstatus <= pytest.ExitCode.TESTS_FAILED:
             durations.write(self.seconds)
@@ -66,12 +69,15 @@ class Durations:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     jitter.add_option(parser)
+    part.add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Durations())
     if config.getoption("--jitter"):
         jitter.install()
+    if config.getoption("--part"):
+        config.pluginmanager.register(part.Part(config.getoption("--part")))
 
 
 @pytest.fixture(params=["native", "reference"])

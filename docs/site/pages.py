@@ -45,7 +45,7 @@ REFERENCE = {
     ),
     "data": ("Data", ["snnlib.data"]),
     "distributed": ("Several processes", ["snnlib.distributed"]),
-    "encoding": ("Encoding ordinary data", ["snnlib.data.encoding"]),
+    "encoding": ("Encoding ordinary data", ["snnlib.encoding"]),
     "functional": ("Functions", ["snnlib.functional"]),
     "models": ("Models", ["snnlib.models", "snnlib.app.training.load"]),
     "backends": (
@@ -61,7 +61,6 @@ PUBLIC = {
     "snnlib.learning.losses": "snnlib.losses",
     "snnlib.learning.decoding": "snnlib.readout",
     "snnlib.inspect.gradcam": "snnlib.explain",
-    "snnlib.data.encoding": "snnlib.encoding",
     "snnlib.app.visual": "snnlib.visual",
 }
 

@@ -51,6 +51,19 @@ def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
         raise TypeError(f"{name}: expected {dtype}, got {tensor.dtype}")
 
 
+def check_fits(count: int, dtype: torch.dtype) -> None:
+    """Raise ValueError unless the dtype holds all whole numbers up to `count`."""
+    # A float of m mantissa bits holds all whole numbers up to 2^m = 2 / eps.
+    if dtype == torch.bool:
+        largest = 1
+    elif dtype.is_floating_point:
+        largest = int(min(2 / torch.finfo(dtype).eps, torch.finfo(dtype).max))
+    else:
+        largest = torch.iinfo(dtype).max
+    if count > largest:
+        raise ValueError(f"dtype must hold counts up to {count}, got {dtype}, exact up to {largest}")
+
+
 def check_rank(
     name: str, tensor: Tensor, layout: str, *, at_least: int = 0, at_most: int = 64, exactly: int = 0
 ) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from snnlib.checks import check_fits
 from snnlib.data.checks import check_choice, check_int, check_sensor_size
 from snnlib.data.events import Events, check_events
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
@@ -133,19 +134,6 @@ def check_steps(steps: int, step_us: int) -> None:
             f"events: expected recordings of at most {_MOST_STEPS} steps of {step_us} us, got {steps}; "
             'as_events(..., origin="first") starts at the first event, time_steps= sets the length'
         )
-
-
-def check_fits(count: int, dtype: torch.dtype) -> None:
-    """Raise ValueError unless the dtype holds all whole numbers up to `count`."""
-    # A float of m mantissa bits holds all whole numbers up to 2^m = 2 / eps.
-    if dtype == torch.bool:
-        largest = 1
-    elif dtype.is_floating_point:
-        largest = int(min(2 / torch.finfo(dtype).eps, torch.finfo(dtype).max))
-    else:
-        largest = torch.iinfo(dtype).max
-    if count > largest:
-        raise ValueError(f"dtype must hold counts up to {count}, got {dtype}, exact up to {largest}")
 
 
 @dataclass(kw_only=True, eq=False)

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snnlib.data import BeatFrames, LogMel, StackFrames, ToFrames, ToSequence, encoding
-from snnlib.data.word_to_steps import WordToSteps
+from snnlib import encoding
 from snnlib.models.notation import from_notation
 from snnlib.neurons import from_config
 from snnlib.nn.layers.readout import SRMReadout
@@ -232,6 +231,10 @@ def transform_of(settings: Mapping[str, Any], input_shape: tuple[int, int, int])
             options.
         input_shape: `[C, H, W]` of the net's input at one step.
     """
+    # The front ends of data, which no other net needs.
+    from snnlib.data import BeatFrames, LogMel, StackFrames, ToFrames, ToSequence  # noqa: PLC0415
+    from snnlib.data.word_to_steps import WordToSteps  # noqa: PLC0415
+
     options = dict(settings)
     makers: dict[str, Callable[[], Callable[[Any], Tensor]]] = {
         "events": lambda: ToFrames(sensor_size=input_shape[1:], **options),

@@ -215,9 +215,8 @@ def _draw(changed: Mapping[str, tuple[Spikes, Spikes]], path: Path) -> str:
     """The path of the picture, or why there is none."""
     # matplotlib is optional, and slow to import for a test that passes.
     try:
-        from snnlib.app.visual.canvas import save_png  # noqa: PLC0415
         from snnlib.testing.picture import difference_raster  # noqa: PLC0415
     except ImportError as error:
         return f"none ({error}; pip install matplotlib)"
-    save_png(difference_raster(changed, path.stem), path)
+    difference_raster(changed, path.stem).savefig(path)
     return str(path)

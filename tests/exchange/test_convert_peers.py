@@ -219,3 +219,21 @@ def test_transformers_of_spikingjelly(name: str) -> None:
     assert sum(bool(spikes.any()) for spikes in seen[net]) > 0.9 * len(seen[net])
     plain = snnlib.convert(net, x, quiet=True)
     assert torch.equal(snnlib.fuse_(plain)(x), expected)
+
+
+@pytest.mark.parametrize("kind", ["PSN", "MaskedPSN", "SlidingPSN"])
+def test_parallel_neurons_of_spikingjelly_keep_their_parameters(kind: str) -> None:
+    theirs = pytest.importorskip(
+        "spikingjelly.activation_based.neuron", reason="compares with SpikingJelly, which is not installed"
+    )
+    layer = pytest.importorskip("spikingjelly.activation_based.layer")
+    arguments = {
+        "PSN": {"T": 12},
+        "MaskedPSN": {"k": 3, "T": 12, "lambda_init": 1.0, "step_mode": "m"},
+        "SlidingPSN": {"k": 5, "step_mode": "m"},
+    }[kind]
+    net = nn.Sequential(layer.Linear(4, 6, step_mode="m"), getattr(theirs, kind)(**arguments))
+    x = torch.randint(-64, 65, (12, 3, 4), generator=torch.Generator().manual_seed(0)) / 16.0
+    made = snnlib.convert(net, x, quiet=True, unsupported="raise")
+    assert type(made[1]).__name__ == kind and made[1].weight is net[1].weight  # type: ignore[index]
+    assert torch.equal(made(x), net(x))

@@ -117,13 +117,6 @@ def test_gradient_of_a_single_spike() -> None:
 def test_single_spike_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"^max_spikes: expected 1 beside refractory=inf, got 3$"):
         neurons.LIF(max_spikes=3, refractory=math.inf)
-    net = nn.Sequential(nn.Linear(4, 3), neurons.LIF(refractory=math.inf))
-    pytest.importorskip("nir")
-    with pytest.raises(ValueError, match="refractory=inf"):
-        snnlib.to_nir(net, dt=1e-4)
-    layer = snnlib.SpikingLinear(4, 3, neuron=neurons.LIF(refractory=math.inf))
-    with pytest.raises(ValueError, match="refractory"):
-        snnlib.to_integers(nn.Sequential(layer), torch.ones(5, 1, 4))
 
 
 def test_prepare_takes_single_spikes() -> None:

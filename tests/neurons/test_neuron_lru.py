@@ -138,6 +138,3 @@ def test_in_a_net(threshold: float | None) -> None:
     assert_bits(other(x), net(x))
     (layer,) = (row for row in snnlib.profile(net, x).layers if row.name == "1")
     assert layer.states == 2 and (layer.outputs > 0) == (threshold is not None)
-    for export in (lambda: snnlib.to_nir(net), lambda: snnlib.to_integers(net, x)):
-        with pytest.raises(ValueError, match="LRU"):
-            export()

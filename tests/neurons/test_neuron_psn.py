@@ -116,26 +116,6 @@ def test_spikingjelly(name: str) -> None:
         assert_close(ours, expected, 1e-5)
 
 
-@every
-def test_conversion(name: str) -> None:
-    """A net of SpikingJelly with such neurons, on the very parameters."""
-    theirs = pytest.importorskip(
-        "spikingjelly.activation_based.neuron", reason="compares with SpikingJelly, which is not installed"
-    )
-    layer = pytest.importorskip("spikingjelly.activation_based.layer")
-    kind = name.partition(",")[0]
-    arguments = {
-        "PSN": {"T": STEPS},
-        "MaskedPSN": {"k": 3, "T": STEPS, "lambda_init": 1.0, "step_mode": "m"},
-        "SlidingPSN": {"k": 5, "step_mode": "m"},
-    }[kind]
-    net = nn.Sequential(layer.Linear(4, 6, step_mode="m"), getattr(theirs, kind)(**arguments))
-    x = dyadic(STEPS, 3, 4)
-    made = snnlib.convert(net, x, quiet=True, unsupported="raise")
-    assert type(made[1]).__name__ == kind and made[1].weight is net[1].weight  # type: ignore[index]
-    assert_bits(made(x), net(x))
-
-
 @pytest.mark.parametrize("name", [name for name in MADE if name != "SlidingPSN"])
 def test_reference_of_all_steps_at_once(name: str) -> None:
     neuron, x = exact(name), dyadic(STEPS, 2, 3)
@@ -247,13 +227,3 @@ def test_whole_sequences_alone() -> None:
 def test_refused(make: Callable[[], Neuron], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
-
-
-@pytest.mark.parametrize("neuron", [PSN(4), MaskedPSN(2, 4), SlidingPSN(2)])
-def test_exports_refuse_it_by_name(neuron: Neuron) -> None:
-    net = nn.Sequential(snnlib.SpikingLinear(4, 3, neuron=neuron))
-    x = torch.zeros(4, 1, 4)
-    with pytest.raises(ValueError, match=type(neuron).__name__):
-        snnlib.to_nir(net)
-    with pytest.raises(ValueError, match=type(neuron).__name__):
-        snnlib.to_integers(net, x)

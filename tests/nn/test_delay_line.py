@@ -1,4 +1,4 @@
-"""Channels that arrive later, alone, in parts, and in integers."""
+"""Channels that arrive later, alone and in parts."""
 
 import copy
 
@@ -88,15 +88,11 @@ def _streams(net: nn.Sequential, x: torch.Tensor) -> None:
     torch.testing.assert_close(parts, net(x), rtol=0, atol=1e-12)
 
 
-def test_a_net_of_them_streams_and_becomes_integers() -> None:
-    net, x = _net("A2-6C5s2p2-A1-16-3"), torch.randint(0, 256, (12, 5, 4, 1, 20)).float()
-    _streams(net, x)
-    late = net[0](x)
-    without = snnlib.to_integers(net[1:], late).integers(late)
-    assert without.any() and torch.equal(snnlib.to_integers(net, x).integers(x), without)
+def test_a_net_of_them_streams() -> None:
+    _streams(_net("A2-6C5s2p2-A1-16-3"), torch.randint(0, 256, (12, 5, 4, 1, 20)).float())
 
 
-def test_blocks_stream_and_have_no_integers() -> None:
+def test_blocks_stream() -> None:
     net, x = _net("6C5s2p2-T1-16-16M2-3"), torch.randint(0, 256, (12, 5, 4, 1, 20)).float()
     names = [name for name, _ in net.named_children()]
     assert names == [
@@ -112,10 +108,6 @@ def test_blocks_stream_and_have_no_integers() -> None:
         "fc2",
     ]
     _streams(net, x)
-    with pytest.raises(
-        ValueError, match=r"delay1 .*: channels that arrive several times have no counterpart"
-    ):
-        snnlib.to_integers(net, x)
 
 
 @pytest.mark.parametrize("notation", ["6C5-M2-3", "16-8M2-3", "8M2-3"])

@@ -90,8 +90,6 @@ def test_tools_see_the_recurrence() -> None:
     restored = snnlib.SpikingConvRNN2d(2, 4, 3, padding=1)
     restored.load_state_dict(layer.state_dict())
     assert_bits(restored(x), layer(x))
-    with pytest.raises(ValueError, match="convolutional recurrence"):
-        snnlib.to_nir(layer, x=x)
 
 
 def _currents_through(operator: Convolution, **options: Any) -> Any:

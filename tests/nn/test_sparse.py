@@ -324,14 +324,7 @@ class TestTools:
         out.float().sum().backward()
         assert all(part.grad is not None and part.grad.dtype == torch.float32 for part in net.parameters())
 
-    def test_other_formats_refuse(self) -> None:
-        for refuse in (
-            snnlib.to_nir,
-            lambda net: snnlib.to_integers(net, _input()),
-            snnlib.exchange.quantise_weights_,
-        ):
-            with pytest.raises(ValueError, match="sparse connections have no counterpart"):
-                refuse(_net())
+    def test_standardisation_refuses(self) -> None:
         with pytest.raises(ValueError, match="net: expected full matrices or convolutions"):
             snnlib.nn.standardize_weights_(_net())
 

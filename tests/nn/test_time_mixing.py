@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import neurons
-from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
 
 
 class Own(nn.Module):
@@ -200,12 +199,6 @@ def test_steps_that_are_more_or_fewer_than_came_in() -> None:
         snnlib.Stream(net)(_x())
     with pytest.raises(ValueError, match=r"8 time steps came in, an output of shape \(2, 20\) came out"):
         snnlib.checkpoint_time(EachStep(lambda x: x.sum(0)), _x(), steps=8)
-
-
-def test_converted_recurrent_neurons_go_on_from_their_state() -> None:
-    net = RecurrentNeurons(neurons.LIF(), torch.full((20, 20), 0.1))
-    stream = snnlib.Stream(net)
-    assert_bits(torch.cat([stream(chunk) for chunk in _x().split(3)]), net(_x()))
 
 
 def test_layers_that_begin_each_call_at_rest_run_on_padding_alone() -> None:

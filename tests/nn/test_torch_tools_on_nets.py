@@ -7,7 +7,6 @@ import io
 import pickle
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from torch.nn.utils import parametrizations, prune
 from torch.optim import swa_utils
 
 import snnlib
-from snnlib import exchange, neurons
+from snnlib import neurons
 from snnlib.learning import Rewiring
 
 Sparse = snnlib.Sparse
@@ -291,7 +290,6 @@ REFUSALS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any], object]]] = {
         snnlib.nn.standardize_weights_,
     ),
     "fold_standardization_": (twice_parametrised, snnlib.nn.fold_standardization_),
-    "quantise_weights_": (dense_and_sparse, exchange.quantise_weights_),
     "prune_": (masked, lambda net: snnlib.nn.prune_(net, 0.5)),
     "bound_": (
         lambda: neurons.CubaLIF(learnable=("tau_m", "tau_s")),
@@ -347,21 +345,3 @@ def test_copies_files_and_functional_calls(name: str) -> None:
     assert all(torch.equal(other(x), module(x)) for other in others)
     given = dict(module.named_parameters()) | dict(module.named_buffers())
     assert torch.equal(torch.func.functional_call(make(), given, (x,)), module(x))
-
-
-@pytest.mark.parametrize("exponent", [None, 0])
-def test_files_of_recurrent_nets_name_the_option_that_gives_weights_one_grid(
-    exponent: int | None, tmp_path: Path
-) -> None:
-    pytest.importorskip("h5py")
-    slope = snnlib.surrogate.Triangle(0.5, 0.4)
-    neuron = neurons.LoihiCubaLIF(50.0, 20.0, weight_exponent=exponent, surrogate=slope)
-    net = nn.Sequential(snnlib.SpikingRNN(8, 4, neuron=neuron))
-    nn.init.constant_(net[0].layers[0].weight, 90.0)
-    nn.init.constant_(net[0].layers[0].recurrent_weight, 0.3)
-    if exponent is None:
-        with pytest.raises(ValueError, match=r"no exponent in common.* weight_exponent="):
-            exchange.to_lava(net, tmp_path / "net.net")
-    else:
-        exchange.to_lava(net, tmp_path / "net.net")
-        assert (tmp_path / "net.net").exists()

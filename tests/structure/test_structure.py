@@ -5,10 +5,9 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.exchange.conversion.sequence_modules import EachStep, RecurrentNeurons
 from snnlib.neurons import LIF, Integrator
 from snnlib.structure.layers import outer_modules, spiking_modules
-from snnlib.structure.operations import Flatten, Neurons, Normalise, Pool, Sum, Weights
+from snnlib.structure.operations import Flatten, Neurons, Pool, Sum, Weights
 from snnlib.structure.stages import stages_of
 from snnlib.structure.unsupported import Unsupported
 from snnlib.structure.walk import graph_of
@@ -45,18 +44,6 @@ def test_axes_that_lead_are_those_of_the_call() -> None:
     flatten = nn.Flatten(1)
     inside, outside = (graph_of(net).steps[0].operation for net in (snnlib.PerStep(flatten), flatten))
     assert inside == Flatten(1, -1, 1) and outside == Flatten(1, -1, 2)
-
-
-def test_modules_may_describe_themselves() -> None:
-    weight, bias = torch.eye(4), torch.ones(4)
-    net = nn.Sequential(
-        EachStep(nn.Linear(3, 4), nn.BatchNorm1d(4)), RecurrentNeurons(LIF(2.0), weight, bias)
-    )
-    *linear, neurons = graph_of(net.eval()).steps
-    assert [type(step.operation) for step in linear] == [Weights, Normalise]
-    assert isinstance(neurons.operation, Neurons) and neurons.operation.recurrence is not None
-    assert neurons.operation.recurrence.weight is net[1].weight
-    assert neurons.operation.recurrence.bias is net[1].bias
 
 
 def test_the_innermost_module_is_named_once() -> None:

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from snnlib import encoding
 from snnlib.app.kinds.base import DataFacts, Kind, Reader
 from snnlib.app.kinds.images import CollateImages, one_step
 from snnlib.app.setting import wrong
-from snnlib.data import YinYang, encoding
+from snnlib.data import YinYang
 from snnlib.data.datasets.splits import Split
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from snnlib.data import encoding
+from snnlib import encoding
 from snnlib.data.checks import check_choice, check_int
 
 __all__ = ["ToSequence"]

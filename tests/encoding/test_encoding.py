@@ -141,7 +141,7 @@ def test_one_time_per_channel() -> None:
 
 
 def test_times_refuse_what_they_cannot_say() -> None:
-    with pytest.raises(ValueError, match=r"late must be one of 'error', 'clamp', 'drop', got 'keep'"):
+    with pytest.raises(ValueError, match=r"late: expected one of error, clamp, drop, got 'keep'"):
         encoding.at_times(torch.zeros(1, 1), 3, late="keep")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"dtype must hold counts up to 2, got torch.bool"):
         encoding.at_times(torch.zeros(1, 1, 2), 3, mode="count", dtype=torch.bool)
