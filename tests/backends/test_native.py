@@ -159,7 +159,7 @@ def test_unknown_instruction_set_is_refused() -> None:
     if module is None:
         pytest.skip("the compiled module is not available")
     before = module.isa()
-    with pytest.raises(ValueError, match=r"instruction set: expected one of portable.*, got sse9"):
+    with pytest.raises(ValueError, match=r"instruction set: expected one of .*, got sse9"):
         module.select_isa("sse9")
     assert module.isa() == before
 
@@ -168,7 +168,7 @@ def test_unknown_instruction_set_is_refused() -> None:
     ("name", "message"),
     [
         ("SNNLIB_PATH", "expected one of auto, native, reference, got 'odd'"),
-        ("SNNLIB_ISA", "instruction set: expected one of portable"),
+        ("SNNLIB_ISA", "instruction set: expected one of "),
         ("SNNLIB_CONVOLUTION", "expected one of auto, events, dense, got 'odd'"),
     ],
 )

@@ -28,5 +28,5 @@ def test_native_isa_is_what_the_module_chooses(tmp_path: Path) -> None:
         check=True,
     )
     widest = module.available_isas()[-1]
-    # The portable kernels are always there, so that nothing is added to them.
+    # Nothing is added to the portable kernels where no wider ones fit.
     assert f"<{widest if widest != 'portable' else ''}>" in done.stderr
