@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import cpu_memory, native, reference
-from snnlib.backends.arguments import SrmKernel
+from snnlib.backends.arguments import SrmKernel, neuron_kernel
 from snnlib.backends.native import state_dtype
 from snnlib.ops.sequence_layout import as_walkable, empty_state, neuron_order, scan_arguments
 
@@ -80,7 +80,8 @@ def trace(
 
     No op of torch: a compiler takes the reference, whose values are the same.
     """
-    neuron = SrmKernel(threshold, (*taus, math.inf))
+    neuron = neuron_kernel(threshold, None, (), (*taus, math.inf))
+    assert isinstance(neuron, SrmKernel)
     neuron.check_sequence(current, time_dim)
     current = as_walkable(current)
     outputs = tuple(torch.empty_like(current) for _ in range(4))

@@ -227,7 +227,7 @@ def test_predict_and_load_agree_with_eval(
     nothing = tmp_path / "nothing.bin"
     nothing.touch()
     with pytest.warns(
-        UserWarning, match=r"nothing\.bin: expected events in the part of the sensor .*, got none"
+        UserWarning, match=r"nothing\.bin: expected events within the crop .*, got none"
     ):
         run(capsys, "predict", folder, nothing)
 
@@ -337,7 +337,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         (["--net", "4C5-P2-7"], r"error: --net: expected 10 output neurons.*, got '7'"),
         (["--data", "nmnist"], r"error: --root: expected the folder of the N-MNIST copy .*, got none"),
         (["--data", "nmnist", "--root", "absent"], r"error: --root: root 'absent': expected a folder .*found nothing"),
-        (["--root", "recordings"], r"error: --root: expected --data beside it, .*, got --root recordings alone"),
+        (["--root", "recordings"], r"error: --root: expected --data beside --root, .*, got --root recordings alone"),
         (["--resume", "absent"], r"error: --resume: expected the folder of a run .*, got nothing there: 'absent'"),
         (
             ["--data", "ecg", "--root", "x", "--time-steps", "10"],

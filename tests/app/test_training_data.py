@@ -82,6 +82,6 @@ def test_calibration_passes_over_recordings_without_events(config: TrainConfig) 
     assert torch.equal(data.first_batch(), torch.stack([full, full], 1))
     data.train_set = samples[:20]
     with pytest.raises(
-        ConfigError, match=r"root: expected training samples with events .*, got 20 without any"
+        ConfigError, match=r"root: expected training samples with events .*, got 20 without events"
     ):
         data.first_batch()

@@ -115,14 +115,14 @@ def test_readers_get_their_options(tmp_path, capsys):
             (tmp_path / "data" / name / f"{number}.csv").write_text(text)
     run_folder = tmp_path / "run"
     said = ["unit=s", "columns=txyp", "polarity=signed", "sensor_size=32x40"]
-    options = [word for text in said for word in ("--read", text)]
+    options = [word for text in said for word in ("--reader-options", text)]
     command = ["train", "--data", "folder", "--root", tmp_path / "data", "--out", run_folder]
     small = ["--epochs", 1, "--threads", 1, "--net", "2C5s4-P2-2"]
     out = done(capsys, *command, *options, *small)
     assert TrainConfig.load(run_folder / "config.json").reader_options == said
     code, out, err = run(capsys, "predict", run_folder, tmp_path / "data" / "left" / "3.csv")
     assert code == 0 and len(out.splitlines()) == 2 and not err
-    err = refused(capsys, "train", "--data", "nmnist", "--root", tmp_path, "--read", "unit=s")
+    err = refused(capsys, "train", "--data", "nmnist", "--root", tmp_path, "--reader-options", "unit=s")
     assert "--reader-options: expected none for nmnist, which has no event files" in err
     # A recording of another format, which has no such options.
     write(
@@ -133,9 +133,9 @@ def test_readers_get_their_options(tmp_path, capsys):
     )
     code, out, err = run(capsys, "predict", run_folder, tmp_path / "other.raw")
     assert code == 0 and len(out.splitlines()) == 2 and not err
-    err = refused(capsys, *command[:-2], *options, "--read", "group=spikes")
+    err = refused(capsys, *command[:-2], *options, "--reader-options", "group=spikes")
     assert "--reader-options: group: expected files of a format with this option (hdf5)" in err
-    err = refused(capsys, *command[:-2], "--read", "unit")
+    err = refused(capsys, *command[:-2], "--reader-options", "unit")
     assert "--reader-options: expected NAME=VALUE, got 'unit'" in err
 
 

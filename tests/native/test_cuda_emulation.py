@@ -263,9 +263,9 @@ def test_pooled_scans_of_any_number_of_steps(
             current = layout.requires_grad_()
 
             def run(neuron: neurons.Neuron = neuron, x: Tensor = current) -> list[Tensor]:
-                dynamics = neuron.dynamics(neuron.constants())
-                time_dim = int(neuron.batch_first)
-                value, state = ops.scan.run(x, dynamics, None, time_dim, (2, 2))
+                kernel = neuron.kernel(x)
+                assert kernel is not None
+                value, state = ops.scan.run(x, kernel, int(neuron.batch_first), (2, 2))
                 return _with_gradients(value, state, [x, *neuron.parameters()])
 
             expected = run()
@@ -276,17 +276,17 @@ def test_pooled_scans_of_any_number_of_steps(
 def test_pooled_scans_of_other_windows_are_scans_and_pools(emulated: Callable[..., Any]) -> None:
     """The kernels of a GPU know windows of 2 x 2 cells alone."""
     neuron = neurons.LIF()
-    dynamics = neuron.dynamics(neuron.constants())
-    assert dynamics is not None
     x = torch.randn(7, 2, 16, 6, 9, generator=torch.Generator().manual_seed(5)) * 3
     current = x.contiguous().movedim(2, -1).contiguous().movedim(-1, 2).requires_grad_()
+    kernel = neuron.kernel(current)
+    assert kernel is not None
 
     def run() -> list[Tensor]:
-        value, state = ops.scan.run(current, dynamics, None, 0, (2, 3))
+        value, state = ops.scan.run(current, kernel, 0, (2, 3))
         return [value, state, *torch.autograd.grad(value.square().sum() + state.sum(), current)]
 
     expected = run()
-    assert expected[0].any() and ops.scan_pool.can_fuse(current, dynamics, (2, 3))
+    assert expected[0].any() and ops.scan_pool.can_fuse(current, kernel, (2, 3))
     assert_same_bits(emulated(run), expected, strides=True)
 
 
