@@ -37,7 +37,7 @@ def test_a_layer_that_is_silent_from_the_start_is_named_once(
 
 def test_a_layer_that_dies_is_marked_when_it_warns(train, capsys: pytest.CaptureFixture[str]) -> None:
     """The doctor speaks at the ends of epochs 4 and 5, before the layer would after batch 300, that of epoch 6."""
-    result = train(120, batch_size=1, copies=1, epochs=6, lr=1e-9)
+    result = train(120, batch_size=1, copies=1, epochs=6, lr=1e-15)
     out = capsys.readouterr().out
     assert (
         out.count("conv1: ")

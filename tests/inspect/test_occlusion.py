@@ -67,7 +67,7 @@ class LeftHalfFirst(LeftHalf):
 
 def test_grad_cam_of_a_trained_net_passes() -> None:
     """A patch of events anywhere says by its polarity which class it is; the rest is noise of both polarities."""
-    torch.manual_seed(1)
+    torch.manual_seed(7)
     x, labels = (torch.rand(10, 40, 2, 12, 12) < 0.02).float(), torch.arange(40) % 2
     for sample, label in enumerate(labels.tolist()):
         row, column = torch.randint(0, 9, (2,)).tolist()
