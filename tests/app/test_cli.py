@@ -226,9 +226,7 @@ def test_predict_and_load_agree_with_eval(
     # Nothing to see is no class, though scores of 0 have an order.
     nothing = tmp_path / "nothing.bin"
     nothing.touch()
-    with pytest.warns(
-        UserWarning, match=r"nothing\.bin: expected events within the crop .*, got none"
-    ):
+    with pytest.warns(UserWarning, match=r"nothing\.bin: expected events within the crop .*, got none"):
         run(capsys, "predict", folder, nothing)
 
     # A line per file, whatever its name.

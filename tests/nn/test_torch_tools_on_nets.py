@@ -173,7 +173,9 @@ def test_averages_of_sparse_nets(rule: str, use_buffers: bool, moves: str) -> No
     train(4, move=moves == "between")
     if moves == "between":
         for use in (lambda: average(x), average.state_dict, lambda: copy.deepcopy(average)):
-            with pytest.raises(ValueError, match=r"connections: expected the connections of the original .* AveragedModel"):
+            with pytest.raises(
+                ValueError, match=r"connections: expected the connections of the original .* AveragedModel"
+            ):
                 use()
         return
     assert torch.equal(average.module[0].operator.dense() != 0, net[0].operator.dense() != 0)
