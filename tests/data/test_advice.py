@@ -19,11 +19,13 @@ import torch
 from event_files import EVENTS, aedat4_file, encoded
 from small_sets import write_wav
 
+import snnlib
 import snnlib.data as sd
 from snnlib.data.event_cache import check_caches
 
 PACKAGE = Path(sd.__file__).parents[1]
 SOURCES = [path for folder in ("data", "files") for path in (PACKAGE / folder).rglob("*.py")]
+SOURCES.append(PACKAGE / "encoding.py")
 PIECE = re.compile(
     # What to do, an option with its value, a function of the library by name, or a package.
     r"^(or )?(give|fetch|copy|unpack|subtract|add|remove|set|choose|if it is whole)\b|\w=(?!\{)|as_events|"
@@ -230,8 +232,8 @@ CASES: dict[str, tuple[Call, Call]] = {
         lambda path: sd.SpeechCommands(words(path / "set"), None, fold=0),
     ),
     "late='clamp' or 'drop' takes them": (
-        lambda path: sd.encoding.at_times(TRACES, 4, late="error"),
-        lambda path: [sd.encoding.at_times(TRACES, 4, late=late) for late in ("clamp", "drop")],
+        lambda path: snnlib.encoding.at_times(TRACES, 4, late="error"),
+        lambda path: [snnlib.encoding.at_times(TRACES, 4, late=late) for late in ("clamp", "drop")],
     ),
     "expected one that knows its files, as NMNIST and EventFolder do, or key=, got {}": (
         lambda path: sd.EventCache(Loose(), path, progress=False),

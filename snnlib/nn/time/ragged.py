@@ -41,7 +41,7 @@ def run_ragged(net: nn.Module, x: Tensor, lengths: Tensor, *, batch_first: bool 
     >>> net = torch.nn.Sequential(snnlib.Bidirectional(snnlib.SpikingRNN(20, 32)), torch.nn.Linear(64, 5))
     >>> samples = [torch.rand(steps, 20).round() for steps in (30, 50)]
     >>> x = torch.nn.utils.rnn.pad_sequence(samples)
-    >>> scores = snnlib.run_ragged(net, x, [30, 50])
+    >>> scores = snnlib.run_ragged(net, x, torch.tensor([30, 50]))
     >>> alone = net(samples[0].unsqueeze(1))
     >>> scores.shape, bool(scores[30:, 0].any()), torch.allclose(scores[:30, :1], alone, atol=1e-6)
     (torch.Size([50, 2, 5]), False, True)
