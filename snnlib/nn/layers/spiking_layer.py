@@ -183,8 +183,8 @@ class SpikingLayer(WeightWithGain):
 
         So many of the first steps of x, `before`, belong to the past and have no output.
         """
-        call: dict[str, Any] = {"state": state, "return_state": return_state, "pool": pool}
-        return plan_layer(x, weight, self.delayed_operator(before), self.neuron, **call)
+        operator = self.delayed_operator(before)
+        return plan_layer(x, weight, operator, self.neuron, state=state, return_state=return_state, pool=pool)
 
     def delayed_operator(self, before: int = 0) -> LinearOperator | Delayed:
         """The operator with the layer's delays, if it has any; `before` as in `plan`."""
