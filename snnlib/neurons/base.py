@@ -51,9 +51,9 @@ State = tuple[Tensor, ...]
 
 
 class Output(NamedTuple):
-    """Value of a stateful call (spikes, or potentials of a non-spiking neuron), and the state to go on from.
+    """Result of a stateful call: the value (spikes, or potentials of a non-spiking neuron) and the last state.
 
-    The state is a tuple of tensors; functions of the spike response model give u, s and g in one, `[3, N, ...]`.
+    The state is a tuple of tensors; the SRM functions return one tensor `[3, N, ...]` with u, s and g.
     """
 
     value: Tensor
@@ -61,29 +61,29 @@ class Output(NamedTuple):
 
     @property
     def spikes(self) -> Tensor:
-        """The value; what functions of the spike response model gave was called so."""
+        """The value, under the name that results of the SRM functions had."""
         return self.value
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(constant, option, fixed))
 class Neuron(CheckedModule):
-    """A neuron model over whole sequences of input currents `[T, N, C, ...]`; it keeps no state between calls.
+    """Base of neuron models: maps currents `[T, N, C, ...]` of whole sequences to spikes, without state between calls.
 
     A model is a subclass with `state_names` and `step` in plain torch; surrogate gradients enter by
-    `snnlib.surrogate.spike`. It then trains, streams and works in every layer. Models that are members of the linear
-    family also give their `dynamics`, and run on native kernels. States begin at 0; a model whose rest is elsewhere, as
-    in millivolts, defines `initial_state`.
+    `snnlib.surrogate.spike`. It then trains, streams and works in every layer. A model of the linear family also
+    returns its coefficients from `dynamics` and then runs on native kernels. States start at 0; a model with another
+    resting state, for example in millivolts, defines `initial_state`.
 
     Args:
         constants: the model's constants by name: numbers, or tensors with one value per channel. They are float64
             buffers that dtype casts skip, and part of the `state_dict`.
         learnable: names of the constants that are trained, as parameters in float32, or in float64 where the net is.
-        channels: number of channels for learnable constants of their own per channel; None shares one value.
+        channels: number of channels if each channel learns its own constants; None shares one value.
         batch_first: whether sequences are `[N, T, ...]`. Default False.
 
     Raises:
-        ValueError: `learnable` names no constant, or a constant of a wrong shape.
-        TypeError: a constant is a `torch.nn.Parameter`: `learnable` makes it one.
+        ValueError: a name in `learnable` that is no constant of the model, or a constant of a wrong shape.
+        TypeError: a constant is a `torch.nn.Parameter`; pass its value and name it in `learnable`.
 
     >>> import torch, snnlib
     >>> class Adder(snnlib.neurons.Neuron):
@@ -141,7 +141,7 @@ class Neuron(CheckedModule):
             self.training_watch.stop()
 
     def build(self, given: Mapping[str, Any]) -> None:
-        """Does the work of `__init__` with the arguments given, by name; None is as good as not given.
+        """Initialises the neuron from arguments by name; None stands for the default.
 
         Raises:
             ValueError: an unknown dialect, or a value out of its range.
@@ -163,20 +163,20 @@ class Neuron(CheckedModule):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """Sets what follows from several options together, and checks it; before the neuron has its attributes.
+        """Computes and checks values that depend on several options, before they become attributes.
 
         Args:
-            values: of all fields, checked each by itself; those added become attributes.
+            values: of all fields, each already checked; added keys become attributes too.
             given: names of the arguments that were given.
             dialect: the dialect, if one was chosen.
         """
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but what is kept, for copies and pickles."""
+        """Returns the attributes without cached tables, for copies and pickles."""
         return {name: value for name, value in vars(self).items() if name != TABLES}
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Refuse a number for a constant, which is a tensor that files and optimisers may hold."""
+        """Raises TypeError for a number in place of a constant: optimisers and files may hold the constant's tensor."""
         vars(self).pop(TABLES, None)
         if isinstance(value, int | float) and name in self.__dict__.get("constant_names", ()):
             remedy = f"torch.nn.init.constant_(neuron.{name}, {value!r}) changes it in place"
@@ -184,7 +184,7 @@ class Neuron(CheckedModule):
         super().__setattr__(name, value)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Moves of the module: constants follow to devices; learned ones alone follow to float64 and back."""
+        """Moves constants with the module; of dtypes only float64 applies, and only to learned constants."""
         before = {name: tensor.data for name, tensor in stored_constants(self).items()}
         vars(self).pop(TABLES, None)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -204,7 +204,7 @@ class Neuron(CheckedModule):
         return {name: widest(getattr(self, name)) for name in self.constant_names}
 
     def check_channels(self, channels: int, like: Tensor) -> None:
-        """Raise ValueError unless the constants fit currents of so many channels on the device of `like`."""
+        """Raises ValueError unless the constants fit currents with this number of channels on the device of `like`."""
         for name, value in self.constants().items():
             check_device(name, value, like)
             if value.dim() == 1 and len(value) != channels:
@@ -218,11 +218,11 @@ class Neuron(CheckedModule):
 
     @property
     def starts_at_zero(self) -> bool:
-        """Returns whether `initial_state` is all zeros and need not be made."""
+        """Returns whether `initial_state` is all zeros, so that it need not be allocated."""
         return type(self).initial_state is Neuron.initial_state
 
     def initial_state(self, current: Tensor, params: Params) -> State:
-        """State before the first step, for one step's current `[N, C, ...]`, of which shape, dtype and device are read.
+        """Returns the state before the first step, with shape, dtype and device of a step's current `[N, C, ...]`.
 
         Default: zeros. A model in millivolts returns its rest:
 
@@ -245,16 +245,16 @@ class Neuron(CheckedModule):
         raise NotImplementedError(f"{type(self).__name__}: expected a step method, got none")
 
     def dynamics(self, params: Params) -> Dynamics | None:
-        """Coefficients for the native kernels, from constants `[]` or `[C]`; None runs `step` in torch.
+        """Returns the coefficients for the native kernels, from constants `[]` or `[C]`; None runs `step` in torch.
 
-        The one place where an option says that it keeps the neuron from the kernels.
+        An option that the kernels lack returns None here, and is checked nowhere else.
         """
         return None
 
     def kernel(self, like: Tensor) -> NeuronKernel | None:
-        """Returns what compiled kernels need of these neurons for currents like a tensor; None runs `step` in torch.
+        """Returns the neurons as compiled kernels take them, for currents like a tensor; None runs `step` in torch.
 
-        Made once on a GPU while the constants stay as they are.
+        On a GPU the result is cached until a constant changes.
         """
         tables, key = kept_tables(self), (state_dtype(like), like.device)
         if tables is None:
@@ -270,11 +270,11 @@ class Neuron(CheckedModule):
         return None if dynamics is None else dynamics.kernel(dtype, device)
 
     def _forward_dynamics(self, params: Params) -> Dynamics | None:
-        """Coefficients of the forward pass, also of a model whose backward pass is not that of the kernels."""
+        """Returns the coefficients of the forward pass, also if the kernels lack the model's backward pass."""
         return self.dynamics(params)
 
     def forward(self, x: Tensor, *state: Any) -> Tensor:
-        """Spikes of a sequence of currents `[T, N, C, ...]`, in its shape and dtype, from the initial state."""
+        """Returns the spikes for currents `[T, N, C, ...]`, in their shape and dtype, from the initial state."""
         if state:
             run = f"{type(self).__name__}.run(x, state)"
             raise TypeError(f"state: expected none, got one; {run} takes one and gives (spikes, state)")
@@ -285,11 +285,11 @@ class Neuron(CheckedModule):
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
-        """`forward` from a given state `([K, N, C, ...],)` and with the state after the last step.
+        """Runs a sequence from a state `([K, N, C, ...],)`; returns the spikes and the state after the last step.
 
         Gradients flow through states; `state[0].detach()` truncates them. With `lengths` `[N]`, the number of steps of
-        each sample, later values are 0 and the state is that after each sample's own last step; as many chunks are run
-        as there are different lengths.
+        each sample, later values are 0 and the state is the one after each sample's own last step; the sequence runs
+        in one chunk per distinct length.
 
         Raises:
             TypeError: `x` is not a floating-point tensor.
@@ -307,14 +307,14 @@ class Neuron(CheckedModule):
         kernel: NeuronKernel | None,
         window: tuple[int, int] = ops.scan.NO_POOLING,
     ) -> Output:
-        """Values of currents that fit, by a kernel or else by `step`, and the state after the last step.
+        """Returns values for checked currents, by a kernel or else by `step`, and the state after the last step.
 
-        The gradient of currents is dense: layers take care of gradients by time.
+        The gradient of the currents is dense; layers turn it into the spike-time gradient of their input.
 
         Args:
             current, state: as in `run`.
-            kernel: `kernel(current)`, or these neurons with other constants.
-            window: of means over the last two axes, which a kernel may give (`ops.scan_pool.can_fuse`).
+            kernel: `kernel(current)`, or the kernel of these neurons with other constants.
+            window: of average pooling over the last two axes, if the kernel can pool (`ops.scan_pool.can_fuse`).
         """
         time_dim = int(self.batch_first)
         start = self.start_state(step_shape(current.shape, time_dim), current, state)
@@ -329,11 +329,11 @@ class Neuron(CheckedModule):
         return self.gradient == "surrogate"
 
     def watching(self) -> AbstractContextManager[None]:
-        """A context for the steps of one sequence, for models that look at what happens in them."""
+        """Returns a context manager for the steps of a sequence, in which a model may count spikes."""
         return nullcontext()
 
     def advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """Runs one step, with what options add to `step` of any model: (spikes, next state), checked."""
+        """Runs `step` and the options that all models share, such as `refractory`: (spikes, next state), checked."""
         if not self.gradient_through_time:
             state = tuple(part.detach() for part in state)
         value, after = self._advance(state, current, params)
@@ -344,14 +344,14 @@ class Neuron(CheckedModule):
         return self.step(state, current, params)
 
     def _check_currents(self, x: Tensor) -> None:
-        """Raise an error unless `x` are currents `[T, N, C, ...]` for as many channels as the constants."""
+        """Raises an error unless `x` are currents `[T, N, C, ...]` with as many channels as the constants."""
         check_untransformed(type(self).__name__, batches=True)
         check_floating("x", x)
         check_sequence_rank(x, "[T, N, C, ...]")
         self.check_channels(x.shape[2], x)
 
     def _by_steps(self, x: Tensor, start: Tensor | None, by_step: bool = False) -> Output:
-        """Values of currents by the model's way over the steps, or by its `step` alone; a state of None is zero."""
+        """Returns values by the model's loop over the steps, or by its `step` alone; a state of None is zero."""
         check_untransformed(f"{type(self).__name__}, which runs by step", batches=not self.gives_spikes)
         time_dim = int(self.batch_first)
         wide = torch.promote_types(x.dtype, torch.float32)
@@ -367,10 +367,10 @@ class Neuron(CheckedModule):
         return Output(values.movedim(0, time_dim).to(x.dtype), (self.check_final(final),))
 
     def check_final(self, state: Tensor) -> Tensor:
-        """Returns the state `[K, N, C, ...]` after the last of steps that ran in a loop, for models that bound it.
+        """Returns the last state `[K, N, C, ...]` of a loop over `step`, checked by models with bounded states.
 
         Raises:
-            OverflowError: a state beyond the bits of fixed point; kernels raise the same.
+            OverflowError: a state that overflows fixed point; kernels raise the same error.
         """
         return state
 
@@ -389,17 +389,17 @@ class Neuron(CheckedModule):
 
     @property
     def knows_potential(self) -> bool:
-        """Returns whether `free_potential` knows the potential, as that of models with linear dynamics."""
+        """Returns whether `free_potential` can compute the potential, as for models with linear dynamics."""
         dynamics = self._forward_dynamics(self.constants())
         return dynamics is not None and dynamics.linear
 
     def free_potential(self, x: Tensor) -> Tensor:
         """Membrane potential at every step, in units of the mean threshold, of neurons that never fire.
 
-        In floating point, as fixed point has no room for potentials far above the threshold.
+        The potential is computed in floating point: fixed point cannot hold values far above the threshold.
 
         Raises:
-            ValueError: a model without linear dynamics, whose potential is not known.
+            ValueError: a model without linear dynamics.
         """
         dynamics = self._forward_dynamics(self.constants())
         if dynamics is None or not dynamics.linear:
@@ -415,11 +415,11 @@ class Neuron(CheckedModule):
     def potential(self, x: Tensor) -> Tensor:
         """Membrane potential of every step, before a spike of that step resets it, in the shape and dtype of `x`.
 
-        It is what a step compares with the threshold, in the unit of the threshold; `free_potential` is that of neurons
-        that never fire, divided by the threshold. Models without `dynamics` run by `step` for it.
+        A step compares this potential with the threshold, in the same unit; `free_potential` is the potential of
+        neurons that never fire, divided by the threshold. Models without `dynamics` run by `step` here.
 
         Raises:
-            ValueError: a model without `dynamics` whose `step` does not hand its membrane to `fire`.
+            ValueError: a model without `dynamics` whose `step` does not pass its membrane to `fire`.
 
         >>> import torch, snnlib
         >>> neuron = snnlib.neurons.LIF(tau=2.0)
@@ -453,7 +453,7 @@ class Neuron(CheckedModule):
     def start_state(
         self, shape: Sequence[int], like: Tensor, state: tuple[Tensor, ...] | None = None
     ) -> Tensor | None:
-        """State `[K, N, C, ...]` to begin with for steps of this shape `[N, C, ...]`; None where it is zero."""
+        """Returns the first state `[K, N, C, ...]` for steps of this shape `[N, C, ...]`; None if it is zero."""
         wide = torch.promote_types(like.dtype, torch.float32)
         if state is not None:
             self._check_state(state, shape, like)
@@ -466,7 +466,7 @@ class Neuron(CheckedModule):
         return torch.stack([part.expand(*shape) for part in parts])
 
     def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
-        """`run` by `step` in plain torch, whatever kernels there are: what the kernels are tested against."""
+        """Runs `step` in plain torch, even if kernels exist; tests compare the kernels with it."""
         self._check_currents(x)
         start = self.start_state(step_shape(x.shape, int(self.batch_first)), x, state)
         return self._by_steps(x, start, by_step=True)

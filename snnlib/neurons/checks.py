@@ -11,15 +11,15 @@ from snnlib.checks import check_finite, check_number
 
 
 def is_learned(value: object) -> bool:
-    """Returns whether a constant was given as something that somebody wants to learn."""
+    """Returns whether a constant was passed as a parameter or a tensor that requires a gradient."""
     return isinstance(value, torch.nn.Parameter) or (isinstance(value, torch.Tensor) and value.requires_grad)
 
 
 def values_of(name: str, value: Any) -> Tensor:
-    """A constant's numbers for a check of their range, on the CPU whatever `torch.device` is set; none of meta tensors.
+    """Returns a constant's values on the CPU, for a check of their range; none for meta tensors.
 
     Raises:
-        TypeError: no number, tensor or sequence of numbers.
+        TypeError: not a number, a tensor or a sequence of numbers.
     """
     try:
         values = value if isinstance(value, Tensor) else torch.as_tensor(value, device="cpu")
@@ -31,21 +31,21 @@ def values_of(name: str, value: Any) -> Tensor:
 
 
 def check_numbers(name: str, value: Any) -> Any:
-    """The constant, if it is a number or tensor without NaN."""
+    """Returns the constant if it is a number or tensor without NaN."""
     if bool(values_of(name, value).isnan().any()):
         raise ValueError(f"{name}: expected numbers, got {value}")
     return value
 
 
 def check_positive(name: str, value: Any) -> Any:
-    """The constant, if all of it is above 0; one that learns is the neuron's own affair."""
+    """Returns the constant if all values are above 0; the neuron checks a learned constant itself."""
     if not is_learned(value) and not bool((values_of(name, value) > 0).all()):
         raise ValueError(f"{name}: expected numbers > 0, got {value}")
     return value
 
 
 def check_threshold(name: str, value: Any) -> Any:
-    """The threshold, if all of it is above 0 and finite in float32; one that learns is the neuron's own affair."""
+    """Returns the threshold if it is above 0 and finite in float32; the neuron checks a learned one itself."""
     check_positive(name, value)
     if not is_learned(value) and not bool((values_of(name, value) <= torch.finfo(torch.float32).max).all()):
         raise ValueError(
@@ -55,7 +55,7 @@ def check_threshold(name: str, value: Any) -> Any:
 
 
 def check_tau(name: str, tau: Any) -> Any:
-    """The time constant, if it is a number or tensor of time steps, at least 1."""
+    """Returns the time constant if it is a number or tensor of time steps, at least 1."""
     if is_learned(tau):
         # Refused by the neuron, with a better message.
         return tau
@@ -65,7 +65,7 @@ def check_tau(name: str, tau: Any) -> Any:
 
 
 def check_longer_tau(name: str, tau: Any) -> Any:
-    """The time constant, if it is a number or tensor of time steps above 1."""
+    """Returns the time constant if it is a number or tensor of time steps above 1."""
     check_tau(name, tau)
     if not bool((values_of(name, tau) > 1).all()):
         raise ValueError(f"{name}: expected numbers of time steps > 1, got {tau}")
@@ -73,7 +73,7 @@ def check_longer_tau(name: str, tau: Any) -> Any:
 
 
 def finite_number(name: str, value: Any) -> float:
-    """The value as a float, if it is a number that is finite in float32."""
+    """Returns the value as a float if it is a number that is finite in float32."""
     check_number(name, value)
     check_finite(name, value)
     return float(value)

@@ -24,16 +24,16 @@ _EXPANDED = ("self", "dialect", "channels")
 
 
 def config(neuron: Neuron) -> dict[str, Any]:
-    """The arguments that make this neuron again, as JSON takes them: `"model"`, then every constant and option.
+    """Returns the arguments that rebuild this neuron, for JSON: `"model"`, then every constant and option.
 
-    Files of weights hold tensors alone; this is for the rest. Values per channel are lists, learned constants have the
-    values that they have now, a surrogate gradient is its name with its numbers, and infinity is the word `"inf"`.
-    Bounds (`bound_`) are left out.
+    A file of weights holds tensors only; store this dictionary beside it. Values per channel become lists, learned
+    constants have their present values, a surrogate gradient becomes its name and numbers, and infinity the word
+    `"inf"`. Bounds (`bound_`) are left out.
 
     Raises:
         TypeError: not a neuron.
-        ValueError: a surrogate that is a function of your own, or a model of your own that does not keep an argument
-            under its name.
+        ValueError: a surrogate that is your own function, or your own model without an attribute for one of its
+            arguments.
 
     >>> import json, snnlib
     >>> neuron = snnlib.neurons.IF(dialect="snntorch")
@@ -53,14 +53,14 @@ def config(neuron: Neuron) -> dict[str, Any]:
 
 
 def from_config(config: Mapping[str, Any], models: Mapping[str, type[Neuron]] | None = None) -> Neuron:
-    """The neuron that `config` described.
+    """Returns the neuron that `config` described.
 
     Args:
-        config: what `config` gave.
-        models: models of your own by name, `{"Leaky": Leaky}`, beside those of the library, `snnlib.neurons.MODELS`.
+        config: the result of `config`.
+        models: your own models by name, `{"Leaky": Leaky}`, in addition to `snnlib.neurons.MODELS`.
 
     Raises:
-        ValueError: a model or a surrogate that is not known, or an argument out of its range.
+        ValueError: an unknown model or surrogate, or an argument out of its range.
         TypeError: an argument that the model does not have.
     """
     models = {**MODELS, **FIXED_LENGTH_MODELS, **(models or {})}
@@ -76,7 +76,7 @@ def from_config(config: Mapping[str, Any], models: Mapping[str, type[Neuron]] | 
 
 
 def _parameters(model: type[Neuron]) -> dict[str, inspect.Parameter]:
-    """Returns a model's arguments: its own, and through `**options` those of the classes that it builds on."""
+    """Returns the arguments of a model, including its base classes' arguments if it takes `**options`."""
     found: dict[str, inspect.Parameter] = {}
     for kind in model.__mro__:
         if "__init__" not in vars(kind):

@@ -21,7 +21,7 @@ _ALWAYS_ANEW = ("cpu",)
 
 
 class _Kept(NamedTuple):
-    """Tables computed from constants and options, with their sources."""
+    """Cached tables, with the constants and options that they were computed from."""
 
     of: list[Any]
     # Held, so that no others take their place in memory.
@@ -41,7 +41,7 @@ def add_constants(
         neuron: the module that gets them, with the names in `constant_names` and `learnable`.
         constants: numbers, or tensors with one value per channel, by name.
         learnable: names of the constants that become parameters.
-        channels: number of channels for learnable constants of their own per channel; None shares one value.
+        channels: number of channels if each channel learns its own constants; None shares one value.
     """
     if channels is not None:
         check_count("channels", channels, least=0)
@@ -63,7 +63,7 @@ def add_constants(
 
 
 def _tensor(model: type[Neuron], name: str, value: float | Tensor, channels: int | None) -> Tensor:
-    """A constant in float64, if it is one number or one per channel."""
+    """Returns a constant in float64 if it is one number or one per channel."""
     if is_learned(value):
         kind = "a Parameter" if isinstance(value, nn.Parameter) else "a tensor that requires a gradient"
         learns = "learnable" in inspect.signature(model.__init__).parameters
@@ -81,11 +81,11 @@ def _tensor(model: type[Neuron], name: str, value: float | Tensor, channels: int
 
 
 def kept_tables(neuron: Neuron) -> dict[Any, Any] | None:
-    """A place for what follows from constants and options, empty where these have changed; None to keep nothing.
+    """Returns the cache of tables that follow from constants and options, empty once these changed; None: no cache.
 
-    Nothing is kept where that saves no launches of kernels, on a CPU; where a constant learns; in the capture of a
-    CUDA graph, which follows constants that are written to between its replays; and within compilers and
-    transforms. Writing to a constant through `.data` is not seen.
+    There is no cache on a CPU, where it would save no kernel launches; if a constant learns; while a CUDA graph is
+    captured, since replays follow constants that are written to in between; and in compilers and transforms. A write
+    through `.data` goes unnoticed.
     """
     # torch's own iterators take several times as long.
     parts = (
@@ -105,14 +105,14 @@ def kept_tables(neuron: Neuron) -> dict[Any, Any] | None:
 
 
 def stored_constants(neuron: Neuron) -> dict[str, Tensor]:
-    """Returns what a neuron stores of its constants: themselves, or what a parametrization makes them of."""
+    """Returns the stored tensors of a neuron's constants: the constants, or the originals of their parametrizations."""
     stored = {**dict(neuron.named_parameters()), **dict(neuron.named_buffers())}
     names = {*neuron.constant_names, *(f"parametrizations.{n}.original" for n in neuron.constant_names)}
     return {name: tensor for name, tensor in stored.items() if name in names}
 
 
 def restore_dtypes(neuron: Neuron, before: Mapping[str, Tensor]) -> None:
-    """Undoes casts of constants, after a move of the module: learned ones alone follow to float64 and back."""
+    """Undoes casts of constants after a move of the module; learned constants keep a cast to float64 or back."""
     for name, after in stored_constants(neuron).items():
         value = before[name]
         dtype = learned_dtype(after.dtype) if isinstance(after, nn.Parameter) else value.dtype
@@ -124,7 +124,7 @@ def restore_dtypes(neuron: Neuron, before: Mapping[str, Tensor]) -> None:
 
 
 def fit_learned(neuron: Neuron, state_dict: dict[str, Tensor], prefix: str) -> None:
-    """Gives constants of a file the shape of the neuron's learned ones: an optimiser may hold these."""
+    """Reshapes a file's constants to the neuron's learned ones, which an optimiser may hold."""
     for name in neuron.learnable:
         own, stored = getattr(neuron, name), state_dict.get(prefix + name)
         if stored is None or own.shape == stored.shape or stored.is_meta:
@@ -148,7 +148,7 @@ def _stays(tensor: Tensor) -> bool:
 
 
 def _is_capturing(tensor: Tensor) -> bool:
-    """Returns whether what is done with a tensor goes into a CUDA graph."""
+    """Returns whether operations on a tensor are captured in a CUDA graph."""
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
@@ -168,7 +168,7 @@ def widest(value: Tensor) -> Tensor:
 
 
 def broadcast(constants: Mapping[str, Tensor], axes: int, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Constants in shapes that broadcast with one step `[N, C, ...]` of so many axes."""
+    """Returns constants in shapes that broadcast with one step `[N, C, ...]` of this number of axes."""
     shape = [-1, *[1] * max(axes - 2, 0)]
     return {
         name: value.to(dtype).reshape(shape) if value.dim() else value.to(dtype)

@@ -1,6 +1,6 @@
 """The family of neurons that share one kernel: linear dynamics with one to three states, a threshold and a reset.
 
-A step of K states y, in this order::
+A step computes, from K states y and the current x, in this order::
 
     h = A y + B x + d
     fixed point: each a_ij y_j rounded towards zero and B x to the nearest multiple of 2^-12; h NaN beyond 23 bits
@@ -40,7 +40,7 @@ def _zeros() -> list[Coefficient]:
 
 @dataclass
 class Dynamics:
-    """Coefficients of one neuron model; vectors may be shorter than K and are then filled with zeros."""
+    """Coefficients of a neuron model; vectors shorter than K are filled up with zeros."""
 
     a: Sequence[Sequence[Coefficient]]
     b: Sequence[Coefficient]
@@ -85,7 +85,7 @@ class Dynamics:
 
     @property
     def states(self) -> int:
-        """K, without the last step's spike of `reset_next` and the steps that are left of a refractory time."""
+        """K, not counting the last spike of `reset_next` and the remaining steps of a refractory time."""
         return len(self.b)
 
     @property
@@ -117,7 +117,7 @@ def all_alike(*rows: Coefficient) -> bool:
 
 
 def pack(rows: Sequence[Coefficient], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Rows of numbers and of tensors `[]` or `[C]` as one tensor `[P, C]`, C = 1 where all are shared."""
+    """Stacks rows of numbers and tensors `[]` or `[C]` to one tensor `[P, C]`, C = 1 if all are shared."""
     tensors = [row for row in rows if isinstance(row, Tensor)]
     eager = not (torch.compiler.is_compiling() or in_transform())
     if eager and device.type == "cpu" and all(_is_number(row) for row in tensors):
@@ -133,7 +133,7 @@ def pack(rows: Sequence[Coefficient], dtype: torch.dtype, device: torch.device) 
 
 
 def _is_number(row: Tensor) -> bool:
-    """Returns whether it is one value in the memory of the CPU, without a gradient."""
+    """Returns whether a coefficient is a single value in CPU memory, without a gradient."""
     on_cpu = row.device.type == "cpu" and type(row) in (Tensor, Parameter)
     return on_cpu and row.numel() == 1 and not row.requires_grad
 
@@ -165,7 +165,7 @@ def _constant_columns(
 
 
 def decay_and_leak(tau: Tensor, discretisation: str) -> tuple[Tensor, Tensor]:
-    """Returns what a state keeps and loses in a step: `1 - 1/tau` (Euler) or `exp(-1/tau)` (exponential), the rest."""
+    """Returns the decay of a state per step, `1 - 1/tau` (Euler) or `exp(-1/tau)` (exponential), and 1 minus it."""
     # A learnable time constant may be pushed below one step, where a leak would change sign.
     tau = at_least(tau, 1.0)
     leak = 1 / tau if discretisation == "euler" else 1 - torch.exp(-1 / tau)

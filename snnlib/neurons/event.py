@@ -55,7 +55,7 @@ class _EventSpike(torch.autograd.Function):
 
 
 class ByEvent(Neuron):
-    """Neurons whose spike times are differentiated, and whose input events may get their gradient by time."""
+    """Base of neurons with the event-driven gradient, whose input may get the spike-time gradient."""
 
     # Spikes and clamped ones of each step while they are counted, and the sums of the batches so far.
     _steps: list[Tensor] | None = None
@@ -65,7 +65,7 @@ class ByEvent(Neuron):
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
-        """See `Neuron.run`. Where the gradient of the input may be by time, the state ends with the last input."""
+        """See `Neuron.run`. If the input may get a spike-time gradient, the last input is part of the state."""
         if lengths is not None or not self.exact_times:
             return super().run(x, state, lengths)
         check_untransformed(type(self).__name__)
@@ -91,7 +91,7 @@ class ByEvent(Neuron):
 
     @contextmanager
     def watched_record(self, coefficients: Tensor) -> Iterator[Callable[[Tensor], None] | None]:
-        """Gives what takes the numbers of a layer's record down, within the first training batches; else None."""
+        """Gives the function that counts clamped gradients in a layer's record, or None after the first batches."""
         with self.watching():
             yield None if self._steps is None else partial(self._note_record, coefficients)
 
@@ -100,7 +100,7 @@ class ByEvent(Neuron):
         self.note_clamped(torch.stack((torch.full_like(clamped, record.shape[1]), clamped)))
 
     def _count_clamped(self, current: Tensor, state: tuple[Tensor, ...] | None, kernel: ExactKernel) -> None:
-        """Takes down how many spikes there are of these currents, which kernels do not count."""
+        """Counts spikes and clamped gradients for these currents, since kernels do not count them."""
         time_dim = int(self.batch_first)
         start = self.start_state(step_shape(current.shape, time_dim), current, state)
         with torch.no_grad():
@@ -116,15 +116,15 @@ class ByEvent(Neuron):
         reset_value: float,
         bound: float | Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Spikes where `fired`, and the membrane `h` after its reset there, with the event-driven gradient.
+        """Returns spikes where `fired`, and the membrane after its reset, with the event-driven gradient.
 
         Args:
             h: membrane potential before the reset.
             fired: where it reached the threshold.
             slope: rise of the membrane in the step.
             after: rise in the step after the reset.
-            reset_value: what the reset sets.
-            bound: of the time `1 / slope`, in steps per unit of potential.
+            reset_value: membrane after the reset.
+            bound: largest `1 / slope`, in steps per unit of potential.
         """
         per_slope = torch.where(slope > 0, 1 / slope, torch.zeros_like(slope))
         if self._steps is not None:
@@ -134,12 +134,12 @@ class ByEvent(Neuron):
         return out[0], out[1]
 
     def note_clamped(self, counts: Tensor) -> None:
-        """Takes down how many spikes there were, and how many of them have a gradient that is bounded."""
+        """Counts spikes, and spikes whose gradient is clamped."""
         if self._steps is not None:
             self._steps.append(counts)
 
     def watching(self) -> AbstractContextManager[None]:
-        """See `Neuron.watching`: warns where the first training batches have most of their spikes clamped."""
+        """See `Neuron.watching`: warns if most gradients of the first training batches are clamped."""
         counting = self.training and torch.is_grad_enabled() and self._batches < _BATCHES
         return self._counting() if counting and not torch.compiler.is_compiling() else nullcontext()
 

@@ -1,6 +1,6 @@
 """Arguments of neuron models, declared one line each.
 
-A model writes down what it can be given as annotated class attributes::
+A model declares its arguments as annotated class attributes::
 
     class LIF(SpikingNeuron):
         tau: Constant = constant(default=2.0, check=check_tau, kw_only=False)
@@ -8,10 +8,10 @@ A model writes down what it can be given as annotated class attributes::
         dialects = {"snntorch": {"decay_input": False}}
 
 The signature of `__init__`, its checks, the attributes, `repr`, `config` and the names that a dialect may set follow
-from these lines. `typing.dataclass_transform` makes type checkers and editors read the same lines, so that no default
-stands twice. An explicit `__init__` could not show the defaults: where a dialect may set another one, it needs to know
-what was not given, and its defaults would all be None. The `__init__` made here sees the arguments themselves, so the
-defaults shown are those of a neuron without a dialect.
+from these lines. `typing.dataclass_transform` lets type checkers and editors read the same lines, so each default is
+written once. In a handwritten `__init__` all defaults would be None, because a dialect replaces the arguments that
+were not given. The generated `__init__` knows which arguments were given, and its signature shows the defaults without
+a dialect.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Check = Callable[[str, Any], Any]
 
 @dataclass(frozen=True)
 class Field:
-    """The declaration of one argument; fields of classes that build on others have a greater depth."""
+    """Declaration of one argument; `depth` grows from base classes to subclasses."""
 
     default: Any
     check: Check | None = None
@@ -63,19 +63,19 @@ class Field:
 
     @property
     def kept(self) -> bool:
-        """Returns whether the neuron has it as an attribute."""
+        """Returns whether the argument becomes an attribute of the neuron."""
         return not isinstance(self.annotation, InitVar)
 
     @property
     def type(self) -> Any:
-        """The type of what may be given."""
+        """The type of the argument."""
         return self.annotation.type if isinstance(self.annotation, InitVar) else self.annotation
 
 
 def constant(
     *, default: Any, check: Check | None = None, kw_only: bool = True, alias: str | None = None
 ) -> Any:
-    """A number or one value per channel, in the `state_dict`, that may be learned; None where the model has none."""
+    """Declares a constant: a number or one value per channel, in the `state_dict`, learnable; None switches it off."""
     return Field(default, check, constant=True, kw_only=kw_only, alias=alias)
 
 
@@ -87,31 +87,31 @@ def option(
     repr: bool = True,
     beside: Mapping[str, Any] | None = None,
 ) -> Any:
-    """An option. Flags and numbers are checked by their type; one declared anew keeps its check and its place.
+    """Declares an option, checked by its type if flag or number; a redeclared one keeps its check and position.
 
-    `beside` names what other options must be wherever this one is not its default: `{"max_spikes": 1}`.
+    `beside` gives the values that other options need whenever this one differs from its default: `{"max_spikes": 1}`.
     """
     return Field(default, check, kw_only=kw_only, repr=repr, beside=beside or {})
 
 
 def fixed(value: Any, *, constant: bool = False, init: Literal[False] = False) -> Any:
-    """Declares what is no argument, though it may be one of other models: an attribute with this value, or derived."""
+    """Declares an attribute with this or a derived value, which is an argument of other models only."""
     return Field(value, constant=constant, init=init)
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """The check of a value that is one of some words."""
+    """Check that a value is one of several words."""
 
     choices: tuple[str, ...]
 
     def __call__(self, name: str, value: Any) -> str:
-        """The value."""
+        """Returns the value if it is one of the words."""
         return check_choice(name, value, *self.choices)
 
 
 def one_of(*choices: str) -> OneOf:
-    """The check of a value that is one of these words."""
+    """Returns a check that a value is one of these words."""
     return OneOf(choices)
 
 
@@ -119,7 +119,7 @@ _BY_TYPE: dict[Any, Check] = {bool: check_flag, float: finite_number, float | No
 
 
 def declare(model: type[Neuron]) -> None:
-    """Takes the fields that a class declares, and makes its `__init__` of them unless it has one."""
+    """Collects the fields of a class, and generates its `__init__` unless it defines one."""
     own = {name: field for name, field in vars(model).items() if isinstance(field, Field)}
     if not own:
         return
@@ -161,7 +161,7 @@ def checked_values(model: type[Neuron], given: Mapping[str, Any]) -> dict[str, A
 
 
 def constant_fields(model: type[Neuron]) -> Sequence[str]:
-    """Constants, a model's own before those of the classes that it builds on."""
+    """Returns the constants, those of a model before those of its base classes."""
     names = [name for name, field in model.fields.items() if field.constant]
     return sorted(names, key=lambda name: -model.fields[name].depth)
 
@@ -169,7 +169,7 @@ def constant_fields(model: type[Neuron]) -> Sequence[str]:
 def _merged(
     inherited: Mapping[str, Field], own: Mapping[str, Field], annotations: Mapping[str, Any], depth: int
 ) -> dict[str, Field]:
-    """The fields of a class, those it inherits first; one that is declared anew keeps its place and its check."""
+    """Returns the fields of a class, inherited ones first; a redeclared field keeps its position and check."""
     fields = dict(inherited)
     for name, field in own.items():
         annotation = annotations[name]
@@ -187,7 +187,7 @@ def _merged(
 
 
 def _constructor(model: type[Neuron]) -> Callable[..., None]:
-    """`__init__` with the signature of the model's fields."""
+    """Returns an `__init__` with the signature of the model's fields."""
     signature = _signature(model)
     _, *names = signature.parameters
     first = [name for name in names if signature.parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY]
@@ -210,7 +210,7 @@ def _constructor(model: type[Neuron]) -> Callable[..., None]:
 
 
 def _signature(model: type[Neuron]) -> inspect.Signature:
-    """Constants before options, a model's own before those of the classes that it builds on."""
+    """Returns the signature: constants before options, each time a model's own before those of its base classes."""
     # Who knows no other library's defaults has no option to choose them.
     absent = () if model.dialects else ("dialect",)
     fields = model.fields.items()

@@ -22,7 +22,7 @@ from snnlib.neurons.surrogate import ATan, Surrogate, SurrogateLike
 
 
 def surrogate_option(name: str, value: Any) -> SurrogateLike:
-    """The surrogate, if it is one: the check of an option."""
+    """Returns the surrogate if it is valid, as the check of an option."""
     check_surrogate(value)
     return cast(SurrogateLike, value)
 
@@ -46,26 +46,27 @@ def _whole(least: int, most: float = torch.inf) -> Check:
 
 
 class SpikingNeuron(Neuron):
-    """A neuron that fires where its membrane potential reaches a threshold, and is reset then.
+    """Base of neurons that fire when their membrane potential reaches a threshold, and are then reset.
 
-    Args (those of every spiking model; a dialect sets those that are not given):
+    Args (shared by all spiking models; a dialect sets the arguments that are not given):
         threshold: firing threshold, > 0, a number or one value per channel. Default 1.
-        reset: `"zero"` sets the membrane to `reset_value`, `"subtract"` takes the threshold off, `"none"` leaves it.
-        reset_value: what `"zero"` sets, and where the membrane starts before the first step, as in SpikingJelly; with
-            another reset it starts at 0. Default 0.
-        reset_states: `"membrane"`, or `"all"` for the other states as well (to 0).
-        reset_time: `"same"` resets at the end of the step that fired; `"next"` after decay and input of the following
-            step, which costs it that step's input (`"zero"`) or takes the whole threshold off (`"subtract"`).
+        reset: `"zero"` sets the membrane to `reset_value`, `"subtract"` subtracts the threshold, `"none"` leaves it.
+        reset_value: membrane after a `"zero"` reset and before the first step, as in SpikingJelly; with another reset
+            the membrane starts at 0. Default 0.
+        reset_states: `"membrane"`, or `"all"` to set the other states to 0 as well.
+        reset_time: `"same"` resets at the end of the step with the spike; `"next"` resets after decay and input of the
+            following step, so that `"zero"` deletes that step's input and `"subtract"` subtracts an undecayed
+            threshold.
         detach_reset: whether the reset passes no gradient to the spike that caused it. Default True.
         compare: `">="` or `">"`.
         surrogate: one of `snnlib.surrogate` or a function of `u = h - threshold`. Default `ATan(2)`.
-        floor: least membrane potential, after the reset. Default none.
-        max_spikes: most spikes in one step; above 1 a step gives `floor(h / threshold)` of them, `"subtract"` takes
-            the threshold off for each, and the neuron runs by `step`. Default 1.
-        refractory: steps after a spike in which the neuron stays as the spike left it, whatever its input; `math.inf`
-            leaves it one spike, for codes by its time. The state then has one more part, the steps that are left (1
-            for ever after a last spike). Up to 2^24 steps; not beside `max_spikes` above 1. Default 0.
-        gradient_through_time: whether gradients flow to earlier steps; without, each step learns from its own input
+        floor: lower bound of the membrane potential after the reset. Default none.
+        max_spikes: largest number of spikes per step; above 1 a step emits `floor(h / threshold)` spikes, `"subtract"`
+            subtracts the threshold for each, and the neuron runs by `step`. Default 1.
+        refractory: number of steps after a spike in which the states are frozen and the input is lost, up to 2^24;
+            `math.inf` allows one spike per sequence, for codes by spike time. The state then has one more tensor, the
+            steps that remain (with `math.inf`, 1 after the spike). Excludes `max_spikes` above 1. Default 0.
+        gradient_through_time: whether gradients flow to earlier steps; if False, each step learns from its own input
             alone. Default True.
         learnable, channels, batch_first: as in `Neuron`.
     """
@@ -91,7 +92,7 @@ class SpikingNeuron(Neuron):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """Sets where the membrane rests and starts, and the states."""
+        """Sets rest and start of the membrane, and the names of the states."""
         if values.get("rest", 0.0) is None:
             values["rest"] = values["reset_value"]
         if values["start_value"] == (values["reset_value"] if values["reset"] == "zero" else 0.0):
@@ -104,7 +105,7 @@ class SpikingNeuron(Neuron):
             values["state_names"] = (*values.get("state_names", cls.state_names), *added)
 
     def _advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """`step`; for its refractory time a neuron that has fired stays as its spike left it, on Loihi its membrane."""
+        """Runs `step`; the states of a refractory neuron are frozen, on Loihi its membrane alone."""
         if not self.refractory:
             return self.step(state, current, params)
         *own, left = *state[:-1], state[-1].detach()
@@ -118,7 +119,7 @@ class SpikingNeuron(Neuron):
         return spikes, (*held, torch.where(rests, left if for_ever else left - 1, begun))
 
     def fire(self, membrane: Tensor, params: Params) -> Tensor:
-        """Spikes where the membrane reaches the threshold."""
+        """Returns spikes where the membrane reaches the threshold."""
         threshold = params["threshold"]
         spikes = self.spikes_at(membrane - threshold, threshold)
         if self.max_spikes == 1:
@@ -128,11 +129,11 @@ class SpikingNeuron(Neuron):
         return spikes + (spikes.detach() * count - spikes.detach())
 
     def spikes_at(self, distance: Tensor, unit: Tensor) -> Tensor:
-        """Spikes by the distance from the threshold; `unit` is what the surrogate's width counts in."""
+        """Returns spikes for distances from the threshold; `unit` is the unit of the surrogate's width."""
         return spike(distance, unit, self.surrogate, strict=self.compare == ">")
 
     def reset_states_by(self, states: Sequence[Tensor], spikes: Tensor, params: Params) -> State:
-        """The states, the membrane first, after the reset by these spikes."""
+        """Returns the states, membrane first, after the reset by these spikes."""
         s = spikes.detach() if self.detach_reset else spikes
         membrane, *others = states
         if self.reset == "subtract":
@@ -146,11 +147,11 @@ class SpikingNeuron(Neuron):
         return (s * self.reset_value + (1 - s) * membrane, *others)
 
     def reset_amount(self, states: Sequence[Tensor], params: Params) -> Tensor:
-        """Returns what `"subtract"` takes off the membrane."""
+        """Returns the amount that `"subtract"` subtracts from the membrane."""
         return params["threshold"]
 
     def fire_and_reset(self, charged: Sequence[Tensor], state: State, params: Params) -> tuple[Tensor, State]:
-        """Spikes and next states, from the states after decay and input and those before the step."""
+        """Returns spikes and next states, from the states after decay and input and the states before the step."""
         if self.reset_time == "next":
             charged = self.reset_states_by(charged, state[-1], params)
             spikes = self.fire(charged[0], params)
@@ -160,7 +161,7 @@ class SpikingNeuron(Neuron):
         return spikes, (self.floored(membrane), *others)
 
     def floored(self, membrane: Tensor) -> Tensor:
-        """The membrane, not below the floor."""
+        """Returns the membrane, at least the floor."""
         return membrane if self.floor is None else at_least(membrane, self.floor)
 
     @property
@@ -181,7 +182,7 @@ class SpikingNeuron(Neuron):
         return (torch.full_like(current, self.initial_membrane), *zeros)
 
     def reset_coefficients(self, params: Params, states: int) -> dict[str, Any] | None:
-        """The arguments of `Dynamics` that say how it fires and is reset; None if only `step` can."""
+        """Returns the arguments of `Dynamics` for firing and reset; None if only `step` can compute them."""
         # Options of all models that keep a neuron from the kernels say so here alone, those of one model in its
         # `dynamics`. Layers, recurrence, fusion and exporters ask for the dynamics and know no option by name.
         if not isinstance(self.surrogate, Surrogate) or not self.surrogate.has_shape:
@@ -217,7 +218,7 @@ class SpikingNeuron(Neuron):
     def with_reset(
         self, params: Params, a: Sequence[Sequence[Coefficient]], b: Sequence[Coefficient], **others: Any
     ) -> Dynamics | None:
-        """The `Dynamics` of these coefficients and of how it fires and is reset; None if only `step` can."""
+        """Returns `Dynamics` with these coefficients, firing and reset; None if only `step` can compute them."""
         firing = self.reset_coefficients(params, len(b))
         return None if firing is None else Dynamics(a=a, b=b, **{**firing, **others})
 
@@ -227,7 +228,7 @@ class SpikingNeuron(Neuron):
 
 
 class SimplyReset(SpikingNeuron):
-    """Models with one spike in a step, whose reset acts on the membrane in the step of the spike."""
+    """Base of models with one spike per step, which resets the membrane in the same step."""
 
     reset_states: str = fixed("membrane")
     reset_time: str = fixed("same")

@@ -1,4 +1,4 @@
-"""The base of neurons and layers: checked names of options, and constants in the `state_dict` that are numbers."""
+"""Base of neurons and layers: checks names of options, and stores numbers in the `state_dict`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CheckedModule(nn.Module):
     numbers as float64 scalars, beside parameters and buffers; constants of a file overwrite the module's.
 
     Attributes:
-        prepared: what `snnlib.prepare_` left in the module; None in a new one, and in files without the word.
+        prepared: mark that `snnlib.prepare_` sets; None in a new module and in files without the mark.
     """
 
     option_hints: ClassVar[Mapping[str, str]] = {}
@@ -33,7 +33,7 @@ class CheckedModule(nn.Module):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Returns what `torch.nn.Module` finds; adds the way here to its error for names of other libraries."""
+            """Returns the attribute; adds snnlib's counterpart to torch's error for names of other libraries."""
             try:
                 return super().__getattr__(name)
             except AttributeError as error:
@@ -42,7 +42,7 @@ class CheckedModule(nn.Module):
                 raise
 
     def __new__(cls, *_args: Any, **options: Any) -> Self:
-        """Check the names before `__init__` does."""
+        """Checks names of options before `__init__` runs."""
         known = inspect.signature(cls.__init__).parameters
         if options and not any(option.kind is option.VAR_KEYWORD for option in known.values()):
             check_options(cls.__name__, options, [name for name in known if name != "self"], cls.option_hints)
@@ -53,7 +53,7 @@ class CheckedModule(nn.Module):
         return {}
 
     def load_numbers(self, numbers: Mapping[str, float]) -> None:
-        """Take over numbers by the same keys.
+        """Sets numbers from the same keys of a `state_dict`.
 
         Raises:
             ValueError: a number out of its range.
@@ -61,10 +61,7 @@ class CheckedModule(nn.Module):
         raise NotImplementedError
 
     def resizable(self) -> dict[str, int | None]:
-        """Buffers that are one number or one per channel, with the number of channels where it is known.
-
-        They take the shape that a file has: both mean the same where all channels agree, and keep every bit.
-        """
+        """Buffers that take the shape in a file, one number or one per channel, and the number of channels if known."""
         return {}
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:

@@ -1,4 +1,4 @@
-"""The spike: a step of the membrane potential forwards, a surrogate's bump as its derivative backwards."""
+"""Spike function: a step of the membrane potential, with a surrogate as its derivative in the backward pass."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Spike(torch.autograd.Function):
 
 
 def spike(u: Tensor, threshold: Tensor, surrogate: SurrogateLike, strict: bool = False) -> Tensor:
-    """Spikes 0/1 where `u = h - threshold` reaches 0 (`strict`: exceeds it), with the surrogate as their gradient.
+    """Returns spikes 0/1: 1 where `u = h - threshold` reaches 0 (`strict`: exceeds it), with a surrogate gradient.
 
     >>> import torch
     >>> from snnlib.surrogate import Triangle, spike
@@ -58,10 +58,7 @@ def spike(u: Tensor, threshold: Tensor, surrogate: SurrogateLike, strict: bool =
 
 
 def check_surrogate(surrogate: object) -> None:
-    """Raise TypeError unless it is one of `snnlib.surrogate` or a function of u that gives a slope.
-
-    What other libraries call a surrogate gives the spikes, and has its slope in its backward pass.
-    """
+    """Raises TypeError unless the surrogate is one of `snnlib.surrogate` or a function of u that returns a slope."""
     if isinstance(surrogate, Surrogate):
         return
     if isinstance(surrogate, type) or not callable(surrogate):

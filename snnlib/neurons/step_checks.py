@@ -1,4 +1,4 @@
-"""Checks of the `step` of a model of your own: shapes of its results, and spikes without any input."""
+"""Checks of the `step` of your own models: shapes of results, and spikes without any input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_step(neuron: Neuron, value: object, state: object, shape: list[int]) -> None:
-    """Raise ValueError unless a step gave a value and a tuple of states of the current's shape."""
+    """Raises ValueError unless a step returned a value and a tuple of states in the current's shape."""
     what = f"{type(neuron).__name__}.step"
     names = ", ".join(neuron.state_names)
     if not isinstance(value, Tensor) or list(value.shape) != shape:
@@ -30,7 +30,7 @@ def check_step(neuron: Neuron, value: object, state: object, shape: list[int]) -
 
 
 def check_rest(neuron: Neuron, current: Tensor, params: Params) -> None:
-    """Warn once where a model of one's own fires at states of 0 without input, as one in millivolts does."""
+    """Warns once if your own model fires at states of 0 without input, as a model in millivolts may."""
     own = type(neuron).step.__module__.partition(".")[0] != "snnlib"
     if neuron.rest_known or not own or not neuron.gives_spikes or cannot_watch(current):
         return

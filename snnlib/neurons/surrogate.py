@@ -1,13 +1,13 @@
-"""Surrogate gradients: what stands for the derivative of the spike in the backward pass.
+"""Surrogate gradients, which replace the derivative of the spike in the backward pass.
 
 A spike is a step function of `u = h - threshold`, whose derivative is zero almost everywhere. In the backward pass
 `ds/du` is replaced by a bump around the threshold::
 
     ds/du = height * f(scale * u),    f(0) = 1
 
-`width` counts in thresholds (the half width of a compact surrogate); `alpha` and `slope`, the names of other libraries,
-count in units of the membrane potential. All formulas use `+ - * /` only, so that every instruction set, CUDA and this
-file give the same bits.
+`width` is in units of the threshold (the half width of a compact surrogate); `alpha` and `slope`, the names of other
+libraries, are in units of the membrane potential. All formulas use `+ - * /` only, so that every instruction set, CUDA
+and this file give the same bits.
 
 Compact surrogates (`Triangle`, `Rectangle`) are exactly zero away from the threshold, so the backward pass of an
 event-driven layer costs what its active steps cost: with half widths of 0.25 to 0.5 thresholds 2.5 to 15 % of them, at
@@ -49,7 +49,7 @@ _WIDTH = 0.5
 
 
 class Surrogate:
-    """A bump `height * f(scale * u)` with one of the shapes that run natively; see the subclasses."""
+    """Base of surrogates `height * f(scale * u)` with a shape f that runs natively."""
 
     kind: ClassVar[str]
 
@@ -59,7 +59,7 @@ class Surrogate:
 
     @property
     def has_shape(self) -> bool:
-        """Returns whether it is one of the shapes, with these arguments; neurons with others run by `step`."""
+        """Returns whether the kernels know the shape for these arguments; otherwise neurons run by `step`."""
         return True
 
     def derivative(self, u: Tensor, threshold: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ SurrogateLike = Surrogate | Callable[[Tensor], Tensor]
 
 
 class _Positive(Surrogate):
-    """Ours, whose arguments are finite numbers above 0."""
+    """Surrogate whose arguments are finite numbers above 0."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -101,7 +101,7 @@ class Triangle(_ByWidth):
     Args:
         width: half width in thresholds. Default 0.5.
         height: peak. Default 1; recurrent nets need less than 1 (0.4 trains where 1 gave NaN). With 0 no gradient
-            passes spikes, as with snnTorch's `surrogate_disable`; potentials keep theirs.
+            passes through spikes, as with snnTorch's `surrogate_disable`; gradients through potentials stay.
 
     >>> import torch
     >>> from snnlib.surrogate import Triangle
@@ -190,7 +190,7 @@ class SoftSign(_Positive):
 
 @dataclass(frozen=True)
 class SuperSpike(_Positive):
-    """`alpha / (1 + |u|)^2`: the width of SpikingJelly's and Norse's SuperSpike does not depend on alpha. Default 1."""
+    """`alpha / (1 + |u|)^2`: the SuperSpike of SpikingJelly and Norse, whose width ignores alpha. Default 1."""
 
     alpha: float = 1.0
     kind: ClassVar[str] = "fast_sigmoid"
@@ -257,8 +257,8 @@ class Gaussian(_Positive):
 class MultiGaussian(Surrogate):
     """`gain [1.15 N(u; 0, .5) - .15 N(u; shift, 3) - .15 N(u; -shift, 3)]`, a bump with negative sides.
 
-    N is the normal density. `shift` is 0.5 in Yin et al. 2021 (default) and 0 in Higuchi et al. 2024. With another
-    shift than 0 neurons run by `step`: three bumps are no single shape.
+    N is the normal density. `shift` is 0.5 in Yin et al. 2021 (default) and 0 in Higuchi et al. 2024. With a nonzero
+    shift neurons run by `step`: the kernels know single bumps only.
     """
 
     gain: float = 0.5
@@ -270,7 +270,7 @@ class MultiGaussian(Surrogate):
 
     @property
     def has_shape(self) -> bool:
-        """Returns whether the wide bumps lie on each other."""
+        """Returns whether the wide bumps coincide."""
         return self.shift == 0
 
     def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Surrogate gradients of other libraries, recognised by their derivative: measured by autograd, matched with ours."""
+"""Recognises surrogate gradients of other libraries by their derivative, which autograd measures."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _NEAR_ZERO = 1e-12
 
 
 def match(spike: Callable[[Tensor], Tensor], threshold: float) -> Surrogate | None:
-    """Our surrogate with the derivative of a spike function of `u = h - threshold`; None if there is none.
+    """Returns snnlib's surrogate with the derivative of a spike function of `u = h - threshold`, or None.
 
     Args:
         spike: maps u to spikes, with any gradient.
-        threshold: the neuron's, in which the widths of some surrogates count.
+        threshold: the neuron's threshold, the unit of some surrogates' widths.
     """
     # On both sides of 0, over many scales, and off the borders of compact surrogates.
     points = torch.logspace(-6, 1, 141, dtype=torch.float64)
@@ -60,7 +60,7 @@ def match(spike: Callable[[Tensor], Tensor], threshold: float) -> Surrogate | No
 
 
 def derivative(spike: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
-    """The slope that autograd sees of a spike function."""
+    """Returns the slope of a spike function by autograd."""
     with torch.enable_grad():
         at = u.clone().requires_grad_()
         spikes = spike(at).sum()
@@ -73,7 +73,7 @@ def derivative(spike: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
 def _candidates(
     spike: Callable[[Tensor], Tensor], peak: float, at_tenth: float, reach: float, threshold: float
 ) -> Iterator[Surrogate]:
-    """Yields the surrogates with this peak, and this share of it at u = 0.1."""
+    """Yields the surrogates with this peak and this relative height at u = 0.1."""
     p = _tidy(peak)
     yield ATan(2 * p)
     yield Sigmoid(4 * p)
@@ -95,7 +95,7 @@ def _candidates(
 
 
 def _edge(spike: Callable[[Tensor], Tensor], reach: float) -> float:
-    """Returns where a surrogate ends that is nonzero at `reach`."""
+    """Returns the end of a compact surrogate that is nonzero at `reach`."""
     low, high = reach, 2 * reach
     for _ in range(60):
         middle = (low + high) / 2
@@ -105,6 +105,6 @@ def _edge(spike: Callable[[Tensor], Tensor], reach: float) -> float:
 
 
 def _tidy(value: float) -> float:
-    """Without the rounding of the measurement, where a short number is as good."""
+    """Rounds a measured number to seven digits."""
     short = float(f"{value:.7g}")
     return short if short > 0 else value

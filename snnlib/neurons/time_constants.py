@@ -1,4 +1,4 @@
-"""Time constants that learn: one per neuron, spread over a range at the start, and kept within bounds."""
+"""Learned time constants: initial values spread over a range, and bounds during training."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MARGIN = 1e-3
 
 
 def log_uniform(low: float, high: float, count: int, generator: torch.Generator | None = None) -> Tensor:
-    """Time constants `[count]`, uniform in their logarithm: as many between 2 and 4 steps as between 20 and 40.
+    """Draws time constants `[count]`, uniform in their logarithm: as many in 2 to 4 steps as in 20 to 40.
 
-    A layer whose neurons remember for different times learns tasks with several time scales more easily than one whose
-    neurons are all alike (docs/time.md).
+    A layer with different time constants learns tasks with several time scales more easily than a layer with one
+    (docs/time.md).
 
     Args:
         low, high: bounds in time steps, 1 <= low <= high.
@@ -26,7 +26,7 @@ def log_uniform(low: float, high: float, count: int, generator: torch.Generator 
         generator: random numbers; None for torch's own.
 
     Raises:
-        ValueError: bounds or a count that do not fit.
+        ValueError: bounds or a number of neurons out of range.
 
     Source: Perez-Nieves et al., "Neural heterogeneity promotes robust learning", Nature Communications 2021.
 
@@ -45,10 +45,9 @@ def log_uniform(low: float, high: float, count: int, generator: torch.Generator 
 
 
 class Bounded(nn.Module):
-    """A value between two bounds from a free number z: `low (high / low)^sigmoid(z)`, for `register_parametrization`.
+    """Parametrization by a free number z that keeps a value within bounds: `low (high / low)^sigmoid(z)`.
 
-    A step of the optimiser changes a value in the middle by a share of itself, whatever its size, and none leaves the
-    bounds.
+    Steps of the optimiser change a value relative to its size, and never leave the bounds.
     """
 
     def __init__(self, low: float, high: float) -> None:
@@ -58,11 +57,11 @@ class Bounded(nn.Module):
         self.low, self.high = float(low), float(high)
 
     def forward(self, free: Tensor) -> Tensor:
-        """The value."""
+        """Returns the value of a free number."""
         return self.low * (self.high / self.low) ** torch.sigmoid(free)
 
     def right_inverse(self, value: Tensor) -> Tensor:
-        """The free number of a value; one at a bound or beyond starts just inside."""
+        """Returns the free number of a value; a value at a bound or beyond moves just inside."""
         share = torch.log(value / self.low) / math.log(self.high / self.low)
         return torch.logit(share.clamp(_MARGIN, 1 - _MARGIN))
 
@@ -72,7 +71,7 @@ class Bounded(nn.Module):
 
 
 def bound_(neuron: Neuron, **bounds: tuple[float, float]) -> Neuron:
-    """Keep learnable constants of a neuron within bounds, in place, by a parametrization of torch.
+    """Keeps learned constants of a neuron within bounds, in place, by a parametrization of torch.
 
     Args:
         neuron: a neuron with learnable constants.
@@ -83,7 +82,7 @@ def bound_(neuron: Neuron, **bounds: tuple[float, float]) -> Neuron:
         `neuron.parametrizations.tau_m.original`; make the optimiser afterwards.
 
     Raises:
-        ValueError: no learnable constant of that name, or bounds that are none.
+        ValueError: no learned constant of that name, or invalid bounds.
 
     >>> import torch, snnlib
     >>> neuron = snnlib.neurons.LIF(tau=5.0, learnable=("tau",), channels=3)

@@ -1,6 +1,6 @@
-"""Warnings from a layer that cannot learn, or no longer can: no spikes, lost channels, no gradient, too large steps.
+"""Warnings from layers that fail to learn: no spikes, lost channels, no gradient, too large steps.
 
-Thresholds and words are those of `snnlib.SpikeDoctor` too, which is asked where a layer speaks by itself.
+`snnlib.SpikeDoctor` shares the limits and the texts.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ _ANEW = (
 def count_rate(samples: int, steps: int, few_steps: float = math.inf) -> float:
     """Returns the learning rate of Adam that fits a loss on spike counts.
 
-    It is `1e-3 min(1, (N / 50)^0.5) min(1, (T0 / T)^1.5)`. The gradients of few samples are noisy, and Adam takes steps
-    of one size whatever their noise. In more steps of time a change of a weight moves more spikes. Measured in
-    docs/measurements/learning.md.
+    The rate is `1e-3 min(1, (N / 50)^0.5) min(1, (T0 / T)^1.5)`. Gradients of small batches are noisy, and the step of
+    Adam has the same size however noisy they are. With more time steps the same change of a weight moves more spikes.
+    Measurements: docs/measurements/learning.md.
 
     Args:
         samples: N of a training batch.
         steps: T of a training batch.
-        few_steps: T0, up to which 1e-3 learns. Default infinite, as of surrogate gradients.
+        few_steps: T0, the largest T for which 1e-3 learns. Default infinite, for surrogate gradients.
     """
     return 1e-3 * math.sqrt(min(1.0, samples / 50)) * math.pow(min(1.0, few_steps / steps), 1.5)
 
 
 def silence(where: str, learns_when_silent: bool, remedy: str) -> str:
-    """The words for a layer in which no neuron fired."""
+    """Returns the text for a layer in which no neuron fired."""
     lost = (
         "the layers behind it get no input"
         if learns_when_silent
@@ -80,7 +80,7 @@ def silence(where: str, learns_when_silent: bool, remedy: str) -> str:
 
 
 def silent_samples(share: float, where: str) -> str:
-    """The words for samples in which no neuron of a layer fired."""
+    """Returns the text for samples in which no neuron of a layer fired."""
     return (
         f"no neuron fired in {share:.0%} of {where}, which teach it nothing; take a loss that wants a few spikes of "
         "every output (snnlib.losses.spike_count_loss), clip gradients and lower the learning rate"
@@ -88,12 +88,12 @@ def silent_samples(share: float, where: str) -> str:
 
 
 def always_firing(where: str, verb: str = "fired") -> str:
-    """The words for what a share of a layer's neurons does."""
+    """Returns the text for channels that fire in most steps."""
     return f"{verb} in more than half of all steps of {where}, whatever they see"
 
 
 def without_gradient(of: str, where: str, why: str) -> str:
-    """The words for a layer that does not learn though it might."""
+    """Returns the text for a layer whose weights get no gradient."""
     return f"the gradient of the {of} was exactly 0 in {where}, {why}"
 
 
@@ -102,7 +102,7 @@ NOTHING_REACHES_THE_LOSS = "as nothing of its output reaches the loss"
 
 @dataclass
 class Window:
-    """Rates and gradients of a layer in a row of training batches.
+    """Rates and gradients of a layer over several consecutive training batches.
 
     Args:
         first: number of the first batch, from 1.
@@ -122,7 +122,7 @@ class Window:
 
     @property
     def is_first(self) -> bool:
-        """Returns whether training begins with it."""
+        """Returns whether the window begins with the first batch."""
         return self.first == 1
 
     def __str__(self) -> str:
@@ -130,20 +130,20 @@ class Window:
 
 
 class TrainingWatch:
-    """Watches a layer, or neurons without one, in training batches: in the first three, then in every tenth.
+    """Watches a layer, or standalone neurons, in the first three training batches and then in every tenth.
 
-    Sums stay on the layer's device and are read after the first three batches and after every hundred; for lost
-    channels after batch 31 too. Passes in eval mode, without gradients, from a state, under `torch.compile`,
-    `torch.export`, `torch.func` or CUDA graph capture do not count.
+    Sums stay on the layer's device. The watch reads them after the first three batches, after batch 31 for lost
+    channels, and after every hundred. It ignores passes in eval mode, without gradients, from a state, and under
+    `torch.compile`, `torch.export`, `torch.func` or CUDA graph capture.
 
     Args:
-        name: what to call the layer, as set by who knows its net; None for its repr.
+        name: name of the layer in warnings; None: its repr.
         warns: whether to issue warnings; with False they are only stored in `said`.
 
     Attributes:
         course: the windows so far.
-        said: each warning so far by its kind; none comes twice.
-        stopped: whether it looks at nothing any more.
+        said: the warnings so far, one per kind.
+        stopped: whether the watch has ended.
     """
 
     def __init__(self, name: str | None = None, warns: bool = True) -> None:
@@ -165,20 +165,20 @@ class TrainingWatch:
         self._parts: tuple[Tensor, Tensor] | None = None
 
     def anew(self) -> TrainingWatch:
-        """Returns one that has seen nothing yet."""
+        """Returns a new watch with the same name and `warns`."""
         return TrainingWatch(self.name, self.warns)
 
     def stop(self) -> None:
-        """Say nothing from now on: the layer learns though it is silent."""
+        """Ends the watch, for layers that learn although they are silent."""
         self.stopped = True
 
     def watch(self, layer: Watched, x: Tensor, weight: Tensor | None, spikes: Tensor) -> None:
-        """Take note of one forward pass of `layer`, and of the backward pass to come.
+        """Records a forward pass of `layer`, and its backward pass when it comes.
 
         Args:
             layer: the layer, or standalone neurons.
             x: its input, `[T, N, ...]`.
-            weight: its effective weight; None of neurons that get currents.
+            weight: its effective weight; None for standalone neurons.
             spikes: its output, `[T, N, C, ...]`.
         """
         learned = x if weight is None else weight
@@ -224,13 +224,13 @@ class TrainingWatch:
     def watch_standardization(
         self, layer: Watched, original: Tensor, gain: Tensor, batch: Tensor | None
     ) -> None:
-        """Warn where the optimiser moves a standardised weight and not its gain, or too far, in the first batches.
+        """Warns if in the first batches the optimiser moves a standardised weight too far, or without its gain.
 
         Args:
             layer: the layer.
             original: its weight before it is standardised.
             gain: the gain of its channels.
-            batch: a sequence `[T, N, ...]` of the training batch; None where no rate is known that fits.
+            batch: a sequence `[T, N, ...]` of the training batch; None if no fitting learning rate is known.
         """
         before, self._parts = self._parts, None
         if self._batches > _FIRST:
@@ -270,7 +270,7 @@ class TrainingWatch:
             self._step = step if self._step is None else torch.maximum(self._step, step)
 
     def _close(self, layer: Watched, x: Tensor, spikes: Tensor) -> None:
-        """End a window with its last batch, and say what its forward passes tell."""
+        """Ends a window with its last batch, and warns of problems in its forward passes."""
         sums, rates, learns = self._sums, self._sums.rates(), layer.learns_when_silent
         busy = rates > BUSY_RATE
         # Outputs are prepared to fire in half of all steps: more than half of the way from there to all of them.
@@ -314,7 +314,7 @@ class TrainingWatch:
             self._say(layer, "step", f"{text}snnlib.prepare_(net, x, gain=False)")
 
     def _close_backward(self, layer: Watched, sums: _Sums, learned: str) -> None:
-        """End a window with its last gradient."""
+        """Ends a window with its last gradient, and warns if there was none."""
         window = sums.window
         assert window is not None
         window.without_gradient = not sums.has_gradient
@@ -352,14 +352,14 @@ class TrainingWatch:
 
 
 def watch_single_steps(layer: Watched | SRMReadout, x: Tensor, calls: int) -> int:
-    """Warns of a sequence that comes step by step, so that no step knows of those before it.
+    """Warns of a sequence that arrives step by step, so that every step starts from the initial state.
 
-    The text has no name in it, so that Python shows it once for all layers of a net that is called in one line.
+    The text names no layer, so that Python shows it once per line that calls a net.
 
     Args:
         layer: layer or neurons in a call.
         x: the sequence.
-        calls: calls in a row with T = 1 before this one; those of a layer that has warned stay `_SINGLE_STEPS`.
+        calls: consecutive earlier calls with T = 1; stays `_SINGLE_STEPS` once the layer has warned.
 
     Returns:
         `calls` after this one.
@@ -378,7 +378,7 @@ def watch_single_steps(layer: Watched | SRMReadout, x: Tensor, calls: int) -> in
 
 
 class _Sums:
-    """Sums over the batches of a window that were looked at, on the layer's device."""
+    """Sums over the watched batches of a window, on the layer's device."""
 
     def __init__(self) -> None:
         self.samples = self._batches = self._backwards = 0
@@ -394,7 +394,7 @@ class _Sums:
         self.window: Window | None = None
 
     def add(self, layer: Watched, x: Tensor, spikes: Tensor, *, looks_at_input: bool) -> None:
-        """Add a batch: input and spikes `[T, N, C, ...]`, or `[N, T, C, ...]`."""
+        """Adds a batch: input and spikes `[T, N, C, ...]`, or `[N, T, C, ...]`."""
         batch_dim = 1 - int(layer.batch_first)
         self._rates = self._rates + channel_rates(spikes)
         self._batches += 1
@@ -413,11 +413,11 @@ class _Sums:
         return self._rates / self._batches
 
     def add_signal(self, gradient: Tensor) -> None:
-        """Take note of the gradient of the last batch's spikes."""
+        """Records the gradient of the last batch's spikes."""
         self.got_signal = _any(gradient.detach())
 
     def add_gradient(self, gradient: Tensor) -> bool:
-        """Add the gradient of a batch; returns whether it was that of the last one."""
+        """Adds the gradient of a batch; returns whether it was the last batch of the window."""
         self._backwards += 1
         self.has_gradient = self.has_gradient | _any(gradient)
         return self.window is not None and self._backwards == self._batches
@@ -428,7 +428,7 @@ def _between(first: int, last: int) -> str:
 
 
 def cannot_watch(x: Tensor) -> bool:
-    """Returns whether a pass is compiled, captured, without values or part of a transform."""
+    """Returns whether a pass is compiled, captured, on the meta device or part of a transform."""
     if torch.compiler.is_compiling() or type(x) is not Tensor or x.is_meta or in_transform():
         return True
     return x.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -39,9 +39,8 @@ class AdLIF(SimplyReset):
         h[t] = alpha u[t-1] + (1 - alpha) (x[t] - w[t-1]);   s[t] = h[t] > threshold;   u[t] = (1 - s[t]) h[t]
         w[t] = beta w[t-1] + (1 - beta) rho (a u[t] + b s[t])
 
-    The state `w` of `"adaptation_first"` holds the spike's share from the step of the spike on, before its decay; with
-    `"euler"` the last step's spike is a state of its own. That share keeps its gradient whether or not the reset is
-    detached.
+    With `"adaptation_first"` a spike enters the state `w` in its own step, before the decay; with `"euler"` the last
+    step's spike is a separate state. The jump of `w` keeps its gradient even if the reset is detached.
 
     Args:
         tau_m: membrane time constant in time steps, >= 1. Default 15, the middle of the paper's range 5 to 25.
@@ -49,7 +48,7 @@ class AdLIF(SimplyReset):
         a: coupling to the membrane; 0 to 1 keeps `"symplectic"` and `"euler"` stable. Default 0.5.
         b: coupling to the spikes, 0 to 2 in the paper. Default 1.
         rho: scale of both couplings. Default 120 for `"symplectic"` and 60 for `"euler"`, as in the paper;
-            `"adaptation_first"` takes `a` and `b` as they are.
+            `"adaptation_first"` does not scale `a` and `b`.
         integration: `"symplectic"`, `"euler"` or `"adaptation_first"`. Default `"symplectic"`, which trains best.
         compare: Default `">"`.
         surrogate: Default `Exponential(width=0.2, height=1)`, the paper's.
@@ -91,7 +90,7 @@ class AdLIF(SimplyReset):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """The scale of both couplings and the states, by the integration."""
+        """Sets the scale of both couplings, and the states, by the integration."""
         if values["rho"] is None:
             values["rho"] = _SCALES[values["integration"]]
         if values["integration"] == "euler":

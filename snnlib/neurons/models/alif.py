@@ -50,16 +50,16 @@ class ALIF(SimplyReset):
         tau_m: membrane time constant in time steps, >= 1. Default 20.
         tau_a: time constant of the adaptation in time steps, > 1. Default 100.
         beta: strength of the adaptation in units of the membrane. Default 1.8.
-        tau_s: time constant of a synaptic current `i[t] = decay_s i[t-1] + x[t]`, which the membrane takes one step
-            late, as in an LSNN; None for none. Default None.
+        tau_s: time constant of a synaptic current `i[t] = decay_s i[t-1] + x[t]`, which reaches the membrane one step
+            later, as in an LSNN; None: no synaptic current. Default None.
         low_pass: whether the jump is `beta (1 - rho) / rho`, so that the adaptation is beta times a low-pass filter of
-            the spikes, or beta itself. Default True.
-        detach_adaptation: whether the comparison passes no gradient to the adaptation and the surrogate's width counts
-            in adapted thresholds, as in sinabs; the neuron then runs by `step`. Default False.
+            the spikes; if False, the jump is beta. Default True.
+        detach_adaptation: whether the comparison passes no gradient to the adaptation, and the surrogate's width is in
+            units of the adapted threshold, as in sinabs; the neuron then runs by `step`. Default False.
         decay_input: whether the input is scaled by `1 - decay`. Default True.
         discretisation: `"euler"`, decay = 1 - 1/tau, or `"exponential"`, decay = exp(-1/tau). Default
             `"exponential"`.
-        reset: `"subtract"` (default) takes the adapted threshold off.
+        reset: `"subtract"` (default) subtracts the adapted threshold.
         threshold, reset_value, detach_reset, compare, surrogate, floor, refractory, gradient_through_time, learnable,
             channels, batch_first: as in `SpikingNeuron`; `learnable` may name "tau_m", "tau_a", "beta", "tau_s" and
             "threshold". The jump keeps its gradient unless the reset is detached.
@@ -93,7 +93,7 @@ class ALIF(SimplyReset):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """With a synapse its current is a state."""
+        """Adds the synaptic current to the states if there is a synapse."""
         if values["tau_s"] is not None:
             values["state_names"] = ("v", "a", "i")
         super().derive(values, given, dialect)
@@ -105,7 +105,7 @@ class ALIF(SimplyReset):
         return decay, leak if self.decay_input else 1.0, rho, jump
 
     def reset_amount(self, states: Sequence[Tensor], params: Params) -> Tensor:
-        """The adapted threshold."""
+        """Returns the adapted threshold."""
         return params["threshold"] + states[1]
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:

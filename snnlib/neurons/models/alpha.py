@@ -1,15 +1,15 @@
-"""Neuron whose membrane answers an input with the difference of two exponentials.
+"""Neuron whose membrane responds to an input with the difference of two exponentials.
 
     e[t] = a e[t-1] + x[t];   i[t] = b i[t-1] - x[t]          slow and fast trace
     h[t] = k (a e[t-1] + b i[t-1]),   k = 1 + ln a / (ln b - ln a)
     s[t] = [h[t] >= threshold];   v = e = i = 0 after a spike
 
-With reset="subtract" the spike of the step before takes the threshold off e, clears i and lifts the membrane:
+With reset="subtract" the spike of the step before subtracts the threshold from e, clears i and raises the membrane:
 
     e[t] = a e[t-1] + x[t] - threshold s[t-1];   i[t] = (1 - s[t-1]) (b i[t-1] - x[t])
     h[t] = k (a e[t-1] + b i[t-1]) + s[t-1] i[t-1]
 
-The traces cancel at the input's own step, so the membrane answers from the next step on. k is snnTorch's factor.
+The traces cancel at the input's own step, so the membrane responds from the next step on. k is snnTorch's factor.
 Source: snnTorch (Alpha).
 """
 
@@ -36,8 +36,8 @@ class Alpha(SpikingNeuron):
         e[t] = a e[t-1] + x[t];   i[t] = b i[t-1] - x[t]
         h[t] = k (a e[t-1] + b i[t-1]);   s[t] = h[t] >= threshold
 
-    A spike resets all three states. `"subtract"` is snnTorch's reset of that name, in the step after the spike:
-    `threshold` comes off `e`, `i` is 0 and `h` is larger by `i[t-1]`. It depends on two states at once and so runs by
+    A spike resets all three states. `"subtract"` is snnTorch's reset of that name, in the step after the spike: it
+    subtracts `threshold` from `e`, sets `i` to 0 and adds `i[t-1]` to `h`. This reset mixes two states and so runs by
     `step`.
 
     Args:
@@ -73,7 +73,7 @@ class Alpha(SpikingNeuron):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """The time of the reset; the slow trace outlives the fast one."""
+        """Sets the time of the reset; checks that the slow trace decays more slowly than the fast one."""
         if values["reset"] == "subtract" and "reset_time" not in given:
             values["reset_time"] = "next"
         if values["reset"] == "subtract" and values["reset_time"] != "next":

@@ -31,7 +31,7 @@ class BRF(SimplyReset):
 
     Args:
         omega: angular frequency in radians per unit of time, `dt omega < 1`. Default 10.
-        offset: damping beside the balanced one, per unit of time; its size counts. Default 1.
+        offset: damping in addition to the balanced one, per unit of time; its sign is ignored. Default 1.
         dt: length of a time step. Default 0.01.
         gamma: decay of `q` per step. Default 0.9.
         threshold, surrogate, refractory, gradient_through_time, channels, batch_first: as in `SpikingNeuron`, with the
@@ -62,7 +62,7 @@ class BRF(SimplyReset):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """The step is short enough for the frequency."""
+        """Checks that the step is short enough for the frequency."""
         dt, omega = values["dt"], values["omega"]
         turns = values_of("omega", omega).abs() * dt
         if not (dt > 0 and bool((turns < 1).all())):
@@ -70,7 +70,7 @@ class BRF(SimplyReset):
         super().derive(values, given, dialect)
 
     def _damping(self, params: Params) -> Tensor:
-        """The damping b without spikes, per unit of time."""
+        """Returns the damping b without spikes, per unit of time."""
         # A learned frequency may leave the range in which the root exists; at its end, where the slope is infinite,
         # `relu` passes no gradient.
         balanced = ((1 - (self.dt * params["omega"]) ** 2).relu().sqrt() - 1) / self.dt
@@ -88,7 +88,7 @@ class BRF(SimplyReset):
         return spikes, (u_new, v_new, self.gamma * q + spikes)
 
     def dynamics(self, params: Params) -> Dynamics | None:
-        """Three states with products; q is compared as it was before it decayed. See `Dynamics`."""
+        """Three states with products; the comparison uses q before its decay. See `Dynamics`."""
         if self.gamma == 0:
             return None
         kept, turned = 1 + self.dt * self._damping(params), self.dt * params["omega"]

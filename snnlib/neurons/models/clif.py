@@ -31,9 +31,9 @@ class CLIF(SimplyReset):
         h[t] = (1 - 1/tau) v[t-1] + x[t];   s[t] = h[t] >= threshold
         m[t] = m[t-1] sigmoid(h[t] / tau) + s[t];   v[t] = h[t] - s[t] (threshold + sigmoid(m[t]))
 
-    `m` grows with spikes and decays the slower the higher the membrane is. A neuron that fired lately is reset lower,
-    and gradients reach earlier steps through `m` where they vanish through the membrane. What a spike adds to `m` keeps
-    its gradient whether or not the reset is detached. The neuron runs by `step`.
+    `m` grows with spikes, and decays more slowly if the membrane is high. A neuron that fired recently is reset to a
+    lower value, and gradients reach earlier steps through `m` even if they vanish through the membrane. The jump of
+    `m` keeps its gradient even if the reset is detached. The neuron runs by `step`.
 
     Args:
         tau: membrane time constant in time steps, >= 1. Default 2, the paper's.
@@ -65,7 +65,7 @@ class CLIF(SimplyReset):
     floor: float | None = fixed(None)
 
     def reset_amount(self, states: Sequence[Tensor], params: Params) -> Tensor:
-        """The threshold, and more the more the neuron has fired."""
+        """Returns the threshold plus the sigmoid of m, which grows with past spikes."""
         return params["threshold"] + states[1].sigmoid()
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:

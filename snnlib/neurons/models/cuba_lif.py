@@ -49,38 +49,39 @@ class CubaLIF(ByEvent, SpikingNeuron):
         h[t] = decay_m v[t-1] + gain_m i[t] + (1 - decay_m) rest
         s[t] = h[t] >= threshold;   v[t] = reset_value where s[t] = 1, else h[t]
 
-    With `gradient="event"` each spike time is differentiated implicitly and no surrogate is used: `dL/dspikes` is read
-    at spikes, means "more, or earlier, spikes here" and moves the spike by `1 / (h - v)`, as in `SRM`; the reset passes
-    `slope after / slope before` of the membrane's gradient on (EventProp). Input spikes of event neurons get their
-    gradient by time, so that a net of such layers has the gradient of exact spike times (docs/exact-times.md).
+    With `gradient="event"` each spike time is differentiated implicitly, without a surrogate: `dL/dspikes` counts at
+    spikes only, asks for "more, or earlier, spikes here" and moves the spike by `1 / (h - v)`, as in `SRM`; the reset
+    multiplies the membrane's gradient by `slope after / slope before` (EventProp). Layers of such neurons give their
+    input spikes the gradient by their time, so that a net of them has the gradient of exact spike times
+    (docs/exact-times.md).
 
     Args:
         tau_m: membrane time constant in time steps, >= 1. Default 5, as `SRM` has it.
         tau_s: synaptic time constant in time steps, >= 1. Default 3, as `SRM` has it.
-        decay_input: whether `gain_m` is `1 - decay_m`, or 1. Default True.
-        decay_current: whether `gain_s` is `decay_s`, so that the input decays with the current of its own step, or 1.
+        decay_input: whether `gain_m` is `1 - decay_m`; if False, it is 1. Default True.
+        decay_current: whether `gain_s` is `decay_s`, so that the input decays in its own step; if False, it is 1.
             Default False.
         discretisation: `"euler"`, decay = 1 - 1/tau, or `"exponential"`, decay = exp(-1/tau). Default `"euler"`.
         rest: potential that the membrane leaks to. Default 0.
         start_value: membrane before the first step. Default: `rest` in Norse's dialect, else `reset_value`, or 0 where
             the reset does not set the membrane.
         gradient: `"surrogate"` or `"event"`. Default `"surrogate"`.
-        grad_clamp: bound of the time `1 / (h - v)` with `gradient="event"`, in units of `tau_s` per threshold; inf for
-            none. Default 4/3, which is 4 steps for `tau_s = 3`, as in `SRM`.
-        input_gradient: what the input gets with `gradient="event"`: `"time"`, which is `-x[t] (g[t+1] - g[t])` at its
-            events with g = dL/dx, or `"dense"`, g itself. Default None: by time in layers, which take events, and dense
-            of neurons alone, which take currents. Layers behind a surrogate or a module with weights need `"dense"`.
-            Spikes that come back in a recurrent layer get the same kind.
+        grad_clamp: largest time `1 / (h - v)` with `gradient="event"`, in units of `tau_s` per threshold; inf: no
+            bound. Default 4/3, which is 4 steps for `tau_s = 3`, as in `SRM`.
+        input_gradient: gradient of the input with `gradient="event"`: `"time"`, which is `-x[t] (g[t+1] - g[t])` at
+            its events with g = dL/dx, or `"dense"`, g itself. Default None: `"time"` in layers, whose input is events,
+            and `"dense"` for neurons alone, whose input is currents. Layers behind a surrogate or a module with
+            weights need `"dense"`. Recurrent spikes get the same kind of gradient.
         threshold, reset, reset_value, reset_states, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
-            refractory, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
-            may name "tau_m", "tau_s" and "threshold". With `gradient="event"` such neurons run by `step`, and so do
-            those without a gradient through time; a refractory time keeps them in the kernels.
+            refractory, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable` may
+            name "tau_m", "tau_s" and "threshold". With `gradient="event"`, neurons with learned constants or without a
+            gradient through time run by `step`; a refractory time runs in the kernels.
         dialect: `"spikingjelly"` (CUBALIFNode), `"snntorch"` (Synaptic), `"norse"` (LIFCell, whose state holds
-            `decay_s i`) or `"sinabs"` (LIF with tau_syn): the defaults of that library's neuron for all options that
-            are not given.
+            `decay_s i`) or `"sinabs"` (LIF with tau_syn): defaults of that library's neuron for all options that are
+            not given.
 
     Raises:
-        ValueError: an option out of its range, an unknown dialect, or an option beside `gradient="event"` that has no
+        ValueError: an option out of its range, an unknown dialect, or with `gradient="event"` an option that has no
             event-driven gradient.
 
     >>> import torch, snnlib
@@ -122,22 +123,22 @@ class CubaLIF(ByEvent, SpikingNeuron):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """Sets where Norse's neurons start."""
+        """Sets the start of the membrane in Norse's dialect."""
         if dialect == "norse" and values["start_value"] is None:
             values["start_value"] = values["rest"]
         super().derive(values, given, dialect)
 
     @classmethod
     def from_continuous(cls, tau_m: float, tau_s: float, dt: float, **options: Any) -> CubaLIF:
-        """Returns neurons in steps of `dt` that sample those of continuous time, with weights in its units.
+        """Returns neurons in steps of `dt` that sample neurons of continuous time, with weights in the same units.
 
         A spike of weight w moves the membrane by ::
 
             V(t) = w k (exp(-t / tau_m) - exp(-t / tau_s)),   k = tau_m / (tau_m - tau_s)
 
         or by `w (t / tau) exp(-t / tau)` where both are tau. For a spike in step 0 `h[n] = V((n + 1) dt) / V(dt)` with
-        w = 1, exactly. Potentials (threshold, `reset_value`, `rest` and `start_value`) are divided by that V(dt), so
-        weights need no factor. An input of time t belongs into step `t / dt`, rounded (`encoding.at_times`); a spike of
+        w = 1, exactly. Potentials (threshold, `reset_value`, `rest` and `start_value`) are divided by this V(dt), so
+        weights need no factor. An input at time t belongs in step `t / dt`, rounded (`encoding.at_times`); a spike in
         step m has crossed the threshold by the time `(m + 1) dt`.
 
         Args:
@@ -174,7 +175,7 @@ class CubaLIF(ByEvent, SpikingNeuron):
 
     @property
     def exact_times(self) -> bool:  # type: ignore[override]
-        """With `gradient="event"`; see `Neuron`."""
+        """True with `gradient="event"`; see `Neuron`."""
         return self.gradient == "event"
 
     def _coefficients(self, params: Params) -> tuple[Tensor, Tensor, Tensor | float, Tensor | float]:
@@ -206,7 +207,7 @@ class CubaLIF(ByEvent, SpikingNeuron):
         return spikes, (v, i)
 
     def _make_kernel(self, dtype: torch.dtype, device: torch.device) -> NeuronKernel | None:
-        """See `Neuron.kernel`: with `gradient="event"` of exact spike times, in the arithmetic of `step`."""
+        """See `Neuron.kernel`: with `gradient="event"` the kernel of exact spike times, in the arithmetic of `step`."""
         if self.gradient == "surrogate":
             return super()._make_kernel(dtype, device)
         if not self.gradient_through_time or self.learnable:
@@ -231,11 +232,11 @@ class CubaLIF(ByEvent, SpikingNeuron):
         return ExactKernel(pack(rows, dtype, device), options, alike=alike)
 
     def _bound(self, params: Params) -> Tensor:
-        """Bound of the time that a unit of potential moves a spike, in steps."""
+        """Returns the largest shift of a spike per unit of potential, in steps."""
         return self.grad_clamp * params["tau_s"] / params["threshold"]
 
     def dynamics(self, params: Params) -> Dynamics | None:
-        """Two states; see `Dynamics`. None with `gradient="event"`, whose backward pass is another."""
+        """Two states; see `Dynamics`. None with `gradient="event"`, which has another backward pass."""
         return None if self.gradient == "event" else self._forward_dynamics(params)
 
     def _forward_dynamics(self, params: Params) -> Dynamics | None:

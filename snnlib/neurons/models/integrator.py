@@ -30,7 +30,8 @@ class Integrator(Neuron):
 
     Args:
         tau: membrane time constant in time steps, >= 1; inf adds up. Default 2.
-        tau_s: time constant of a synaptic current between input and membrane, >= 1; None for none. Default None.
+        tau_s: time constant of a synaptic current between input and membrane, >= 1; None: no synaptic current. Default
+            None.
         decay_input: whether the input is scaled by `1 - decay`, as in a low-pass filter. Default True.
         discretisation: `"euler"`, decay = 1 - 1/tau, or `"exponential"`, decay = exp(-1/tau). Default `"euler"`.
         gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable` may name "tau" and
@@ -66,7 +67,7 @@ class Integrator(Neuron):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """With a synapse its current is a state."""
+        """Adds the synaptic current to the states if there is a synapse."""
         if values["tau_s"] is not None:
             values["state_names"] = ("v", "i")
         super().derive(values, given, dialect)

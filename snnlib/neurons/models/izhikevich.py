@@ -37,8 +37,8 @@ class Izhikevich(SimplyReset):
         s[t] = h[t] >= threshold;   v[t] = reset_value where s[t] = 1, else h[t]
         w[t] = w[t-1] + (a (h[t] - w_rest) - w[t-1]) / tau_a + b s[t]
 
-    With `a = b = 0` it is a quadratic integrate-and-fire neuron. The spike's share of `w` keeps its gradient whether
-    or not the reset is detached.
+    With `a = b = 0` it is a quadratic integrate-and-fire neuron. The jump of `w` keeps its gradient even if the reset
+    is detached.
 
     Args:
         tau_m: membrane time constant in time steps, >= 1. Default 2.
@@ -48,9 +48,9 @@ class Izhikevich(SimplyReset):
         curvature: factor of the parabola, > 0. Default 1.
         rest: potential at rest. Default -0.1.
         critical: potential from which the membrane runs to the threshold by itself. Default 0.8.
-        w_rest: potential that the adaptation is measured from; None for `rest`. Default None.
-        w_start: what the adaptation starts at. Default 0.
-        v_start: what the membrane starts at; None for `reset_value` (0 without `reset="zero"`). Default None.
+        w_rest: potential at which the adaptation rests; None: `rest`. Default None.
+        w_start: adaptation before the first step. Default 0.
+        v_start: membrane before the first step; None: `reset_value`, or 0 without `reset="zero"`. Default None.
         integration: `"symplectic"`, the adaptation follows the new membrane, or `"euler"`, the old one. Default
             `"symplectic"`.
         threshold, reset, reset_value, detach_reset, compare, surrogate, refractory, gradient_through_time, learnable,
@@ -105,7 +105,7 @@ class Izhikevich(SimplyReset):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """The adaptation is measured from the resting potential."""
+        """Sets the default of `w_rest`."""
         if values["w_rest"] is None:
             values["w_rest"] = values["rest"]
         super().derive(values, given, dialect)

@@ -23,16 +23,16 @@ from snnlib.neurons.firing import SimplyReset
 
 
 class KLIF(SimplyReset):
-    """LIF neurons whose membrane is scaled by a learned `k` and rectified before it is compared.
+    """LIF neurons whose membrane is scaled by a learned `k` and rectified before the threshold.
 
     With `scale_reset` the neuron runs by `step` in torch.
 
     Args:
         tau: membrane time constant in time steps, >= 1. Default 2.
         k: initial gain. Default 1.
-        scale_reset: whether the reset acts on `h / k` with the threshold over `k`. Default False.
+        scale_reset: whether the reset acts on `h / k` and subtracts `threshold / k`. Default False.
         decay_input: whether the input is scaled by `1/tau`. Default True.
-        rest: potential that it leaks to. Default 0; `reset_value` in SpikingJelly's dialect.
+        rest: potential that the membrane leaks to. Default 0; `reset_value` in SpikingJelly's dialect.
         threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, refractory, gradient_through_time,
             channels, batch_first: as in `SpikingNeuron`.
         learnable: names among "k", "tau" and "threshold". Default "k".

@@ -24,10 +24,7 @@ from snnlib.neurons.firing import SpikingNeuron
 
 
 def as_leaky(values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-    """Sets when snnTorch's Leaky is reset.
-
-    It zeroes the membrane before the next decay: the spikes and gradients of the same step's reset.
-    """
+    """Sets the reset time of snnTorch's Leaky: its zero reset before the next decay equals one in the same step."""
     if dialect == "snntorch" and "reset_time" not in given and values["reset"] != "subtract":
         values["reset_time"] = "same"
 
@@ -44,7 +41,7 @@ class LIF(SpikingNeuron):
         tau: membrane time constant in time steps, >= 1; inf does not leak. Default 2.
         decay_input: whether the input is scaled by `1 - decay`, as in a low-pass filter. Default True.
         discretisation: `"euler"`, decay = 1 - 1/tau, or `"exponential"`, decay = exp(-1/tau). Default `"euler"`.
-        rest: potential that it leaks to. Default 0; `reset_value` in SpikingJelly's dialect.
+        rest: potential that the membrane leaks to. Default 0; `reset_value` in SpikingJelly's dialect.
         start_value: membrane before the first step. Default: `rest` in Norse's dialect, else `reset_value`, or 0 where
             the reset does not set the membrane.
         threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
@@ -83,7 +80,7 @@ class LIF(SpikingNeuron):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """Sets what the dialects of snnTorch and Norse say of the reset and the start."""
+        """Sets reset time and start of the membrane in the dialects of snnTorch and Norse."""
         as_leaky(values, given, dialect)
         if dialect == "norse" and values["start_value"] is None:
             values["start_value"] = values["rest"]
@@ -91,7 +88,7 @@ class LIF(SpikingNeuron):
 
     @classmethod
     def from_beta(cls, beta: float, **options: Any) -> LIF:
-        """The neuron whose membrane decays by `beta` per step and adds its input unscaled: `tau = 1 / (1 - beta)`."""
+        """Returns neurons whose membrane decays by `beta` and adds the unscaled input: `tau = 1 / (1 - beta)`."""
         if not 0 <= beta <= 1:
             raise ValueError(f"beta: expected a number from 0 to 1, got {beta}")
         tau = 1 / (1 - beta) if beta < 1 else torch.inf

@@ -9,9 +9,9 @@ those of the chip, whose decays are `4096 / tau`, its threshold mantissa `64 thr
     s[t] = v[t] > threshold;   v[t] = 0 where s[t] = 1
 
 `LoihiLIF` has no synaptic current, u = x. Time constants round to decays that are whole multiples of 2^-12, thresholds
-and bias currents to multiples of 1/64, currents to the grid of the states; gradients pass all rounding as if it were
-none (straight through). For a refractory time v is held and u runs on. A layer with these neurons computes with weights
-of 8 bits, `k 2^weight_exponent` with k from -128 to 127.
+and bias currents to multiples of 1/64, currents to the grid of the states; gradients pass all rounding unchanged
+(straight through). During a refractory time v is frozen and u continues. A layer with these neurons computes with
+weights of 8 bits, `k 2^weight_exponent` with k from -128 to 127.
 
 Source: Davies et al., "Loihi: a neuromorphic manycore processor with on-chip learning", IEEE Micro 2018; numbers of
 bits and units as lava-dl has them.
@@ -47,33 +47,33 @@ def _exponent(name: str, value: Any) -> int:
 
 
 def _straight_through(value: Tensor, rounded: Tensor) -> Tensor:
-    """The rounded value, with the gradient of the value itself."""
+    """Returns the rounded value, with the gradient of the unrounded value."""
     return value + (rounded - value).detach()
 
 
 def _rounded(value: Tensor, steps: float) -> Tensor:
-    """The nearest multiple of `1 / steps`."""
+    """Returns the nearest multiple of `1 / steps`."""
     return _straight_through(value, (value * steps).round() / steps)
 
 
 def decay_of(tau: Tensor) -> Tensor:
-    """Returns the share of a state that stays in a step, `1 - 1/tau` as a whole multiple of 2^-12."""
+    """Returns the decay of a state per step, `1 - 1/tau` rounded to a multiple of 2^-12."""
     return 1 - _rounded(1 / at_least(tau, 1.0), STEPS)
 
 
 def decayed(state: Tensor, tau: Tensor) -> Tensor:
-    """The state after the decay of a step, rounded towards zero."""
+    """Returns the state after the decay of a step, rounded towards zero."""
     decay = decay_of(tau)
     return _straight_through(decay * state, fixed_point.kept(decay, state))
 
 
 def whole(current: Tensor) -> Tensor:
-    """The input of a step, rounded to the grid of the states."""
+    """Returns the input of a step, rounded to the grid of the states."""
     return _straight_through(current, fixed_point.on_grid(current))
 
 
 class LoihiNeuron(SpikingNeuron):
-    """Base of the chip's neurons that fire.
+    """Base of the spiking neurons of Loihi.
 
     Args:
         bias_current: current into the membrane in every step, a number or one per channel. Default 0.
@@ -96,7 +96,7 @@ class LoihiNeuron(SpikingNeuron):
     max_spikes: float = fixed(1)
 
     def constants(self) -> dict[str, Tensor]:
-        """Constants as they act: thresholds and bias currents are multiples of 1/64."""
+        """Constants as the neuron applies them: thresholds and bias currents are multiples of 1/64."""
         found = super().constants()
         return found | {name: _rounded(found[name], _MANTISSAS) for name in ("threshold", "bias_current")}
 
@@ -114,7 +114,7 @@ class LoihiLIF(LoihiNeuron):
         h[t] = trunc(decay v[t-1]) + x[t] + bias_current
         s[t] = h[t] > threshold;   v[t] = 0 where s[t] = 1, else h[t]
 
-    These are the chip's neurons with `iDecay` 4096, whose synaptic current is their input.
+    The chip calls these neurons CUBA with `iDecay` 4096: the synaptic current equals the input.
 
     Args:
         tau: membrane time constant in time steps, >= 1, `4096 / vDecay`; inf does not leak. Default 32, the `vDecay`
@@ -207,7 +207,7 @@ class LoihiCubaLIF(LoihiNeuron):
 
 
 class LoihiIntegrator(Neuron):
-    """Membranes of Loihi that are read out: currents `[T, N, C, ...]` to potentials of the same shape.
+    """Integrators of Loihi for read-outs: currents `[T, N, C, ...]` to membrane potentials of the same shape.
 
     In whole multiples of 2^-12, with trunc towards zero::
 
@@ -217,7 +217,8 @@ class LoihiIntegrator(Neuron):
     Args:
         tau: membrane time constant in time steps, >= 1, `4096 / vDecay`; inf adds up. Default 32, as in
             `LoihiCubaLIF`.
-        tau_s: time constant of a synaptic current between input and membrane, >= 1; None for none. Default None.
+        tau_s: time constant of a synaptic current between input and membrane, >= 1; None: no synaptic current. Default
+            None.
         bias_current, weight_exponent: as in `LoihiCubaLIF`.
         gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable` may name "tau",
             "tau_s" and "bias_current".
@@ -248,12 +249,12 @@ class LoihiIntegrator(Neuron):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """Adds the state of a synapse."""
+        """Adds the synaptic current to the states if there is a synapse."""
         if values["tau_s"] is not None:
             values["state_names"] = ("v", "i")
 
     def constants(self) -> dict[str, Tensor]:
-        """Constants as they act: bias currents are multiples of 1/64."""
+        """Constants as the neuron applies them: bias currents are multiples of 1/64."""
         found = super().constants()
         return found | {"bias_current": _rounded(found["bias_current"], _MANTISSAS)}
 

@@ -31,15 +31,15 @@ class LRU(SimplyReset):
         z[t] = lambda z[t-1] + sqrt(1 - |lambda|^2) e^(i phase) x[t]
         lambda = exp(-exp(nu) + i exp(theta));   y[t] = re(z[t])
 
-    The input is real and the state complex, one per channel; there is no reset. A unit remembers for about `exp(-nu)`
-    steps and turns by `exp(theta)` radians in each. White noise of variance 1 gives states of that size.
+    The input is real, the state complex, one per channel, without a reset. A unit remembers for about `exp(-nu)` steps
+    and rotates by `exp(theta)` radians per step. White noise of variance 1 gives states of variance 1.
 
     Args:
         nu: logarithm of the decay rate per step. Default -2, |lambda| = 0.87.
         theta: logarithm of the angular frequency in radians per step. Default -1.
-        phase: angle at which the input enters, in radians; with a linear map behind the units it takes the place of a
-            complex one. Default 0.
-        threshold: of the real part, for spikes; None gives the real part itself. Default None.
+        phase: angle of the input in the complex plane, in radians; with a linear map behind the units it replaces a
+            complex map. Default 0.
+        threshold: threshold of the real part, for spikes; None: the output is the real part. Default None.
         compare, surrogate, refractory, gradient_through_time, channels, batch_first: as in `SpikingNeuron`.
         learnable: names among "nu", "theta", "phase" and "threshold". Default "nu" and "theta"; `()` fixes all.
 
@@ -66,7 +66,7 @@ class LRU(SimplyReset):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """Only spikes begin a refractory time."""
+        """Checks that units with a refractory time have a threshold."""
         if values["refractory"] and values["threshold"] is None:
             raise ValueError(f"refractory: expected 0 without a threshold, got {values['refractory']:g}")
         super().derive(values, given, dialect)
@@ -82,7 +82,7 @@ class LRU(SimplyReset):
         generator: torch.Generator | None = None,
         **options: Any,
     ) -> Self:
-        """Units of their own per channel, uniform in a ring of the complex plane, with phases all around.
+        """Returns units with constants per channel: lambda uniform in a ring of the complex plane, phases uniform.
 
         Args:
             channels: number of units.
@@ -90,10 +90,10 @@ class LRU(SimplyReset):
                 steps.
             most: largest angle of lambda in radians; smaller ones for longer sequences. Default pi / 10.
             generator: random numbers; None for torch's own.
-            options: of the units beside their constants; all three are learned unless `learnable` says else.
+            options: further options of the units; all three constants are learned by default.
 
         Raises:
-            ValueError: bounds or a count that do not fit.
+            ValueError: bounds or a number of units out of range.
 
         Source: section 3.3 and appendix A of the paper.
         """
@@ -115,11 +115,11 @@ class LRU(SimplyReset):
         return "threshold" in self.constant_names
 
     def mean_threshold(self) -> float:
-        """Mean firing threshold of the channels; 1 without."""
+        """Mean firing threshold of the channels; 1 without a threshold."""
         return super().mean_threshold() if self.gives_spikes else 1.0
 
     def _coefficients(self, params: Params) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Real and imaginary part of lambda, and what the input adds to those of z."""
+        """Returns the real and imaginary parts of lambda, and of the input's factor."""
         rate, angle = params["nu"].exp(), params["theta"].exp()
         size = torch.exp(-rate)
         # 1 - |lambda|^2, also for units that hardly decay.

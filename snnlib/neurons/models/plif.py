@@ -1,4 +1,4 @@
-"""LIF neuron whose leak is learned as a number without bounds.
+"""LIF neuron whose leak is the sigmoid of a learned number.
 
     leak = sigmoid(w)
     h[t] = (1 - leak) v[t-1] + (leak or 1) x[t] + leak rest
@@ -24,7 +24,7 @@ from snnlib.neurons.firing import SpikingNeuron
 
 
 def _unbounded(name: str, tau: Any) -> Tensor:
-    """`w` of a time constant."""
+    """Returns `w` of a time constant."""
     if is_learned(tau):
         raise TypeError(
             f"{name}: expected a number or a tensor without gradient, got a learned one; w learns, and {name} sets its "
@@ -40,12 +40,13 @@ def _unbounded(name: str, tau: Any) -> Tensor:
 class PLIF(SpikingNeuron):
     """Parametric LIF neurons: `LIF` with the learned leak `1/tau = sigmoid(w)`.
 
-    `w` is trained, one for all channels or with `channels` one each; it cannot leave its range, as a learned `tau` can.
+    `w` is trained, one for all channels, or one per channel with `channels`. A learned `tau` can leave its range; `w`
+    has none to leave.
 
     Args:
         tau: initial time constant in time steps, > 1: `w = -ln(tau - 1)`. Default 2, so `w = 0`.
         decay_input: whether the input is scaled by the leak. Default True.
-        rest: potential that it leaks to. Default 0; `reset_value` in SpikingJelly's dialect.
+        rest: potential that the membrane leaks to. Default 0; `reset_value` in SpikingJelly's dialect.
         threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
             refractory, gradient_through_time, channels, batch_first: as in `SpikingNeuron`.
         learnable: names among "w" and "threshold". Default "w".
@@ -73,7 +74,7 @@ class PLIF(SpikingNeuron):
 
     @property
     def tau(self) -> Tensor:
-        """Membrane time constant in time steps, as it was learned: `1 + exp(-w)`."""
+        """Learned membrane time constant in time steps: `1 + exp(-w)`."""
         return 1 + torch.exp(-self.constants()["w"].detach())
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:

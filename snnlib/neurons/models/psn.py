@@ -1,4 +1,4 @@
-"""Parallel spiking neurons: no reset, so that the potentials of all steps are one matrix product over time.
+"""Parallel spiking neurons: without a reset the potentials of all steps are one matrix product over time.
 
     h = W x + b,   W [T, T] learned                           PSN
     h = (M W) x + b,   M[t, s] = 1 for t - k < s <= t, else 1 - lambda          MaskedPSN
@@ -54,7 +54,7 @@ class Parallel(Neuron):
     batch_first: bool = option(default=False, repr=False)
 
     def fire(self, potential: Tensor) -> Tensor:
-        """Spikes of potentials that hold the bias; surrogates count in the threshold before training, 1."""
+        """Returns spikes for potentials that include the bias; the surrogate's unit is the initial threshold, 1."""
         return spike(potential, torch.ones((), device=potential.device), self.surrogate)
 
     def options(self) -> dict[str, Any]:
@@ -69,16 +69,16 @@ class PSN(Parallel):
 
         h = W x + b;   s[t] = h[t] >= 0
 
-    Every step sees all steps, later ones too, so that a sequence cannot be run in chunks, nor with `lengths`.
-    `weight` `[T, T]` and `bias` `[T, 1]` are learned; they start as torch's linear layers and at -1.
+    Every step depends on all steps, later ones too, so that sequences run neither in chunks nor with `lengths`.
+    `weight` `[T, T]` and `bias` `[T, 1]` are learned; the weight starts as in torch's linear layers, the bias at -1.
 
     Args:
         time_steps: T, the length of all sequences. Default 4, the paper's for pictures.
-        surrogate: Default `ATan(2)`, SpikingJelly's. Widths count in 1, the threshold before training.
+        surrogate: Default `ATan(2)`, SpikingJelly's. Widths are in units of the initial threshold, 1.
         batch_first: whether sequences are `[N, T, ...]`. Default False.
 
     Raises:
-        ValueError: an option out of its range; by a call, a sequence of another length, a state, or lengths.
+        ValueError: an option out of its range; in a call, a sequence of another length, a state, or lengths.
 
     >>> import torch, snnlib
     >>> neuron = snnlib.neurons.PSN(4)
@@ -100,13 +100,13 @@ class PSN(Parallel):
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
 
     def effective_weight(self) -> Tensor:
-        """The matrix over time `[T, T]`."""
+        """Returns the matrix over time `[T, T]`."""
         return self.weight
 
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
-        """Spikes of whole sequences, and no state to go on from."""
+        """Returns the spikes of whole sequences, and an empty state."""
         kind = type(self).__name__
         for name, value in (("state", state), ("lengths", lengths)):
             if value is not None:
@@ -119,7 +119,7 @@ class PSN(Parallel):
         return super().run(x)
 
     def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
-        """`run`, which is plain torch and knows no single steps."""
+        """Returns `run(x)`, which is plain torch and has no single steps."""
         return self.run(x, state)
 
     def _over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
@@ -128,24 +128,24 @@ class PSN(Parallel):
         return self.fire(torch.addmm(bias, weight, steps.flatten(1)).view(steps.shape)), start
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """Refuses: no step is made alone."""
+        """Raises an error: these neurons have no single steps."""
         raise ValueError(f"neuron: expected one that runs step by step, got {type(self).__name__}")
 
 
 class MaskedPSN(PSN):
-    """Parallel spiking neurons whose view of all but the last `k` steps fades: `[T, N, ...]` to spikes.
+    """Parallel spiking neurons masked to the last `k` steps in the course of training: `[T, N, ...]` to spikes.
 
     ::
 
         h = (M W) x + b;   M[t, s] = 1 for t - k < s <= t, else 1 - lambda_
 
-    With `lambda_` 0 they are `PSN`, with 1 they see no later step and are trained to be causal. Raise it in the course
-    of training: `neuron.lambda_.fill_(0.5)`.
+    With `lambda_` 0 they equal `PSN`; with 1 they are causal and combine the last k steps. Raise `lambda_` in the
+    course of training: `neuron.lambda_.fill_(0.5)`.
 
     Args:
-        k: how many steps a neuron sees in the end, >= 1. Default 2.
+        k: number of steps that a neuron combines at the end, >= 1. Default 2.
         time_steps: T, the length of all sequences. Default 4.
-        lambda_: how far the mask has come, from 0 to 1; a buffer. Default 0.
+        lambda_: strength of the mask, from 0 to 1; a buffer. Default 0.
         surrogate, batch_first: as in `PSN`.
 
     Raises:
@@ -163,7 +163,7 @@ class MaskedPSN(PSN):
     lambda_: Constant = constant(default=0.0, check=_share)
 
     def effective_weight(self) -> Tensor:
-        """The masked matrix over time `[T, T]`."""
+        """Returns the masked matrix over time `[T, T]`."""
         step = torch.arange(self.time_steps, device=self.weight.device)
         past = step[:, None] - step
         seen = (past >= 0) & (past < self.k)
@@ -171,19 +171,19 @@ class MaskedPSN(PSN):
 
 
 class SlidingPSN(Parallel):
-    """Parallel spiking neurons that see the last `k` steps, each step alike: `[T, N, ...]` of any T to spikes.
+    """Parallel spiking neurons with one weight per delay over the last `k` steps: `[T, N, ...]` of any T to spikes.
 
     ::
 
         h[t] = sum of w[i] x[t - k + 1 + i] over i < k, + b;   s[t] = h[t] >= 0
 
     `weight` `[k]` and `bias` `[]` are learned; they start at `(..., 1/4, 1/2, 1)` and -1. The state is the last k - 1
-    currents. Sums are those of torch's matrix products, whose last bit may depend on how a sequence is cut. Where a
-    current is infinite or NaN, these make NaN of all potentials of its neuron that are in a product with it, those of
-    up to `2 max(32, k - 1)` steps before it and behind it; `reference(x)`, step by step, of the k that see it alone.
+    currents. Torch's matrix products compute the sums, so the last bit may depend on how a sequence is cut into
+    chunks. An infinite or NaN current makes the potentials of its neuron NaN in up to `2 max(32, k - 1)` steps before
+    and after it; in `reference(x)`, which runs step by step, in the k steps that combine it.
 
     Args:
-        k: how many steps a neuron sees, >= 2. Default 8.
+        k: number of steps that a neuron combines, >= 2. Default 8.
         surrogate, batch_first: as in `PSN`.
 
     Raises:
@@ -199,7 +199,7 @@ class SlidingPSN(Parallel):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """The state is the last k - 1 currents, the oldest first."""
+        """Sets the states: the last k - 1 currents, the oldest first."""
         super().derive(values, given, dialect)
         values["state_names"] = tuple(f"x{past}" for past in range(values["k"] - 1, 0, -1))
 
@@ -217,7 +217,7 @@ class SlidingPSN(Parallel):
         return self.fire(h), seen[1:]
 
     def _over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
-        """Spikes and the last currents, by products of blocks of steps with one banded matrix."""
+        """Returns spikes and the last currents, by products of blocks of steps with one banded matrix."""
         count, before = len(steps), self.k - 1
         if not count:
             return steps, start
@@ -237,7 +237,7 @@ class SlidingPSN(Parallel):
         return self.fire(h[:count].view(steps.shape)), padded[block + count - before : block + count]
 
     def _band(self, steps: int, before: int) -> Tensor:
-        """The matrix `[S, before + S]` from currents of so many steps, and of those before them, to potentials."""
+        """Returns the matrix `[S, before + S]` from the currents of S steps and of the steps before to potentials."""
         step = torch.arange(before + steps, device=self.weight.device)
         place = step - step[:steps, None] - (before - self.k + 1)
         seen = (place >= 0) & (place < self.k)

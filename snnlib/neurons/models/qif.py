@@ -29,19 +29,19 @@ class QIF(SpikingNeuron):
         h[t] = v[t-1] + (x[t] + curvature (v[t-1] - rest) (v[t-1] - critical)) / tau
         s[t] = h[t] >= threshold;   v[t] = reset_value where s[t] = 1, else h[t]
 
-    Without input the membrane falls back to `rest` below `critical`, and grows to the threshold from above it.
-    Potentials are in units of the threshold, and so are currents. It is `Izhikevich` without adaptation, and runs by
+    Without input a membrane below `critical` returns to `rest`, and a membrane above it grows to the threshold.
+    Potentials and currents are in units of the threshold. The model is `Izhikevich` without adaptation, and runs by
     `step`.
 
     Args:
         tau: membrane time constant in time steps, >= 1. Default 2.
         curvature: factor of the parabola, > 0, per unit of potential. Default 1.
         rest: resting potential. Default 0.
-        critical: potential from which on a membrane without input grows, above `rest`. Default 0.8.
-        threshold: where a spike is said to be, above `critical`. Default 1.
-        reset: `"zero"` sets the membrane to `reset_value`, `"subtract"` takes the threshold off. Default `"zero"`.
-        reset_value: what `"zero"` sets, where the membrane then starts too; with `"subtract"` it starts at 0. Default
-            -0.1.
+        critical: potential above which a membrane without input grows, above `rest`. Default 0.8.
+        threshold: firing threshold, above `critical`. Default 1.
+        reset: `"zero"` sets the membrane to `reset_value`, `"subtract"` subtracts the threshold. Default `"zero"`.
+        reset_value: membrane after a `"zero"` reset and before the first step; with `"subtract"` the membrane starts
+            at 0. Default -0.1.
         detach_reset, compare, surrogate, floor, refractory, gradient_through_time, learnable, channels, batch_first:
             as in `SpikingNeuron`; `learnable` may name "tau", "curvature" and "threshold".
         dialect: `"spikingjelly"` (QIFNode), whose constants are the defaults here.
@@ -70,7 +70,7 @@ class QIF(SpikingNeuron):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Any, dialect: str | None) -> None:
-        """Checks that the membrane falls back from below `critical`, and runs from there to the threshold."""
+        """Checks that `critical` lies between `rest` and the threshold."""
         rest, critical = values["rest"], values["critical"]
         if not critical > rest:
             raise ValueError(f"critical: expected a potential above rest {rest:g}, got {critical:g}")

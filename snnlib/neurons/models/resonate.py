@@ -1,4 +1,4 @@
-"""Resonate-and-fire neuron: a damped rotation z = re + i im that a current drives and that fires at its crest.
+"""Resonate-and-fire neuron: a damped oscillator z = re + i im, driven by a current, that fires at its crest.
 
     exponential   z[t] = exp(damping + i omega) z[t-1] + gain x[t]
     euler         z[t] = (1 + damping + i omega) z[t-1] + gain x[t]
@@ -30,15 +30,15 @@ class Resonate(SpikingNeuron):
         z[t] = exp(damping + i omega) z[t-1] + gain x[t]
         s[t] = im(z[t]) >= threshold;   im(z[t]) = reset_value where s[t] = 1
 
-    Inputs of the period `2 pi / omega` add up, others cancel. The state `v` is the part that is compared, `u` is the
-    other.
+    Inputs at intervals of `2 pi / omega` add up, other inputs cancel. The state `v` is the part of z that is compared
+    with the threshold, `u` the other part.
 
     Args:
         omega: angular frequency in radians per time step. Default 1, as in SpikingJelly.
-        damping: growth rate per time step, < 0 for a stable neuron. Default -0.2, as in SpikingJelly.
+        damping: growth rate per time step, negative in a stable neuron. Default -0.2, as in SpikingJelly.
         gain: factor of the input, which drives the real part. Default 1.
-        membrane: which part is compared: `"imaginary"` (Izhikevich; the input reaches it one step later) or `"real"`
-            (Higuchi). Default `"imaginary"`.
+        membrane: part of z that is compared with the threshold: `"imaginary"` (Izhikevich; the input reaches it one
+            step later) or `"real"` (Higuchi). Default `"imaginary"`.
         discretisation: `"exponential"`, the exact rotation, or `"euler"`. Default `"exponential"`. Higuchi's neuron
             with the step dt is `Resonate(omega * dt, -abs(b) * dt, gain=dt, membrane="real", discretisation="euler",
             reset="none", compare=">")`.
@@ -67,7 +67,7 @@ class Resonate(SpikingNeuron):
     dialects: ClassVar[dict[str, dict[str, Any]]] = {"spikingjelly": SPIKINGJELLY}
 
     def _rotation(self, params: Params) -> tuple[Tensor, Tensor]:
-        """Diagonal of the rotation, and what the membrane takes of the other part."""
+        """Returns the diagonal of the rotation, and its element from the other part to the membrane."""
         omega, damping = params["omega"], params["damping"]
         if self.discretisation == "euler":
             keep, turn = 1 + damping, omega

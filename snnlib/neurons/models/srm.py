@@ -1,4 +1,4 @@
-"""Spike response model with an event-driven gradient: the neuron of `SRMConv2d` and its kind, as a module.
+"""Spike response model with an event-driven gradient: the neuron of the SRM layers, as a module.
 
     h[t] = e_m u[t-1] + (s[t-1] + x[t]) / tau_s               e_x = 1 - 1/tau_x
     s[t] = e_s (s[t-1] + x[t])
@@ -33,7 +33,7 @@ _TAUS = ("tau_m", "tau_s", "tau_grad")
 
 
 def check_steps(name: str, value: Any) -> float:
-    """The time constant, if it is a number of time steps, at least 1."""
+    """Returns the time constant if it is a number of time steps, at least 1."""
     check_number(name, value)
     if not 1 <= value <= _LONGEST:
         raise ValueError(f"{name}: expected a finite number of time steps >= 1, got {value}")
@@ -69,21 +69,21 @@ class SRM(ByEvent):
         s <- e_s (s + x)                    synaptic trace
         spike = u >= threshold;             at a spike u = s = 0
 
-    No surrogate is used: each spike time is differentiated implicitly. `dL/dspikes` is read at spikes, means "more, or
-    earlier, spikes here" and moves the spike by `min(1 / delta_u, grad_clamp)` steps per unit of potential. A neuron
-    that never fires gets exactly zero.
+    Each spike time is differentiated implicitly, without a surrogate. `dL/dspikes` counts at spikes only, asks for
+    "more, or earlier, spikes here" and moves the spike by `min(1 / delta_u, grad_clamp)` steps per unit of potential.
+    A neuron that never fires has a gradient of exactly zero.
 
     Args:
         tau_m: membrane time constant in time steps, >= 1. Default 5.
         tau_s: synaptic time constant in time steps, >= 1. Default 3.
-        tau_grad: time constant of the input-gradient kernel in layers, > 1. Default `tau_s`, the smallest that keeps
-            sums of gradients exactly; see `docs/gradients.md`.
-        grad_clamp: bound of the time `1 / delta_u`, which has none of its own; None for none. With `reset_states="all"`
-            in time steps per unit of potential, by default 4, the papers' value; with `"membrane"` in units of `tau_s`
-            per threshold, by default 4/3. Both are 4 steps for `tau_s = 3`.
+        tau_grad: time constant of the input-gradient kernel in layers, > 1. Default `tau_s`, the smallest value that
+            preserves the sum of gradients exactly; see `docs/gradients.md`.
+        grad_clamp: largest time `1 / delta_u`, which is otherwise unbounded; None: no bound. With `reset_states="all"`
+            in time steps per unit of potential, default 4, the papers' value; with `"membrane"` in units of `tau_s`
+            per threshold, default 4/3. Both are 4 steps for `tau_s = 3`.
         threshold: firing threshold, > 0, a number or one value per channel. Default 1.
-        reset_states: `"all"`, the model of the library's layers and native kernels, or `"membrane"`: the synaptic trace
-            goes on after a spike, with EventProp's gradient; it runs by `step`. Default `"all"`.
+        reset_states: `"all"`, as in the library's SRM layers and kernels, or `"membrane"`: a spike leaves the synaptic
+            trace unchanged, and the gradient is EventProp's; runs by `step`. Default `"all"`.
         input_grad_scale: factor of the gradient by a layer's input. Default 1 (Zhu et al. 2023); the 2022 paper's code
             damps with 0.85.
         input_gradient: with `reset_states="membrane"` as in `CubaLIF`. Default None.
@@ -112,14 +112,14 @@ class SRM(ByEvent):
     batch_first: bool = option(default=False, repr=False)
 
     def build(self, given: Mapping[str, Any]) -> None:
-        """See `Neuron.build`; of the clamp None is none, not the default."""
+        """See `Neuron.build`; a `grad_clamp` of None means no bound, not the default."""
         if given.get("grad_clamp", 1.0) is None:
             given = {**given, "grad_clamp": math.inf}
         super().build(given)
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """Fills in the time constant of the gradient and the clamp."""
+        """Sets the defaults of `tau_grad` and `grad_clamp`."""
         if values["tau_grad"] is None:
             if values["tau_s"] == 1:
                 raise ValueError("tau_grad: expected a number of time steps > 1 beside tau_s = 1, got None")
@@ -131,7 +131,7 @@ class SRM(ByEvent):
 
     @property
     def exact_times(self) -> bool:  # type: ignore[override]
-        """With a reset of the membrane alone, whose gradient is EventProp's; see `Neuron`."""
+        """True with a reset of the membrane alone, whose gradient is EventProp's; see `Neuron`."""
         return self.reset_states == "membrane"
 
     @property
@@ -142,16 +142,16 @@ class SRM(ByEvent):
 
     @property
     def kernel_numbers(self) -> tuple[float, float, float, float]:
-        """`taus` and the clamp, infinite for none: what the ops take."""
+        """`taus` and the clamp as the ops take them; no clamp is infinite."""
         return *self.taus, math.inf if self.grad_clamp is None else self.grad_clamp
 
     def _make_kernel(self, dtype: torch.dtype, device: torch.device) -> NeuronKernel | None:
-        """See `Neuron.kernel`: with a reset of all states; others run by `step`."""
+        """See `Neuron.kernel`: None with a reset of the membrane alone, which runs by `step`."""
         return None if self.exact_times else SrmKernel(self.threshold.to(dtype), self.kernel_numbers)
 
     @property
     def knows_potential(self) -> bool:
-        """True: without spikes the potential is a filter of the current."""
+        """True: without spikes the potential is a linear filter of the current."""
         return True
 
     def free_potential(self, x: Tensor) -> Tensor:
@@ -184,19 +184,19 @@ class SRM(ByEvent):
         return spikes, (u, s, trace)
 
     def stored_numbers(self) -> dict[str, float]:
-        """Constants that are numbers, as in files; a clamp that is none is infinite."""
+        """Constants that are numbers, as stored in files; no clamp is infinite."""
         numbers = (*self.kernel_numbers, self.input_grad_scale)
         return dict(zip((*_TAUS, "grad_clamp", "input_grad_scale"), numbers, strict=True))
 
     def load_numbers(self, numbers: Mapping[str, float]) -> None:
-        """Take over constants from a file."""
+        """Sets the constants that a file stores."""
         wanted: dict[str, Any] = {**self.stored_numbers(), **numbers}
         taken = SRM(**wanted)
         for name in self.stored_numbers():
             setattr(self, name, getattr(taken, name))
 
     def options(self) -> dict[str, Any]:
-        """Time constants, and what differs from the defaults."""
+        """Time constants, and options that differ from their defaults."""
         shown = {**{name: getattr(self, name) for name in _TAUS}, **super().options()}
         shown["grad_clamp"] = self.grad_clamp
         if self.grad_clamp == _default_clamp(self.reset_states):
@@ -205,5 +205,5 @@ class SRM(ByEvent):
 
 
 def _default_clamp(reset_states: str) -> float:
-    """Default bound of the time per potential by what a spike resets."""
+    """Returns the default of `grad_clamp` for these reset states."""
     return GRAD_CLAMP if reset_states == "membrane" else 4.0
