@@ -33,9 +33,16 @@ _NEAR_ZERO = 1e-12
 def match(spike: Callable[[Tensor], Tensor], threshold: float) -> Surrogate | None:
     """Returns snnlib's surrogate with the derivative of a spike function of `u = h - threshold`, or None.
 
+    Derivatives are compared at values of u from 1e-6 to 10 on both sides of 0; they may differ by 1e-5 of the peak.
+
     Args:
-        spike: maps u to spikes, with any gradient.
+        spike: maps u to spikes, with any gradient, as a surrogate function of another library does.
         threshold: the neuron's threshold, the unit of some surrogates' widths.
+
+    >>> import torch
+    >>> from snnlib.surrogate import Triangle, match, spike
+    >>> match(lambda u: spike(u, torch.tensor(1.0), Triangle(width=0.5)), threshold=1.0)
+    Triangle(width=0.5, height=1.0)
     """
     # On both sides of 0, over many scales, and off the borders of compact surrogates.
     points = torch.logspace(-6, 1, 141, dtype=torch.float64)

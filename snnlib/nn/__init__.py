@@ -21,6 +21,7 @@ from snnlib.nn.norm.batch_norm import *
 from snnlib.nn.pool.spike_pool import *
 from snnlib.nn.recurrent.bidirectional import *
 from snnlib.nn.recurrent.recurrent_conv import *
+from snnlib.nn.recurrent.recurrent_layer import *
 from snnlib.nn.recurrent.rnn import *
 from snnlib.nn.recurrent.state_space import *
 from snnlib.nn.time.checkpoint_time import *

@@ -13,6 +13,7 @@ from snnlib.neurons import Neuron
 from snnlib.nn import AvgPool2d, SpikeAvgPool2d, SpikingLayer, SRMReadout
 from snnlib.nn.layers.delay_line import DelayLine
 from snnlib.nn.layers.delays import Delays
+from snnlib.nn.layers.per_step import pooling_window
 from snnlib.nn.norm.batch_norm import BatchNorm
 from snnlib.nn.recurrent.recurrent_layer import Recurrent, RecurrentLayer
 from snnlib.structure.cells import Array
@@ -77,6 +78,19 @@ class Pool:
     """
 
     module: Any
+
+    def window(self) -> tuple[int, int]:
+        """Returns the window of a pool whose windows stand side by side.
+
+        Raises:
+            Unsupported: windows that overlap or are padded, or a pool to a size.
+        """
+        if isinstance(self.module, nn.AdaptiveAvgPool2d):
+            raise Unsupported("pooling to a size, not over windows of one, has no counterpart")
+        window = pooling_window(self.module)
+        if window is None:
+            raise Unsupported("windows that overlap or are padded have no counterpart")
+        return window
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import as_sizes
 from snnlib.nn import PerStep, SpikingRNN
 from snnlib.nn.layers.delays import Delays
 from snnlib.structure.cells import Cell, array, pair
@@ -155,8 +154,8 @@ class _Chain:
                 self.neurons(operation)
             case Normalise():
                 self.normalise(operation)
-            case Pool(module):
-                self.pool(module)
+            case Pool():
+                self.pool(operation.window())
             case Flatten():
                 # A layer's own leaves the frames before it as they are, and so does one before all layers.
                 if not part and self.stages:
@@ -214,19 +213,12 @@ class _Chain:
         last.weight = last.weight * scale.view(-1, 1, 1, 1)
         last.bias = shift if last.bias is None else last.bias * scale + shift
 
-    def pool(self, module: Any) -> None:
-        if isinstance(module, nn.AdaptiveAvgPool2d):
-            raise Unsupported("pooling to a size, not over windows of one, has no counterpart")
-        kernel = as_sizes("kernel_size", module.kernel_size, 2, minimum=1)
-        stride = kernel if module.stride is None else as_sizes("stride", module.stride, 2, minimum=1)
-        odd = module.ceil_mode or module.divisor_override is not None
-        if stride != kernel or any(as_sizes("padding", module.padding, 2, minimum=0)) or odd:
-            raise Unsupported("windows that overlap or are padded have no counterpart")
+    def pool(self, window: tuple[int, int]) -> None:
         if not self.stages or self.stages[-1].cell is None or self.stages[-1].pool != (1, 1):
             raise Unsupported("pooling that does not stand behind neurons")
-        if kernel[0] * kernel[1] > 255:
+        if math.prod(window) > 255:
             raise Unsupported("windows of more than 255 cells have no counterpart")
-        self.stages[-1].pool = (kernel[0], kernel[1])
+        self.stages[-1].pool = window
 
     def neurons(self, given: Neurons) -> None:
         if not self.stages or self.stages[-1].cell is not None:

@@ -148,6 +148,12 @@ def test_the_gradient_passes_the_rounding() -> None:
     assert weight.grad is not None and torch.equal(weight.grad, torch.ones(3, 5))
 
 
+def test_recurrent_weights_are_rounded_too() -> None:
+    for layer in (snnlib.SpikingConvRNN1d(2, 6, 3), snnlib.SpikingRNN(2, 6).layers[0]):
+        quantise_weights_(layer, bits=4, scale="layer")
+        assert len(layer.recurrent_weight.unique()) <= 15
+
+
 def test_states_saturate() -> None:
     net = nn.Sequential(snnlib.SpikingLinear(4, 2, neuron=Integrator(tau=torch.inf, decay_input=False)))
     with torch.no_grad():

@@ -568,7 +568,7 @@ def test_what_is_not_written(name: str, tmp_path: Path) -> None:
         (
             snnlib.AvgPool2d(2, 1),
             5,
-            r"1 \(AvgPool2d\): weights take averages of 2, 4, 8, ... cells side by side",
+            r"1 \(AvgPool2d\): windows that overlap or are padded have no counterpart",
         ),
         (snnlib.MaxPool2d(2), 6, r"1 \(MaxPool2d\): no block of lava-dl does what it does"),
     ],

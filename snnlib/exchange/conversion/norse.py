@@ -12,10 +12,9 @@ from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
 from snnlib.exchange.conversion.tied import number
 from snnlib.exchange.sequences import Offset
 from snnlib.neurons import ALIF, IF, LIF, CubaLIF, Integrator, Neuron
-from snnlib.neurons.surrogate_match import match
 from snnlib.nn import PerStep
 from snnlib.structure.unsupported import Unsupported
-from snnlib.surrogate import Triangle
+from snnlib.surrogate import Triangle, match
 
 
 def neuron(module: Any) -> Neuron | nn.Sequential:

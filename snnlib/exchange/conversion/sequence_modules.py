@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from snnlib import ops
 from snnlib.exchange.sequences import over_steps
 from snnlib.functional import spiking_recurrent
 from snnlib.neurons import Dynamics, Neuron, Output
@@ -49,7 +48,7 @@ class WithStates(nn.Module):
         assert dynamics is not None
         synapse = Dynamics(a=[[dynamics.a[1][1]]], b=[dynamics.b[1]], scale=1.0, membrane=True)
         kernel = synapse.kernel(torch.promote_types(x.dtype, torch.float32), x.device)
-        return ops.scan.run(x, kernel, int(self.neuron.batch_first))[0]
+        return self.neuron.scan(x, None, kernel).value
 
     def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
         """Adds the neuron to a graph; its states are not among what it gives there."""

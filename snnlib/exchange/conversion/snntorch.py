@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
 from snnlib.exchange.conversion.tied import Source, number, with_shared_constants
 from snnlib.neurons import IF, LIF, Alpha, CubaLIF, Neuron
-from snnlib.neurons.surrogate_match import match
 from snnlib.structure.unsupported import Unsupported
+from snnlib.surrogate import match
 
 # What calls return beside spikes, by class; recurrent ones have an R before their names.
 _STATES = {"Leaky": ("v",), "Lapicque": ("v",), "Synaptic": ("i", "v"), "Alpha": ("e", "i", "v")}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from snnlib.neurons import IF, KLIF, LIF, PLIF, PSN, CubaLIF, Izhikevich, MaskedPSN, Neuron, SlidingPSN
-from snnlib.neurons.surrogate_match import match
 from snnlib.structure.unsupported import Unsupported
-from snnlib.surrogate import Surrogate
+from snnlib.surrogate import Surrogate, match
 
 # What Izhikevich's constants are called there and here.
 _IZHIKEVICH = {"tau": "tau_m", "tau_w": "tau_a", "v_c": "critical", "a0": "curvature", "v_rest": "rest"}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
-from snnlib.nn.recurrent.recurrent_layer import RecurrentLayer
-from snnlib.nn.weights.gain import WeightWithGain
+from snnlib.nn import SpikingLayer, SRMReadout
 from snnlib.structure.operations import check_dense
 
 __all__ = ["RoundedWeight", "quantise_weights_"]
@@ -77,7 +76,8 @@ def quantise_weights_(net: nn.Module, *, bits: int = 8, scale: ScaleRule = "chan
     """
     check_scale(scale)
     check_weight_bits(bits)
-    layers = [m for m in net.modules() if isinstance(m, WeightWithGain | nn.Linear | nn.Conv1d | nn.Conv2d)]
+    kinds = (SpikingLayer, SRMReadout, nn.Linear, nn.Conv1d, nn.Conv2d)
+    layers = [module for module in net.modules() if isinstance(module, kinds)]
     if not layers:
         raise ValueError(f"net: expected layers with weights, got {type(net).__name__} without")
     for layer in layers:
@@ -85,7 +85,7 @@ def quantise_weights_(net: nn.Module, *, bits: int = 8, scale: ScaleRule = "chan
     for layer in layers:
         rule: ScaleRule = "layer" if layer is layers[-1] and not hasattr(layer, "neuron") else scale
         nn.utils.parametrize.register_parametrization(layer, "weight", RoundedWeight(bits, rule))
-        if isinstance(layer, RecurrentLayer):
+        if hasattr(layer, "recurrent_weight"):
             nn.utils.parametrize.register_parametrization(
                 layer, "recurrent_weight", RoundedWeight(bits, rule)
             )

@@ -21,13 +21,13 @@ from snnlib.neurons import Neuron
 from snnlib.nn import (
     AvgPool2d,
     PerStep,
+    RecurrentLayer,
     SpikeAvgPool2d,
     SpikingConv2d,
     SpikingLayer,
     SpikingLinear,
 )
-from snnlib.nn.layers.per_step import pooling_window
-from snnlib.nn.recurrent.recurrent_layer import RecurrentLayer
+from snnlib.structure.operations import Pool
 from snnlib.structure.stages import modules_of
 from snnlib.structure.unsupported import Unsupported, naming
 from snnlib.structure.walk import PASSED_ON, name_of
@@ -158,8 +158,8 @@ class _Writer:
             self.shape = (math.prod(self.frames(module)) // size,)
             self.add("average", kept(module), shape=(*self.shape, 1, 1))
         elif isinstance(module, AvgPool2d | SpikeAvgPool2d):
-            window = pooling_window(module)
-            if window is None or self.pool != (1, 1) or math.log2(math.prod(window)) % 1:
+            window = Pool(module).window()
+            if self.pool != (1, 1) or math.log2(math.prod(window)) % 1:
                 raise Unsupported("weights take averages of 2, 4, 8, ... cells side by side, no others")
             self.pool = window
         elif isinstance(module, SpikingLayer):

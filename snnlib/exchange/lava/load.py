@@ -16,9 +16,8 @@ from snnlib.exchange.lava.modules import AnalogInput, keep
 from snnlib.exchange.lava.net_file import Array, Block, read_net
 from snnlib.exchange.sequences import Later
 from snnlib.neurons import LoihiCubaLIF, LoihiIntegrator, LoihiLIF, Neuron
-from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import Delays, PerStep, SpikingConv2d, SpikingLinear, SpikingRNN
-from snnlib.nn.recurrent.recurrent_layer import default_neuron
+from snnlib.surrogate import SurrogateLike, Triangle
 
 __all__ = ["from_lava"]
 
@@ -219,7 +218,8 @@ class _Loader:
         ]
         given: dict[str, Any] = {"weight_exponent": exponent - grid}
         if "weight_rec" in shapes:
-            given["surrogate"] = default_neuron().surrogate
+            # As in SpikingRNN: the peak of ATan(2) lets gradients grow without bound.
+            given["surrogate"] = Triangle(width=0.5, height=0.4)
         neuron = self.neuron(block, outputs, **given)
         if self.delay is None:
             return tensors, {"neuron": neuron}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
 from snnlib.exchange.lava.net_file import Values
-from snnlib.functional.quantize import fixed_point_weight
+from snnlib.functional.quantize import quantize_power_of_two
 
-# Of lava-dl's grid: even numbers of 8 bits times 1/64.
-_EVEN = -5
+# The grid of lava-dl: even numbers of 8 bits times 1/64.
+_on_grid = partial(quantize_power_of_two, exponent=5, bits=8, rounding="nearest", symmetric=False)
 
 
 class AnalogInput(nn.Module):
@@ -27,12 +29,12 @@ class AnalogInput(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The currents."""
-        weight, bias = (fixed_point_weight(value, _EVEN).to(x.dtype) for value in (self.weight, self.bias))
-        return fixed_point_weight(x, _EVEN) * weight + bias
+        weight, bias = (_on_grid(value).to(x.dtype) for value in (self.weight, self.bias))
+        return _on_grid(x) * weight + bias
 
     def mantissas(self) -> dict[str, float]:
         """Returns weight and bias as a file has them."""
-        return {name: fixed_point_weight(own, _EVEN).item() * 64 for name, own in self.named_parameters()}
+        return {name: _on_grid(own).item() * 64 for name, own in self.named_parameters()}
 
 
 def keep(module: nn.Module, values: Values) -> None:

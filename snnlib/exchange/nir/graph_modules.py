@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from snnlib.neurons import Dynamics, Neuron, SpikingNeuron
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.fields import Constant, constant
-from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.structure.cells import Cell
+from snnlib.surrogate import SurrogateLike
 
 
 class Elementwise(nn.Module):

@@ -34,9 +34,9 @@ from snnlib.exchange.nir.reading import (
 from snnlib.exchange.nir.structure import Structure, structure_of
 from snnlib.exchange.sequences import Later, Scale
 from snnlib.neurons import IF, LIF, CubaLIF, Neuron
-from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import PerStep, SpikingConv1d, SpikingConv2d, SpikingLinear
 from snnlib.structure.cells import Cell
+from snnlib.surrogate import SurrogateLike
 
 __all__ = ["from_nir"]
 

@@ -13,9 +13,9 @@ from snnlib.exchange.nir.graph_modules import Elementwise, GraphNeuron
 from snnlib.exchange.nir.structure import Shape, padding_of
 from snnlib.exchange.sequences import Offset, Scale
 from snnlib.neurons import IF, LIF, CubaLIF, Integrator, Neuron
-from snnlib.neurons.surrogate import SurrogateLike
 from snnlib.nn import AvgPool2d, PerStep
 from snnlib.structure.cells import Array, Cell, array, pair
+from snnlib.surrogate import SurrogateLike
 
 
 def neuron_module(

@@ -39,6 +39,8 @@ from snnlib.nn.weights.sparse import Sparse, connect, set_values
 from snnlib.sequences.input_time import spike_time_gradient
 from snnlib.sequences.lengths import run_with_lengths, without_padding
 
+__all__ = ["RecurrentLayer"]
+
 # Of a surrogate under recurrence: from this peak on, gradients grew to NaN (docs/time.md).
 _HIGHEST_PEAK = 1.0
 
@@ -187,6 +189,10 @@ class RecurrentLayer(Recurrent):
     `weight` `[H, inputs]` acts on the input and `recurrent_weight` `[H, H]` on the layer's own last spikes; `prepare_`
     scales `weight` to set the rates, with the recurrence running. `recurrent_delays` delay the recurrent spikes
     further; they have the shape of a weight `[H, H]`. Sparse connections have weights `[connections]` instead.
+
+    >>> import snnlib
+    >>> [type(layer).__name__ for layer in snnlib.SpikingRNN(20, 8, num_layers=2).layers]
+    ['RecurrentLayer', 'RecurrentLayer']
     """
 
     @shows(LayerOptions, SpikingLayer.__init__)
