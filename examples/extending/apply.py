@@ -31,15 +31,18 @@ def files(name: str) -> list[str]:
     return sorted({*new_files(name), *(edit["file"] for edit in edits(name))})
 
 
-def edited(text: str, edit: dict[str, str]) -> str:
-    """A file's text with one change.
+def edited(text: str, edit: dict[str, str], name: str) -> str:
+    """A file's text with one change of an example.
 
     Raises:
-        ValueError: the place is not there, or several are; names the file.
+        ValueError: the place is not there, or several are; names the example's edits and the file.
     """
     marker = edit["after"] if "after" in edit else edit["replace"]
     if text.count(marker) != 1:
-        raise ValueError(f"{edit['file']}: expected {marker!r} once, found it {text.count(marker)} times")
+        raise ValueError(
+            f"examples/extending/{name}/{EDITS}: expected {marker!r} once in {edit['file']}, "
+            f"found it {text.count(marker)} times: name another line of that file"
+        )
     if "replace" in edit:
         return text.replace(marker, edit["lines"])
     end = text.index("\n", text.index(marker) + len(marker.rstrip("\n"))) + 1
@@ -59,7 +62,7 @@ def apply(name: str, tree: Path) -> None:
         shutil.copyfile(EXAMPLES / name / file, tree / file)
     for edit in edits(name):
         path = tree / edit["file"]
-        path.write_text(edited(path.read_text(encoding="utf-8"), edit), encoding="utf-8")
+        path.write_text(edited(path.read_text(encoding="utf-8"), edit, name), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Examples of docs/extending.md, applied to a copy of the sources, in which the tests of their part pass.
+"""Examples of docs/extending.md, applied to a copy of the sources: the copy is in form, and the tests of its part pass.
 
-An example that no longer applies is mended where the error says, in its `edits.toml`.
+A failure names the examples that it may come from, which are mended in their `edits.toml` and the files beside it.
 """
 
+import importlib
 import os
 import re
 import shutil
@@ -32,8 +33,9 @@ MOST_FILES = {
 # Those that change the kernels, which are then built: `make test-slow`.
 OF_KERNELS = ("surrogate", "flag", "kernel")
 OF_PYTHON = tuple(name for names in MOST_FILES for name in names if name not in OF_KERNELS)
-FOLDERS = ("snnlib", "snnlib_command", "pytest_snnlib", "tests", "docs", "examples")
-FILES = ("pyproject.toml", "mkdocs.yml", "CHANGELOG.md", "README.md")
+PACKAGES = ("snnlib", "snnlib_command", "pytest_snnlib")
+FOLDERS = (*PACKAGES, "tests", "docs", "examples", "release", "cpp", "cmake", "cuda")
+FILES = ("pyproject.toml", "mkdocs.yml", "CHANGELOG.md", "README.md", "CMakeLists.txt")
 
 # Tests that read the lists of neurons, losses, settings, formats, data sets and names.
 PARTS = (
@@ -95,17 +97,25 @@ def sources(tree: Path) -> None:
 
 
 def run_tests(tree: Path, words: str, *arguments: str) -> str:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return run(tree, sys.executable, "-c", RUN, str(tree), words, *arguments, OMP_NUM_THREADS="1")
+
+
+def run(tree: Path, *command: str, **environment: str) -> str:
+    """Returns what a command prints that runs in a copy, and fails with it and the examples that it names."""
     done = subprocess.run(
-        [sys.executable, "-c", RUN, str(tree), words, *arguments],
-        cwd=tree,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=tree, env=os.environ | environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert done.returncode == 0, blamed(done.stdout[-4000:] + done.stderr[-2000:])
     return done.stdout
+
+
+def blamed(shown: str) -> str:
+    """Returns an output behind the examples whose files it names."""
+    names = [
+        name for name in (*OF_PYTHON, *OF_KERNELS) if any(file in shown for file in examples.files(name))
+    ]
+    mend = "the example `{0}` fails: mend examples/extending/{0}/edits.toml and the files beside it\n"
+    return "".join(map(mend.format, names)) + shown
 
 
 @pytest.mark.parametrize(("names", "most"), MOST_FILES.items(), ids=map(" and ".join, MOST_FILES))
@@ -124,10 +134,18 @@ def test_takes_few_files(names: tuple[str, ...], most: int) -> None:
 
 def test_places_for_lines_are_there_once() -> None:
     edit = {"file": "a.py", "after": "b", "lines": "new\n"}
-    assert examples.edited("a\nb c\nd\n", edit) == "a\nb c\nnew\nd\n"
+    assert examples.edited("a\nb c\nd\n", edit, "loss") == "a\nb c\nnew\nd\n"
     for text in ("a\n", "b\nb\n"):
-        with pytest.raises(ValueError, match=r"^a\.py: expected 'b' once, found it [02] times$"):
-            examples.edited(text, edit)
+        place = r"^examples/extending/loss/edits\.toml: expected 'b' once in a\.py, found it [02] times: "
+        with pytest.raises(ValueError, match=place):
+            examples.edited(text, edit, "loss")
+
+
+def test_a_failing_example_is_named() -> None:
+    shown = "snnlib/learning/losses/margin.py:3:1: E501 Line too long"
+    (line, rest) = blamed(shown).splitlines()
+    assert line.startswith("the example `loss` fails: mend examples/extending/loss/edits.toml")
+    assert rest == shown
 
 
 def test_every_place_for_lines_is_there() -> None:
@@ -136,7 +154,7 @@ def test_every_place_for_lines_is_there() -> None:
     for name in (*OF_PYTHON, *OF_KERNELS):
         for edit in examples.edits(name):
             text = texts.setdefault(edit["file"], (ROOT / edit["file"]).read_text(encoding="utf-8"))
-            texts[edit["file"]] = examples.edited(text, edit)
+            texts[edit["file"]] = examples.edited(text, edit, name)
 
 
 def with_examples(tree: Path, names: tuple[str, ...]) -> list[str]:
@@ -147,6 +165,19 @@ def with_examples(tree: Path, names: tuple[str, ...]) -> list[str]:
     return [
         file for name in names for file in examples.new_files(name) if Path(file).name.startswith("test_")
     ]
+
+
+def test_changed_sources_are_in_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make lint` passes with the examples: style, types and the structure of the house."""
+    with_examples(tmp_path, (*OF_PYTHON, *OF_KERNELS))
+    run(tmp_path, sys.executable, "-m", "ruff", "check", "--no-cache", "--output-format=concise", ".")
+    run(tmp_path, sys.executable, "-m", "ruff", "format", "--check", "--no-cache", ".")
+    # Types of what the examples leave alone are in the cache of `make lint`, without which this takes half a minute.
+    run(tmp_path, sys.executable, "-m", "mypy", "--cache-dir", str(ROOT / ".mypy_cache"))
+    monkeypatch.syspath_prepend(ROOT / "release")
+    house = importlib.import_module("house")
+    wrong = "\n".join(house.check(house.House(tmp_path).counts()))
+    assert not wrong, blamed(wrong)
 
 
 def test_changed_sources_pass(tmp_path: Path) -> None:
@@ -164,36 +195,19 @@ def test_all_tests_of_changed_parts_pass(tmp_path: Path) -> None:
     run_tests(tmp_path, "", *with_examples(tmp_path, OF_PYTHON), *WHOLE)
 
 
-def native_sources(tree: Path) -> None:
-    """C++ and CUDA, and no compiled module."""
-    for folder in ("cpp", "cmake", "cuda"):
-        shutil.copytree(ROOT / folder, tree / folder)
-    shutil.copyfile(ROOT / "CMakeLists.txt", tree / "CMakeLists.txt")
-    (tree / "snnlib" / Path(_C.__file__).name).unlink()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_changed_kernels_pass(tmp_path: Path) -> None:
-    sources(tmp_path)
-    native_sources(tmp_path)
-    for name in OF_KERNELS:
-        examples.apply(name, tmp_path)
+    added = with_examples(tmp_path, OF_KERNELS)
+    (tmp_path / "snnlib" / Path(_C.__file__).name).unlink()
     python = sys.executable
-    environment = {**os.environ, "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"}
+    path = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
     pybind11 = subprocess.check_output([python, "-m", "pybind11", "--cmakedir"], text=True).strip()
     options = [f"-DPython_EXECUTABLE={python}", f"-DPYTHON_EXECUTABLE={python}", f"-Dpybind11_DIR={pybind11}"]
-    for command in (
-        ["cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DSNNLIB_CUDA=OFF", *options],
-        ["cmake", "--build", "build", "--target", "_C"],
-    ):
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    run(tmp_path, "cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DSNNLIB_CUDA=OFF", *options, PATH=path)
+    run(tmp_path, "cmake", "--build", "build", "--target", "_C", PATH=path)
     (module,) = (tmp_path / "build").glob("_C.*")
     shutil.copyfile(module, tmp_path / "snnlib" / module.name)
-    added = [file for name in OF_KERNELS for file in examples.new_files(name) if "/test_" in file]
     shown = run_tests(tmp_path, "", "-k", NEW_KERNELS, *added, *OPS)
     passed = re.search(r"(\d+) passed", shown)
     assert passed is not None and int(passed[1]) > 15, shown

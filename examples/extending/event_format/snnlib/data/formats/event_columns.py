@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from snnlib.data.events import Events
-from snnlib.data.formats.base import EventFile, EventSink, Format, Header
+from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import check_writable
+from snnlib.data.formats.event_file import EventFile
+from snnlib.data.formats.event_sink import EventSink, Header
 
 MAGIC = b"SNNCOLS1"
 _SIZES = struct.Struct("<III")
