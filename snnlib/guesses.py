@@ -92,7 +92,11 @@ def hint(name: str, own: Collection[str], module: str = "snnlib") -> str:
 
 
 def _public(home: str) -> Collection[str]:
-    module = importlib.import_module(f"snnlib.{home}")
+    try:
+        module = importlib.import_module(f"snnlib.{home}")
+    except ImportError:
+        # `hasattr(snnlib, name)` would raise where one of its packages is broken or left out.
+        return ()
     return [*getattr(module, "__all__", vars(module))]
 
 

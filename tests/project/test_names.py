@@ -94,6 +94,11 @@ def test_other_names_of_a_module_have_no_hint(module: ModuleType) -> None:
             getattr(module, name)
 
 
+def test_a_name_is_answered_where_a_package_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "snnlib.data", None)
+    assert not hasattr(snnlib, "entirely_unknown_thing")
+
+
 def test_every_guess_is_answered_with_something_that_is_there() -> None:
     for name, meant in guesses._MEANT.items():
         assert name not in dir(snnlib)
