@@ -325,7 +325,7 @@ class Neuron(CheckedModule):
 
     @property
     def learns_when_silent(self) -> bool:
-        """Returns whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
+        """Returns whether silent neurons get a gradient, as with a surrogate gradient."""
         return self.gradient == "surrogate"
 
     def watching(self) -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""A `PerStep` whose linear map adds events; `fuse_` puts it in the place of those that no block contains."""
+"""A `PerStep` with an event-driven linear map, which `fuse_` substitutes for a `PerStep` outside of blocks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from snnlib.nn.layers.per_step import PerStep
 
 
 class EventDrivenMap(PerStep):
-    """`PerStep` whose first module is a linear map of torch; `fuse_` makes it, `unfuse_` makes it what it was.
+    """`PerStep` whose first module, a linear map of torch, is event-driven; `fuse_` makes it, `unfuse_` undoes it.
 
-    Its children, their names and the `state_dict` stay. Currents equal torch's up to rounding: where few inputs are
-    events they are sums over these, and so are gradients of weights; elsewhere they are torch's products. It runs as
-    `PerStep` where a module within carries a hook, in other dtypes than float32, under autocast, in compiled nets, and
-    on a GPU.
+    Children, their names and the `state_dict` stay the same. Currents equal torch's up to rounding: sparse inputs use
+    sums over events, also for the gradients of weights, and dense inputs use torch's products. The module runs as
+    `PerStep` if a module within has a hook, in dtypes other than float32, under autocast, in compiled nets, and on a
+    GPU.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """The modules' output with the first two dimensions of `x`."""
+        """Returns the modules' output with the first two dimensions of `x`."""
         linear = first_linear_map(self)
         # A GPU adds events in the CPU's order where that is asked for.
         by_events = x.device.type == "cpu" or algorithm.chosen() == "events"
@@ -30,7 +30,7 @@ class EventDrivenMap(PerStep):
 
 
 def linear_map_of(module: nn.Module) -> LinearMap | None:
-    """The linear map of a `PerStep` that may become an `EventDrivenMap`."""
+    """Returns the linear map of a `PerStep` that can become an `EventDrivenMap`, else None."""
     if not isinstance(module, PerStep) or type(module) not in (PerStep, EventDrivenMap):
         return None
     return first_linear_map(module)

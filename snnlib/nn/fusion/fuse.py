@@ -1,4 +1,4 @@
-"""`fuse_`: neighbours in an `nn.Sequential` are computed as one block, and what lies between them never exists."""
+"""`fuse_`: computes neighbours in an `nn.Sequential` as one block, without tensors in between."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ Net = TypeVar("Net", bound=nn.Module)
 
 
 class Fused(nn.Sequential):
-    """An `nn.Sequential` whose layers run in blocks; `fuse_` makes it, `unfuse_` makes it what it was.
+    """An `nn.Sequential` whose layers run in blocks; `fuse_` makes it, `unfuse_` undoes it.
 
-    Its children, their names and the `state_dict` are those of the `nn.Sequential`. A child that is called by itself
-    gives what it always gives. Children may be changed: a block whose modules are no longer neighbours runs as layers.
+    Children, their names and the `state_dict` stay those of the `nn.Sequential`. A child can still be called alone.
+    Children may be exchanged: a block whose modules are no longer neighbours runs as separate layers.
     """
 
     # By the name of a block's first module; a slice of the net has none.
     blocks: dict[str, Block] = {}  # noqa: RUF012 - replaced as a whole, never changed
 
     def forward(self, input: Tensor) -> Tensor:
-        """Output of the last part."""
+        """Returns the output of the last part."""
         for part in self.parts():
             input = part(input)
         return input
 
     def parts(self) -> Iterator[nn.Module]:
-        """Blocks, and the modules that are in none, in their order."""
+        """Returns the blocks, and the modules outside of blocks, in their order."""
         names, modules = list(self._modules), list(self._modules.values())
         at = 0
         while at < len(modules):
@@ -56,7 +56,7 @@ class Fused(nn.Sequential):
         return "blocks: " + ", ".join("+".join(span) for span in spans)
 
     def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
-        """Copies and pickles: the class of a fused subclass is made, not found by its name."""
+        """Copies and pickles: the class of a fused subclass is generated, so pickle cannot find it by name."""
         return _new_fused, (_kind(self),), self.__dict__
 
 
@@ -79,37 +79,37 @@ def _new_fused(kind: type[nn.Sequential]) -> Fused:
 
 
 def _kind(net: Fused) -> type[nn.Sequential]:
-    """The class that it was before."""
+    """Returns the class before `fuse_`."""
     return cast(type[nn.Sequential], type(net).__bases__[-1])
 
 
 def fuse_(net: Net) -> Net:
-    """Compute neighbours in every `nn.Sequential` of a net as one block, in place; returns the net.
+    """Computes neighbours in every `nn.Sequential` of a net as one block, in place; returns the net.
 
-    - `SRMConv2d` and the `SpikeAvgPool2d` behind it, `SpikingConv2d` and the pooling of its kind of gradient: one
-      kernel, which never stores the spikes before pooling, the largest tensors of a spiking conv net;
-    - `PerStep(nn.Conv2d(...), nn.BatchNorm2d(...))`, without the batch norm, or with `snnlib.BatchNorm2d` behind it;
-      then neurons with a surrogate gradient, and perhaps `AvgPool2d`: event-driven currents, which the neurons
-      normalise as they read them, in training by the statistics of the batch. Likewise `nn.Conv1d` and `nn.Linear`;
-    - `PerStep` of a convolution or linear layer anywhere else in the net, as in what `snnlib.convert` makes:
-      event-driven currents.
+    - `SRMConv2d` with the `SpikeAvgPool2d` behind it, or `SpikingConv2d` with the average pooling of its kind of
+      gradient: one kernel, which does not store the spikes before pooling, the largest tensors of a spiking conv net;
+    - `PerStep(nn.Conv2d(...), nn.BatchNorm2d(...))`, `PerStep` without the batch norm, or with `snnlib.BatchNorm2d`
+      behind it; then neurons with a surrogate gradient, and optionally `AvgPool2d`: event-driven currents, which the
+      neurons normalise on reading, in training by the statistics of the batch. The same with `nn.Conv1d` and
+      `nn.Linear`;
+    - `PerStep` of a convolution or linear layer anywhere else in the net, as in converted nets: event-driven currents.
 
-    Children, their names and the `state_dict` stay what they are, and `unfuse_` takes the blocks back. Results are the
-    same up to rounding, gradients too. A block runs as layers where one of its modules carries a hook, so that whoever
-    looks at a layer sees what that layer gives; with batch norm also in other dtypes than float32 and in compiled nets.
+    Children, their names and the `state_dict` stay the same, and `unfuse_` dissolves the blocks. Results and gradients
+    are the same up to rounding. A block runs as separate layers if one of its modules has a hook, so that the hook
+    sees the output of its module; a block with batch norm also in dtypes other than float32 and in compiled nets.
 
-    Left alone are pools with overlap, padding, `ceil_mode` or a divisor; separate neurons with an event-driven
-    gradient, as their weights would need another signal than their currents; batch norm with statistics per step;
-    subclasses of `nn.Sequential` with a `forward` of their own.
+    `fuse_` leaves out pools with overlap, padding, `ceil_mode` or a divisor; standalone neurons with an event-driven
+    gradient, whose weights need another signal than their currents; batch norm with statistics per step; and
+    subclasses of `nn.Sequential` with their own `forward`.
 
     Args:
         net: any module.
 
     Raises:
-        ValueError: surrogate neurons with a `SpikeAvgPool2d` behind them, which would mix two kinds of gradients.
+        ValueError: surrogate neurons before a `SpikeAvgPool2d`, which would mix two kinds of gradient.
 
     Warns:
-        UserWarning: a layer of exact spike times beside a module that knows gradients by amplitude alone.
+        UserWarning: a layer of exact spike times next to a module with ordinary gradients.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMConv2d(2, 8, 3), snnlib.SpikeAvgPool2d(2))
@@ -151,7 +151,7 @@ def _blocks_of(net: nn.Sequential) -> dict[str, Block]:
 
 
 def unfuse_(net: Net) -> Net:
-    """Undo `fuse_`, in place: every layer runs by itself again.
+    """Undoes `fuse_`, in place: every layer runs by itself again.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMConv2d(2, 8, 3), snnlib.SpikeAvgPool2d(2))
@@ -169,7 +169,7 @@ def unfuse_(net: Net) -> Net:
 
 @contextmanager
 def unfused(net: nn.Module) -> Iterator[None]:
-    """Undo `fuse_` for a `with` block.
+    """Undoes `fuse_` within a `with` block.
 
     >>> import torch, snnlib
     >>> net = snnlib.fuse_(torch.nn.Sequential(snnlib.SRMConv2d(2, 8, 3), snnlib.SpikeAvgPool2d(2)))
@@ -193,7 +193,7 @@ def unfused(net: nn.Module) -> Iterator[None]:
 
 
 def blocks_by_part(net: nn.Module) -> dict[nn.Module, Block]:
-    """The block of every module that runs in one: for tools that look at a net as it runs.
+    """Returns the block of every fused module, for tools that watch a net in a forward pass.
 
     A hook on a module makes its block run as layers; a hook on the block leaves it fused and sees its output.
     """

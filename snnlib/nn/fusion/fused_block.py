@@ -1,4 +1,4 @@
-"""Blocks of neighbouring modules that run as one: which there are, and how they are computed."""
+"""Blocks of neighbouring modules that run as one: how they are found and computed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _GLOBAL_HOOKS = ("forward_pre", "forward", "backward_pre", "backward")
 
 
 class Block(nn.Module):
-    """Neighbours in an `nn.Sequential` that are computed together; apart where a hook is registered on one of them.
+    """Neighbours in an `nn.Sequential` that run as one, or one after the other if one of them has a hook.
 
-    A hook, or a forward method in the place of a part's own, with an attribute `sees_blocks` does not keep a block from
-    running fused: the tool that put it there handles the block as well.
+    The block stays fused if the hook, or the function that replaces the `forward` of a part, has an attribute
+    `sees_blocks`: its tool handles blocks as well.
     """
 
     def __init__(
@@ -38,12 +38,12 @@ class Block(nn.Module):
 
     @property
     def weighted(self) -> nn.Module:
-        """The layer or the linear map whose weight the block applies."""
+        """Returns the layer or the linear map whose weight the block applies."""
         return self._modules_within[0]
 
     @property
     def neurons(self) -> nn.Module:
-        """The layer with neurons, or the standalone neurons, among the parts."""
+        """Returns the layer with neurons, or the standalone neurons, among the parts."""
         return self._modules_within[1]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -51,18 +51,18 @@ class Block(nn.Module):
         return self.run_apart(x) if is_watched(self.parts) else self.run_fused(x)
 
     def run_apart(self, x: Tensor) -> Tensor:
-        """The parts one after the other."""
+        """Runs the parts one after the other."""
         for part in self.parts:
             x = part(x)
         return x
 
     def run_fused(self, x: Tensor) -> Tensor:
-        """The parts as one."""
+        """Runs the parts as one."""
         raise NotImplementedError
 
 
 def is_watched(parts: Iterable[nn.Module]) -> bool:
-    """Returns whether a hook within these modules, or a replaced forward method, would miss a call."""
+    """Returns whether a fused run would bypass a hook or a replaced `forward` of these modules."""
     # Of all modules; torch 2.6 has no function that tells.
     hooks = (getattr(torch_module, f"_global_{name}_hooks") for name in _GLOBAL_HOOKS)
     if not torch.compiler.is_compiling() and any(hooks):
@@ -94,12 +94,12 @@ class PooledLayer(Block):
         return cast(SpikingLayer, self.neurons).forward(x, pool=self.window)
 
     def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
-        """Pooled spikes from a state of the layer, and its state after the last step."""
+        """Returns pooled spikes from a state of the layer, and its state after the last step."""
         return cast(SpikingLayer, self.neurons).run(x, state, pool=self.window)
 
 
 def pooled_layer_at(children: Sequence[Child]) -> Block | None:
-    """The block of a spiking layer and its pooling that begins with the first of these neighbours, if there is one."""
+    """Returns the block of a spiking layer and its pooling that begins at the first of these neighbours, or None."""
     if len(children) < 2:
         return None
     (name, layer), (pool_name, pool) = children[:2]
@@ -118,7 +118,7 @@ def pooled_layer_at(children: Sequence[Child]) -> Block | None:
 
 
 def check_pool(name: str, pool_name: str, pool: nn.Module) -> None:
-    """Raise ValueError for a pooling with the event-time gradient behind surrogate neurons."""
+    """Raises ValueError for a pooling with the event-time gradient behind surrogate neurons."""
     if type(pool) is SpikeAvgPool2d:
         raise ValueError(
             f"net: expected AvgPool2d after {name}, whose neurons have a surrogate gradient, got "

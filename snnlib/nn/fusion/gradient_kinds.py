@@ -1,7 +1,7 @@
 """Kinds of gradient between layers of exact spike times, from the structure of a net.
 
-Such a layer reads dL/ds as a gradient by time and gives its input events one by time. Modules with weights and neurons
-with a surrogate gradient know gradients by amplitude alone, so at the borders a net has no single gradient.
+A layer of exact spike times receives and returns gradients by spike time. Other modules with weights, and neurons with
+a surrogate gradient, have gradients by amplitude, so a net that mixes both has no well-defined gradient.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _Named = tuple[str, nn.Module]
 
 
 def gradient_findings(net: nn.Module) -> list[str]:
-    """Names layers of exact spike times beside modules that know gradients by amplitude; one line for each.
+    """Returns a line for each layer of exact spike times next to a module with gradients by amplitude.
 
-    Layers whose input is known now no longer warn of it when they train.
+    The layers whose input is now known no longer warn of it in training.
     """
     found: list[str] = []
     for number, row in enumerate(_rows("", net)):
@@ -61,7 +61,7 @@ def _of_output(before: _Named, behind: _Named) -> Iterator[str]:
 
 
 def _has_weights(module: nn.Module) -> bool:
-    """Returns whether a module has parameters that are not those of a layer of neurons or of neurons."""
+    """Returns whether a module has parameters outside of spiking layers and neurons."""
     if isinstance(module, SpikingLayer | Neuron):
         return False
     own = any(True for _ in module.parameters(recurse=False))
@@ -69,7 +69,7 @@ def _has_weights(module: nn.Module) -> bool:
 
 
 def _rows(name: str, module: nn.Module) -> Iterator[list[_Named]]:
-    """Modules that run one behind the other, in the net and in its parts."""
+    """Yields sequences of modules that run one after the other, in the net and in its parts."""
     row = list(_row(name, module))
     yield row
     for part_name, part in row:

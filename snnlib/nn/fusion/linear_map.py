@@ -1,4 +1,4 @@
-"""Torch's linear maps as the event-driven kernels take them: which module a `PerStep` begins with, and its operator."""
+"""Torch's linear maps for the event-driven kernels: the first module of a `PerStep`, and its operator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3
 
 
 def first_linear_map(net: nn.Sequential) -> LinearMap | None:
-    """The first module, if it is a linear map of torch with nothing but zeros beyond the borders."""
+    """Returns the first module if it is a linear map of torch with zero padding, else None."""
     first = net[0] if len(net) else nn.Identity()
     if (
         type_before_parametrizations(first) not in _KINDS
@@ -30,20 +30,20 @@ def first_linear_map(net: nn.Sequential) -> LinearMap | None:
 
 
 def operator_of(linear: LinearMap) -> LinearOperator:
-    """The map without its weight and bias."""
+    """Returns the operator of the map, without weight and bias."""
     if isinstance(linear, nn.Linear):
         return FullyConnected()
     return Convolution(len(linear.kernel_size), linear.stride, linear.padding, linear.dilation, linear.groups)
 
 
 def currents_of(linear: LinearMap, x: Tensor, time_dim: int = 0) -> Tensor:
-    """Currents `[T, N, C, ...]` of the map and its bias: sums over events on a CPU."""
+    """Returns the currents `[T, N, C, ...]` of the map and its bias: sums over events on a CPU."""
     current = layer_currents(x, linear.weight, operator_of(linear), time_dim)
     return current if linear.bias is None else current + along_channels(linear.bias, current)
 
 
 def runs_on_events(linear: LinearMap, x: Tensor) -> bool:
-    """Returns whether the currents of a sequence may be sums over events: float32, and nothing that torch alone does.
+    """Returns whether a sequence may use sums over events: float32, without autocast, forward mode or compilation.
 
     Raises:
         TypeError: a tensor of integers, or one of another dtype than the weight.

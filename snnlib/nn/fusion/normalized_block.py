@@ -33,7 +33,7 @@ _NORMS = {
 
 
 def linear_and_norm(children: Sequence[nn.Module]) -> tuple[LinearMap, Norm | None, int] | None:
-    """Returns the beginning of a block: the map, its batch norm if it has one, and how many children these are."""
+    """Returns the first modules of a block: the map, its batch norm or None, and the number of children."""
     linear = linear_map_of(children[0])
     if linear is None:
         return None
@@ -53,7 +53,7 @@ def linear_and_norm(children: Sequence[nn.Module]) -> tuple[LinearMap, Norm | No
 
 
 class NormalizedNeurons(Block):
-    """Event-driven currents, batch norm that the neurons apply as they read them, and pooling of their spikes."""
+    """Block of event-driven currents, batch norm that the neurons apply on reading, and pooling of their spikes."""
 
     def run_fused(self, x: Tensor) -> Tensor:
         """Pooled spikes."""
@@ -78,7 +78,7 @@ class NormalizedNeurons(Block):
         return self._run_on_cpu(x, linear, norm) if x.device.type == "cpu" else self._run_on_device(x, linear)
 
     def _run_on_cpu(self, x: Tensor, linear: LinearMap, norm: Norm | None) -> Tensor:
-        """The neurons normalise their currents as they read them."""
+        """Runs neurons that normalise their currents on reading."""
         neuron = cast(Neuron, self.neurons)
         weight, operator, time_dim = linear.weight, operator_of(linear), int(neuron.batch_first)
         if norm is not None and _by_batch(norm):
@@ -115,7 +115,7 @@ def _by_batch(norm: Norm) -> bool:
 
 
 def _gamma(norm: Norm) -> Tensor:
-    """The factor of the normalised currents."""
+    """Returns the factor of the normalised currents."""
     of_torch, factor = norm
     if of_torch.affine:
         return of_torch.weight * factor
@@ -124,7 +124,7 @@ def _gamma(norm: Norm) -> Tensor:
 
 
 def _running_affine(bias: Tensor | None, norm: Norm | None, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(scale, mean, offset) per channel in float64, of a bias and of batch norm by its running statistics."""
+    """Returns (scale, mean, offset) per channel in float64, from a bias and the running statistics of batch norm."""
     none = weight.new_zeros(len(weight), dtype=torch.float64)
     offset = none if bias is None else bias.double()
     if norm is None:
@@ -140,7 +140,7 @@ def _running_affine(bias: Tensor | None, norm: Norm | None, weight: Tensor) -> t
 def _scaled(
     current: Tensor, scale: Tensor, mean: Tensor, offset: Tensor, neuron: Neuron, window: tuple[int, int]
 ) -> Tensor:
-    """Pooled neurons on `scale (current - mean) + offset`."""
+    """Returns pooled spikes of neurons on `scale (current - mean) + offset`."""
     value = scaled_neurons(current, scale, mean, offset, neuron, window)
     if value is not None:
         return value
@@ -151,7 +151,7 @@ def _scaled(
 def _by_statistics(
     current: Tensor, bias: Tensor | None, norm: Norm, neuron: Neuron, window: tuple[int, int]
 ) -> Tensor:
-    """Pooled neurons on currents that are normalised by their own statistics, which also move the running ones."""
+    """Returns pooled spikes for currents normalised by the batch; updates the running statistics."""
     of_torch, gamma = norm[0], _gamma(norm)
     beta: Tensor = torch.zeros_like(gamma) if of_torch.bias is None else of_torch.bias
     if bias is not None:
@@ -169,12 +169,12 @@ def _by_statistics(
 
 
 def pooled_neurons(current: Tensor, neuron: Neuron, window: tuple[int, int]) -> Tensor:
-    """Means of the spikes of neurons over windows, for their currents."""
+    """Returns the pooled spikes of neurons for their currents."""
     return neurons_and_pool(neuron, neuron.kernel(current), current, None, window, current.dtype).value
 
 
 def normalized_neurons_at(children: Sequence[Child]) -> NormalizedNeurons | None:
-    """The block of this kind that begins with the first of these neighbours, if there is one."""
+    """Returns the block of this kind that begins at the first of these neighbours, or None."""
     modules = [module for _, module in children]
     found = linear_and_norm(modules)
     if found is None or len(modules) <= found[2]:

@@ -1,1 +1,1 @@
-"""Spiking layers, their delays and readouts, and modules that stand between them."""
+"""Spiking layers, their delays and readouts, and modules between layers."""

@@ -23,11 +23,11 @@ __all__ = ["SpikingSelfAttention", "TokenAttention", "TokenPerceptron"]
 
 
 def neuron_to_copy(neuron: Neuron | None) -> Neuron:
-    """Returns the neuron of which every place gets a copy, `LIF()` where none is given.
+    """Returns the checked neuron to copy; the default is `LIF()`.
 
     Raises:
-        TypeError: it is none.
-        ValueError: it takes `[N, T, ...]`, which would run over the samples of sequences whose time comes first.
+        TypeError: not a neuron.
+        ValueError: a neuron with `batch_first=True`, which would take samples for time steps.
     """
     if neuron is None:
         return LIF()
@@ -39,13 +39,13 @@ def neuron_to_copy(neuron: Neuron | None) -> Neuron:
 
 
 def spiking_map(in_features: int, out_features: int, neuron: Neuron) -> nn.Sequential:
-    """A linear map, its batch norm and a copy of these neurons, which `fuse_` computes as one block."""
+    """Returns a linear map, its batch norm and a copy of these neurons, which `fuse_` computes as one block."""
     norm = nn.BatchNorm1d(out_features)
     return nn.Sequential(PerStep(nn.Linear(in_features, out_features, bias=False), norm), deepcopy(neuron))
 
 
 class Attention(nn.Module):
-    """The base of attention over tokens `[T, N, L, C]`: maps into it and out of it, each with neurons behind it."""
+    """Base of attention over tokens `[T, N, L, C]`: input and output maps, each with neurons."""
 
     # How many maps of the input there are.
     parts: ClassVar[int]
@@ -82,11 +82,11 @@ class Attention(nn.Module):
         return out.transpose(0, 1) if self.batch_first else out
 
     def mix(self, *parts: Tensor) -> Tensor:
-        """Values `[T, N, L, heads, D]` of what the input was mapped to, each of that shape."""
+        """Returns the attention's values from the mapped inputs, all `[T, N, L, heads, D]`."""
         raise NotImplementedError
 
     def fire(self, current: Tensor) -> Tensor:
-        """Spikes of currents `[T, N, L, ...]`, whose tokens are samples."""
+        """Returns spikes for currents `[T, N, L, ...]`; tokens count as samples."""
         return self.mixed(current.flatten(1, 2)).view(current.shape)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
@@ -102,16 +102,16 @@ class SpikingSelfAttention(Attention):
 
         q, k, v = fire(norm(W x));   out = fire(norm(W' fire(scale q (k^T v))))
 
-    Tokens look at those of their own step, so the module streams. Without softmax the product of three spike tensors is
-    counts, in either order of the products: `k^T v` is taken first where there are more tokens than channels of a head.
-    `fuse_` makes one event-driven block of each map, its batch norm and its neurons.
+    Attention stays within a time step, so the module streams. Without softmax the product of three spike tensors is a
+    tensor of counts, in any order of multiplication; `k^T v` comes first if there are more tokens than channels per
+    head. `fuse_` joins each map, its batch norm and its neurons into one event-driven block.
 
     Args:
         width: C, channels of a token.
         heads: number of heads, a divisor of `width`. Default 4.
-        neuron: the neurons, of which each of the three places gets a copy. Default `LIF()`.
-        scale: factor of the counts. Default 1/4: the paper's 1/8, by its threshold of 1/2.
-        batch_first: whether sequences are `[N, T, L, C]`. The neuron's own has to be False. Default False.
+        neuron: neuron model, copied for each of the three uses. Default `LIF()`.
+        scale: factor of the counts. Default 1/4, the paper's 1/8 divided by its threshold of 1/2.
+        batch_first: whether sequences are `[N, T, L, C]`; `batch_first` of the neuron has to be False. Default False.
 
     Raises:
         ValueError: numbers that do not fit, a neuron with `batch_first=True`, or an input of another shape.
@@ -155,7 +155,7 @@ class TokenAttention(Attention):
 
     Args:
         width, heads, neuron, batch_first: as in `SpikingSelfAttention`.
-        scale: factor of the sums. Default 2, which is the paper's threshold of 1/2.
+        scale: factor of the sums. Default 2, for the paper's threshold of 1/2.
 
     Raises:
         ValueError: numbers that do not fit, a neuron with `batch_first=True`, or an input of another shape.
@@ -187,14 +187,14 @@ class TokenAttention(Attention):
 
 
 class TokenPerceptron(nn.Module):
-    """A perceptron for each spiking token by itself: `[T, N, L, C]` to spikes of the same shape.
+    """Two-layer perceptron on every spiking token: `[T, N, L, C]` to spikes of the same shape.
 
     `out = fire(norm(W' fire(norm(W x))))`, the other half of a Spikformer's block.
 
     Args:
         width: C, channels of a token.
         hidden: channels between the maps. Default `2 width`.
-        neuron: the neurons, of which both places get a copy. Default `LIF()`.
+        neuron: neuron model, copied for both maps. Default `LIF()`.
 
     Raises:
         ValueError: a number out of its range, or a neuron with `batch_first=True`.

@@ -1,4 +1,4 @@
-"""Channels that arrive at the next layer at different times."""
+"""Fixed delays of whole steps, different for each channel."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ __all__ = ["DelayLine"]
 
 
 class DelayLine(nn.Module):
-    """Sequences `[T, N, C, ...]` whose channels arrive later, each by whole steps of its own; zeros come before.
+    """Delays the channels of sequences `[T, N, C, ...]` by different numbers of whole steps, after zeros.
 
     ::
 
         y[t, c] = x[t - d_c, c],                    d_c = c mod (max_delay + 1)
         y[t, C d + c] = x[t - d, c]                 with `every`, for each d from 0 to max_delay
 
-    The map behind it sees `max_delay + 1` steps at once, for the price of one: neighbouring channels bring neighbouring
-    steps. It stands before `PerStep` of a linear map or convolution and its batch norm, for which `Delays` of a layer
-    have no place; `to_integers` makes axonal delays of it.
+    The next layer sees `max_delay + 1` steps at once, at the cost of one, if neighbouring channels carry similar
+    signals. Use it before `PerStep` of a linear map or convolution, which cannot take `Delays`; `to_integers` converts
+    it to axonal delays.
 
     Args:
         channels: C.
         max_delay: longest delay in time steps.
-        every: whether each channel arrives at all delays, as so many channels, which integer nets have no counterpart
-            of. Default False.
+        every: whether each channel is repeated with every delay, which multiplies the channels by `max_delay + 1`; not
+            supported by integer nets. Default False.
         batch_first: whether sequences are `[N, T, C, ...]`. Default False.
 
     Raises:
-        ValueError: a number below 1, or (called) a sequence of other channels.
+        ValueError: a number below 1, or in a call a sequence with another number of channels.
 
     Source: Shrestha and Orchard, "SLAYER: spike layer error reassignment in time", NeurIPS 2018 (axonal delays).
 
@@ -57,14 +57,14 @@ class DelayLine(nn.Module):
         self.batch_first = batch_first
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sequence with later channels, from silence."""
+        """Returns the delayed sequence, starting from silence."""
         self._check(x)
         return self._late(x, x.shape[int(self.batch_first)])
 
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
-        """`forward` from the last steps of an earlier part `([max_delay + 1, N, ...],)`, and those to go on with."""
+        """Runs a chunk from the last steps of the chunk before, `([max_delay + 1, N, ...],)`, which are the state."""
         self._check(x)
         if lengths is not None:
             return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
@@ -78,7 +78,7 @@ class DelayLine(nn.Module):
         check_shape("x", x, (*x.shape[:2], len(self.delays.steps), *x.shape[3:]), "channels as in shape")
 
     def _late(self, x: Tensor, steps: int) -> Tensor:
-        """The last steps of a sequence, later."""
+        """Returns the last steps of a sequence, delayed."""
         time_dim = int(self.batch_first)
         if self.copies == 1:
             late: Tensor = ops.delay.delay_forward(x, self.delays(), True, time_dim)

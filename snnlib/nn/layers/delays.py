@@ -15,7 +15,7 @@ __all__ = ["Delays"]
 
 
 class _Within(torch.autograd.Function):
-    """Values within bounds; one at a bound or beyond keeps the gradient that leads back."""
+    """Clamps values to bounds; beyond a bound only a gradient that leads back passes."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, high: float) -> Tensor:
@@ -38,19 +38,19 @@ class Delays(nn.Module):
         I[t]_o = sum over i of weight_oi x[t - d_i]_i           per="channel": one delay for each input channel (axonal)
         I[t]_o = sum over i of weight_oi x[t - d_oi]_i          per="connection": one for each weight
 
-    While training, a delay may lie between two steps: d = k + f is worth `(1 - f) x[t-k] + f x[t-k-1]`, so that it has
-    an exact gradient by differences of neighbouring steps. In `eval()` delays are rounded to whole steps, as hardware
-    has them. Layers of neurons with `gradient="event"` always run at rounded delays and get the derivative of their
-    spike times, for `SRM` with the derivative of its kernel `eps'` (docs/time.md).
+    In training a delay may lie between two steps: d = k + f gives `(1 - f) x[t-k] + f x[t-k-1]`, whose exact gradient
+    is a difference of neighbouring steps. In `eval()` delays are rounded to whole steps, as in hardware. Layers of
+    neurons with `gradient="event"` always run at rounded delays and get the derivative of their spike times, for `SRM`
+    with the derivative of its kernel `eps'` (docs/time.md).
 
-    `steps` holds the delays, `[C_in]` or the weight's shape; values beyond 0 and `max_delay` count as these. Learn it
-    with about 100 times the weights' learning rate: it is in time steps.
+    `steps` holds the delays, `[C_in]` or the weight's shape, and is clamped to 0 and `max_delay`. Delays are in time
+    steps: give them about 100 times the learning rate of the weights.
 
     Args:
         max_delay: longest delay in time steps, a whole number >= 1, less than the steps of a sequence.
         per: `"channel"` or `"connection"`. Default `"channel"`.
-        initial: delays at the start, a number or a tensor of the shape of `steps`; None draws them uniformly between 0
-            and `max_delay`. Default None.
+        initial: initial delays, a number or a tensor of the shape of `steps`; None draws them uniformly between 0 and
+            `max_delay`. Default None.
         learnable: whether `steps` is a parameter that learns; `freeze` and `requires_grad_` change it later.
 
     Raises:
@@ -94,10 +94,10 @@ class Delays(nn.Module):
         self.register_parameter("steps", None)
 
     def build(self, channels: int, weight: Tensor) -> None:
-        """Make `steps` for a layer with so many input channels and this weight; called by the layer.
+        """Creates `steps` for a layer with this number of input channels and this weight; the layer calls it.
 
         Raises:
-            ValueError: delays that another layer has, or initial ones of another shape.
+            ValueError: delays that belong to another layer, or initial delays of a wrong shape.
         """
         if isinstance(self.steps, nn.Parameter):
             raise ValueError("delays: expected delays for this layer alone, got those of another layer")
@@ -113,7 +113,7 @@ class Delays(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the delays anew, or set them to `initial`."""
+        """Draws the delays again, or sets them to `initial`."""
         if not isinstance(self.steps, nn.Parameter) or self.steps.is_meta:
             return
         with torch.no_grad():
@@ -123,7 +123,7 @@ class Delays(nn.Module):
                 self.steps.copy_(torch.as_tensor(self.initial).expand_as(self.steps))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Delays:
-        """Moves of the module: half precision would round delays, which stay float32 then."""
+        """Moves of the module: delays stay float32 under half precision, which would round them."""
         before = None if self.steps is None else self.steps.data
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if before is not None and self.steps.dtype in (torch.float16, torch.bfloat16):
@@ -131,25 +131,25 @@ class Delays(nn.Module):
         return self
 
     def forward(self) -> Tensor:
-        """The delays, within 0 and `max_delay`."""
+        """Returns the delays, within 0 and `max_delay`."""
         check_untransformed("Delays")
         return _Within.apply(self.steps, float(self.max_delay))  # type: ignore[no-untyped-call, no-any-return]
 
     @torch.no_grad()
     def round_(self) -> Delays:
-        """Set the delays to whole steps, in place, as `eval()` and an export have them."""
+        """Rounds the delays to whole steps, in place, as in `eval()` and exports."""
         self.steps.copy_(torch.floor(self.steps.clamp(0, self.max_delay) + 0.5))
         return self
 
     def freeze_(self) -> Delays:
-        """Round the delays and stop learning them; an optimiser made before keeps them as they are."""
+        """Rounds the delays and stops learning them; an existing optimiser leaves them unchanged."""
         self.steps.requires_grad_(False)
         self.steps.grad = None
         return self.round_()
 
     @property
     def history(self) -> int:
-        """Steps of input that a chunk hands on: the longest delay, and one step for its gradient."""
+        """Returns the steps of input that a chunk passes on: the longest delay, and one step for its gradient."""
         return self.max_delay + 1
 
     def extra_repr(self) -> str:
@@ -163,7 +163,7 @@ class Delays(nn.Module):
 
 
 def check_sequence(name: str, delays: Delays | None, steps: int) -> None:
-    """Raise ValueError unless a sequence of so many steps is longer than the delays."""
+    """Raises ValueError unless a sequence of this number of steps is longer than the delays."""
     if delays is not None and steps and delays.max_delay >= steps:
         raise ValueError(
             f"{name}: expected a max_delay below the {steps} steps of the sequence, got {math.floor(delays.max_delay)}"

@@ -14,10 +14,10 @@ __all__ = ["SpikeDropout"]
 class SpikeDropout(nn.Module):
     """Dropout that silences the same neurons at every time step of a sequence.
 
-    `y[t] = x[t] * mask / (1 - p)` with one mask of shape `[N, ...]` for all t, each entry 1 with probability 1 - p;
-    in eval mode and for p = 0, `y = x`. A mask of its own for every step, as `torch.nn.Dropout` draws on a sequence,
-    averages out over time and regularises less. Values and gradient `dL/dx = dL/dy * mask / (1 - p)` are otherwise
-    those of `torch.nn.Dropout`; p = 1 gives zeros.
+    `y[t] = x[t] * mask / (1 - p)` with one mask `[N, ...]` for all t, whose elements are 1 with probability 1 - p; in
+    eval mode and for p = 0, `y = x`. `torch.nn.Dropout` draws a new mask for every step, which averages out over time
+    and regularises less. Otherwise values and the gradient `dL/dx = dL/dy * mask / (1 - p)` are those of
+    `torch.nn.Dropout`; p = 1 gives zeros.
 
     Args:
         p: probability that a neuron is silenced, 0 to 1. Default 0.5, as in `torch.nn.Dropout`.
@@ -27,8 +27,8 @@ class SpikeDropout(nn.Module):
         x and y: `[T, N, ...]`, `[N, T, ...]` with `batch_first`; any floating dtype. mask: `[N, ...]`, bool.
 
     Raises:
-        TypeError: x is not a floating-point tensor, or the state no bool tensor.
-        ValueError: p is no probability, or a shape or device that does not fit.
+        TypeError: x is not a floating-point tensor, or the state not a bool tensor.
+        ValueError: p outside 0 to 1, or a shape or device that does not fit.
 
     Source: Lee et al., "Enabling Spike-based Backpropagation for Training Deep Neural Network Architectures", 2020.
 
@@ -47,11 +47,11 @@ class SpikeDropout(nn.Module):
         self.batch_first = batch_first
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sequence with silenced neurons, by a mask that is drawn from torch's generator."""
+        """Returns the sequence with silenced neurons; torch's generator draws the mask."""
         return self.run(x).value
 
     def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
-        """`forward` with the mask of an earlier chunk, `([N, ...],)`, and the mask to go on with; in eval mode ones."""
+        """Runs a chunk with the mask of an earlier chunk, `([N, ...],)`; the state is the mask, in eval mode ones."""
         check_floating("x", x)
         check_rank("x", x, "[T, N, ...]", at_least=2)
         given = first_state(state)

@@ -14,9 +14,9 @@ __all__ = ["ChannelAffine", "GradScale"]
 class GradScale(nn.Module):
     """The identity, with the gradient multiplied by `scale`: see `snnlib.functional.grad_scale`.
 
-    `scale` is a buffer and not a parameter: it gets no gradient, moves and is saved with the module, so a schedule goes
-    on from a checkpoint where it stood. A schedule writes into it, `layer.scale.fill_(0.5)`, before the forward pass;
-    compiled code sees the new value without being compiled again.
+    `scale` is a buffer: it gets no gradient, and is moved and saved with the module, so a schedule continues from a
+    checkpoint. A schedule writes `layer.scale.fill_(0.5)` before the forward pass; compiled code sees the new value
+    without recompilation.
 
     Args:
         scale: a number, or a tensor that broadcasts against x, such as `[C, 1, 1]` for one factor per channel.
@@ -51,7 +51,7 @@ class GradScale(nn.Module):
         self.register_buffer("scale", factor)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x as it is."""
+        """Returns x unchanged."""
         return functional.grad_scale(x, self.scale)
 
     def extra_repr(self) -> str:
@@ -62,8 +62,8 @@ class GradScale(nn.Module):
 class ChannelAffine(nn.Module):
     """A learnable factor and, on request, offset per channel: `y = x * weight + bias`.
 
-    The weight starts at 1 and the bias at 0, so a new layer changes nothing. Behind `GradScale` it lets a head adapt
-    features whose backbone it leaves alone.
+    The weight starts at 1 and the bias at 0, so a new layer is the identity. Behind `GradScale` it lets a head adapt
+    the features of a backbone that it does not train.
 
     Args:
         channels: size of dimension `dim` of x.
@@ -74,11 +74,11 @@ class ChannelAffine(nn.Module):
         device, dtype: of weight and bias.
 
     Shape:
-        x and y: any with `channels` entries along `dim`, y in x's dtype. weight, bias: `[channels]`.
+        x and y: any, with size `channels` along `dim`; y has x's dtype. weight, bias: `[channels]`.
 
     Raises:
         TypeError: x is not a floating-point tensor.
-        ValueError: `channels` below 1, or x without as many along `dim`.
+        ValueError: `channels` below 1, or x of another size along `dim`.
 
     Source: the affine layer of Qiao et al., "DeFRCN: Decoupled Faster R-CNN for Few-Shot Object Detection", ICCV 2021.
 

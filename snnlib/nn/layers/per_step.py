@@ -1,4 +1,4 @@
-"""Ordinary torch modules over sequences: every time step of every sample is one more sample of the batch."""
+"""Ordinary torch modules over sequences: every time step counts as a further sample of the batch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["AvgPool1d", "AvgPool2d", "AvgPool3d", "MaxPool1d", "MaxPool2d", "Max
 class PerStep(nn.Sequential):
     """Stateless torch modules over a sequence `[T, N, ...]`: time and batch are folded, then unfolded.
 
-    `PerStep(nn.Conv2d(...), nn.BatchNorm2d(...))` gives the currents of a neuron that stands after it. Batch
-    normalisation takes its statistics over all steps and samples. The order of time and batch does not matter.
+    `PerStep(nn.Conv2d(...), nn.BatchNorm2d(...))` computes the currents of the neurons behind it. Batch normalisation
+    takes its statistics over all steps and samples. The order of time and batch does not matter.
 
     Args:
         modules: modules that map `[B, ...]` to `[B, ...]`, in their order.
@@ -39,7 +39,7 @@ class PerStep(nn.Sequential):
         return self.run_from(0, x)
 
     def run_from(self, number: int, x: Tensor) -> Tensor:
-        """The output, of the module of this number and those behind it."""
+        """Returns the output of the module at this index and of the modules behind it."""
         check_tensor("x", x)
         if x.dim() < 3:
             raise ValueError(
@@ -58,7 +58,7 @@ class PerStep(nn.Sequential):
 
 
 class _PoolOverSequences(nn.Module):
-    """A pool of torch's over sequences: time and batch are folded, then unfolded."""
+    """A pool of torch over sequences: time and batch are folded, then unfolded."""
 
     dims: int
 
@@ -72,7 +72,7 @@ class _PoolOverSequences(nn.Module):
         return out.reshape(*x.shape[:2], *out.shape[1:])
 
     def of_frames(self, frames: Tensor) -> Tensor:
-        """Pooled frames, by torch."""
+        """Pools frames by torch."""
         return super().forward(frames)  # type: ignore[no-any-return]
 
 
@@ -90,8 +90,8 @@ class AvgPool1d(_PoolOverSequences, nn.AvgPool1d):
 class AvgPool2d(_PoolOverSequences, nn.AvgPool2d):
     """`torch.nn.AvgPool2d` over a sequence `[T, N, C, H, W]`, with ordinary gradients: for surrogate neurons.
 
-    `SpikeAvgPool2d` has the event-time gradient, for neurons that learn from spike times. `snnlib.fuse_` makes it part
-    of the block before it.
+    `SpikeAvgPool2d` has the event-time gradient, for neurons that learn from spike times. `snnlib.fuse_` joins the
+    pool with the layer before it.
 
     >>> import torch, snnlib
     >>> snnlib.AvgPool2d(2)(torch.ones(3, 1, 4, 6, 6)).shape
@@ -135,8 +135,8 @@ class MaxPool1d(_PoolOverSequences, nn.MaxPool1d):
 class MaxPool2d(_PoolOverSequences, nn.MaxPool2d):
     """`torch.nn.MaxPool2d` over a sequence `[T, N, C, H, W]`, with ordinary gradients: for surrogate neurons.
 
-    Values and gradients have the bits of torch's. On a CPU it runs on the library's kernels, which keep a byte per
-    window for the backward pass; with dilation, on a GPU and for windows above 256 cells it is torch's.
+    Values and gradients equal torch's bit for bit. On a CPU the library's kernels save one byte per window for the
+    backward pass; with dilation, on a GPU and for windows above 256 cells torch's pooling runs.
 
     >>> import torch, snnlib
     >>> snnlib.MaxPool2d(2)(torch.ones(3, 1, 4, 6, 6)).shape
@@ -166,7 +166,7 @@ class MaxPool3d(_PoolOverSequences, nn.MaxPool3d):
 
 
 def pooling_window(pool: Any) -> tuple[int, int] | None:
-    """The window of a pool without overlap, padding and divisor of its own; None for other pools."""
+    """Returns the window of a pool without overlap, padding and `divisor_override`; None for other pools."""
     kernel = as_sizes("kernel_size", pool.kernel_size, 2, minimum=1)
     stride = kernel if pool.stride is None else as_sizes("stride", pool.stride, 2, minimum=1)
     padded = any(as_sizes("padding", pool.padding, 2, minimum=0))

@@ -28,16 +28,16 @@ class SRMReadout(WeightWithGain):
 
         I = x W^T,   u <- e_m u + (s + I) / tau_s,   s <- e_s (s + I)        u[t] = sum_{k <= t} eps[t - k] I[k]
 
-    For losses that want a number at every step (`losses.tet_loss`) or an output that cannot fall silent. Decide by the
-    mean over time, or at each step where steps are labelled.
+    Use it with losses on the output of every step (`losses.tet_loss`), or for outputs that cannot fall silent.
+    Classify by the mean over time, or at each step if steps have labels.
 
     The potential is linear in x and W and has ordinary gradients, `dL/dx[k] = sum_{t >= k} eps[t - k] dL/du[t] W`. At
-    the spikes of the layer below that is `dL/ds` as everywhere here, "more spikes at this step": exactly what one more
-    spike would add to the potentials. It credits the presence of spikes, not their time, so the sum over input events
-    is not kept as in spiking layers.
+    the spikes of the layer below this gradient is `dL/ds`, "more spikes at this step": the exact effect of one more
+    spike on the potentials. It credits the presence of spikes, not their time, so unlike spiking layers the readout
+    does not preserve the sum of gradients.
 
     Args:
-        in_features: inputs; frames with axes are taken as by `SRMLinear`.
+        in_features: inputs; frames with axes as in `SRMLinear`.
         out_features: output neurons.
         tau_m: membrane time constant in time steps, >= 1. Default 5.
         tau_s: synaptic time constant in time steps, >= 1. Default 3.
@@ -45,8 +45,8 @@ class SRMReadout(WeightWithGain):
         device: device of the weight.
         dtype: dtype of the weight.
 
-    Potentials have the dtype of x. `readout.run(x, state)` goes on from a state, and
-    `snnlib.Stream(readout)` from chunk to chunk.
+    Potentials have the dtype of x. `readout.run(x, state)` continues from a state, and `snnlib.Stream(readout)` from
+    chunk to chunk.
 
     Raises:
         ValueError: an option out of its range, or a sequence that does not fit; the message names it.
@@ -85,14 +85,14 @@ class SRMReadout(WeightWithGain):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weight so that a sequence at 5 % input rate gives potentials of about 1, as `SRMLayer` does."""
+        """Draws the weight so that a sequence at 5 % input rate gives potentials of about 1, as in `SRMLayer`."""
         deviation = response_std(self.tau_m, self.tau_s)
         bound = math.sqrt(3) / (math.sqrt(self.in_features * EXPECTED_INPUT_RATE) * deviation)
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.ones_(self.gain)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Potentials of a sequence from the initial state."""
+        """Returns the potentials of a sequence from the initial state."""
         potentials = self.potentials_of(x, self.effective_weight).value
         if not cannot_watch(x):
             self._single_steps = watch_single_steps(self, x, self._single_steps)
@@ -101,7 +101,7 @@ class SRMReadout(WeightWithGain):
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
-        """`forward` from a state `([2, N, out],)` of u and s, and with the state after the last step.
+        """Runs a sequence from a state `([2, N, out],)` of u and s; returns potentials and the last state.
 
         With `lengths` `[N]`, the number of steps of each sample, as in `SpikingConv2d.run`.
         """
@@ -111,7 +111,7 @@ class SRMReadout(WeightWithGain):
         return Output(potentials, (final,))
 
     def potentials_of(self, x: Tensor, weight: Tensor, state: Tensor | None = None) -> Output:
-        """Potentials and state for a weight that is given, and all else the layer's own."""
+        """Returns potentials and state with another weight in place of the layer's."""
         FullyConnected().check(x, weight)
         out = srm_potential_stream(
             FullyConnected().forward(x.flatten(0, 1), weight).view(*x.shape[:2], len(weight)),
@@ -123,11 +123,11 @@ class SRMReadout(WeightWithGain):
         return Output(out.value.to(x.dtype), out.state)
 
     def stored_numbers(self) -> dict[str, float]:
-        """Time constants, as in files."""
+        """Time constants, as stored in files."""
         return {"neuron.tau_m": self.tau_m, "neuron.tau_s": self.tau_s}
 
     def load_numbers(self, numbers: Mapping[str, float]) -> None:
-        """Take over time constants from a file."""
+        """Sets the time constants that a file stores."""
         for name in ("tau_m", "tau_s"):
             setattr(self, name, check_steps(name, numbers.get(f"neuron.{name}", getattr(self, name))))
 

@@ -16,14 +16,14 @@ class SpikingBlock(nn.Module):
     """Two 3x3 SRM convolutions beside a shortcut: `[T, N, C_in, H, W]` to `[T, N, C_out, H', W']`.
 
     `y = spike_add(conv2(conv1(x)), shortcut(x))`; the shortcut is a 1x1 SRM convolution where stride or channels
-    change, else the identity. Of spikes y has amplitudes 0, 1 and 2; each identity block after it adds one more. Sums
-    of gradients are kept from y to x.
+    change, else the identity. For spikes as input y has amplitudes 0, 1 and 2; each further identity block adds one.
+    The sum of gradients is the same at y and x.
 
     Args:
         in_channels: channels of the input.
         out_channels: channels of the output.
         stride: step of `conv1` and of the shortcut. Default 1.
-        options: constants of all its SRM layers, as in `SRMConv2d`.
+        options: constants of all SRM layers of the block, as in `SRMConv2d`.
 
     Raises:
         ValueError, TypeError: as in `SRMConv2d`.

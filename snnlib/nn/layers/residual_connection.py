@@ -1,4 +1,4 @@
-"""A shortcut around any modules: added, or joined as spikes in the manner of spike-element-wise residual nets."""
+"""A shortcut around any modules, added to their output or joined as spikes (SEW residual nets)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _JOINS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 class Residual(nn.Module):
     """`y = join(body(x), shortcut(x))` over sequences `[T, N, ...]`.
 
-    Which residual net it makes follows from where the neurons stand::
+    The position of the neurons decides the kind of residual net::
 
         Residual(Sequential(PerStep(conv, norm), LIF(), PerStep(conv, norm))), LIF()     currents are added
         Residual(Sequential(PerStep(conv, norm), LIF(), PerStep(conv, norm), LIF()))     spikes are joined (SEW)
@@ -32,9 +32,9 @@ class Residual(nn.Module):
         body: the branch with weights.
         shortcut: the other branch, such as `PerStep(nn.Conv2d(..., 1, stride=2), norm)` where the body changes the
             shape. Default None: x itself.
-        join: `"add"`: a + b, of spikes 0, 1 and 2; `"and"`: a b; `"iand"`: (1 - a) b, a the body's; `"event_add"`:
-            a + b with the event-time gradient of `functional.spike_add`, for neurons that learn from spike times.
-            Default `"add"`.
+        join: `"add"`: a + b, which is 0, 1 or 2 for spikes; `"and"`: a b; `"iand"`: (1 - a) b with a from the body;
+            `"event_add"`: a + b with the event-time gradient of `functional.spike_add`, for neurons that learn from
+            spike times. Default `"add"`.
 
     Raises:
         ValueError: an unknown join, or branches of different shapes.
@@ -57,7 +57,7 @@ class Residual(nn.Module):
         self.join = join
 
     def forward(self, x: Tensor) -> Tensor:
-        """Both branches, joined."""
+        """Returns the joined branches."""
         branch, shortcut = self.body(x), self.shortcut(x)
         if branch.shape != shortcut.shape:
             raise ValueError(

@@ -64,9 +64,9 @@ class SpikingConv2d(SpikingConv):
 
         I[t] = conv2d(x[t], weight * gain);   spikes = neuron(I)
 
-    On a CPU the forward pass adds weights for events only. With a surrogate of compact support (`Triangle`,
-    `Rectangle`) the backward pass costs what the steps near the threshold cost, and these are all that is saved; with
-    other surrogates it is dense. There is no bias and no state between calls.
+    On a CPU the forward pass adds weights for events only. With a compact surrogate (`Triangle`, `Rectangle`) the
+    backward pass visits and saves near-threshold steps only; with other surrogates it is dense. There is no bias and
+    no state between calls.
 
     Args:
         in_channels: channels of the input.
@@ -74,11 +74,10 @@ class SpikingConv2d(SpikingConv):
         kernel_size: size of the kernel, an integer or one per axis.
         stride: step of the kernel. Default 1.
         padding: zeros on both sides, `"same"` or `"valid"`. Default 0.
-        dilation: distance of the kernel's taps. Default 1.
+        dilation: spacing between kernel elements. Default 1.
         groups: independent channel groups. Default 1.
-        neuron: the neuron model, an instance of its own for this layer. Default `snnlib.neurons.LIF()`.
-        delays: `snnlib.Delays`, learnable delays of the input's events, an instance of its own for this layer. Default
-            None, no delay.
+        neuron: the neuron model, not shared with other layers. Default `snnlib.neurons.LIF()`.
+        delays: `snnlib.Delays`, learnable delays of the input's events, not shared with other layers. Default None.
         batch_first: whether sequences are `[N, T, ...]`. Default False.
         device: device of the weight and the neuron's constants.
         dtype: dtype of the weight: float32, float64, bfloat16 or float16.
@@ -113,17 +112,18 @@ class SpikingLinear(SpikingLayer):
 
         I[t] = (weight * gain) x[t];   spikes = neuron(I)
 
-    Gradients as in `SpikingConv2d`. It takes the frames `[T, N, C, H, W]` of a convolutional layer as they are, with
-    the weights that it would have after `torch.nn.Flatten(2)`, which copies them.
+    Gradients as in `SpikingConv2d`. Input may have the shape `[T, N, C, H, W]` of a convolutional layer; the weights
+    are those of a layer after `torch.nn.Flatten(2)`, without its copy.
 
-    Call it on a sequence; `layer.run(x, state)` goes on from a state, and `weight`, `gain` and `neuron` are what it
-    has. In `help(...)` all from "Methods inherited from torch.nn.modules.module.Module" on is torch's.
+    `layer(x)` maps a sequence, and `layer.run(x, state)` continues from a state. Attributes are `weight`, `gain` and
+    `neuron`.
 
     Args:
         in_features: inputs.
         out_features: neurons.
-        connections: `snnlib.Sparse(...)` for a weight `[connections]` of those that exist. Default None, all of them.
-        neuron: the neuron model, an instance of its own for this layer. Default `snnlib.neurons.LIF()`.
+        connections: `snnlib.Sparse(...)` for sparse connections, with a weight `[connections]`. Default None, all
+            connections.
+        neuron: the neuron model, not shared with other layers. Default `snnlib.neurons.LIF()`.
         delays: `snnlib.Delays`, learnable delays of the input's events. Default None, no delay.
         batch_first: whether sequences are `[N, T, ...]`. Default False.
         device: device of the weight and the neuron's constants.

@@ -1,4 +1,4 @@
-"""The base of layers with neurons behind a weight, whatever the neuron: what tools for nets rely on."""
+"""Base of layers with a weight and any neurons: the interface that tools for nets use."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class LayerOptions(PlainOptions, total=False):
 
 
 class SpikingLayer(WeightWithGain):
-    """The base of spiking layers: `neuron(operator(x, effective_weight))`, with a state for chunks.
+    """Base of spiking layers: `neuron(operator(x, effective_weight))`, with a state for chunks.
 
-    The layer keeps no state between calls: `layer(x)` maps a whole sequence, `layer.run(x, state)` a part of one.
+    The layer keeps no state between calls: `layer(x)` maps a whole sequence, `layer.run(x, state)` a chunk.
     """
 
     option_hints = LAYER_HINTS
@@ -108,7 +108,7 @@ class SpikingLayer(WeightWithGain):
             delays.build(self.input_channels(), self.weight)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Refuse constants of the neurons, which would be a new attribute without any effect."""
+        """Raises an error for constants of the neurons, which as attributes of the layer would have no effect."""
         if name in _OF_NEURONS and not hasattr(self, name):
             raise AttributeError(
                 f"{name}: expected an attribute of {type(self).__name__}, got a constant of its neurons, which get "
@@ -135,7 +135,7 @@ class SpikingLayer(WeightWithGain):
         return self.weight.shape[1]
 
     def forward(self, x: Tensor, *, pool: tuple[int, int] = (1, 1)) -> Tensor:
-        """Spikes of a sequence from the initial state; `pool` averages them over windows without overlap."""
+        """Returns the spikes of a sequence from the initial state, averaged over windows `pool` without overlap."""
         check_untransformed(type(self).__name__, batches=True)
         check_traced(type(self).__name__, self.weight)
         weight = self.effective_weight
@@ -154,10 +154,10 @@ class SpikingLayer(WeightWithGain):
         *,
         pool: tuple[int, int] = (1, 1),
     ) -> Output:
-        """`forward` from a given state and with the state after the last step, through which gradients flow.
+        """Runs a sequence from a state; returns spikes and the last state. Gradients flow through states.
 
-        With `lengths` `[N]`, the number of steps of each sample, later spikes are 0 and the state is that after each
-        sample's own last step; as many chunks are run as there are different lengths.
+        With `lengths` `[N]`, the number of steps of each sample, later spikes are 0 and the state is the one after
+        each sample's own last step; the sequence runs in one chunk per distinct length.
         """
         if lengths is not None:
             run = partial(self.run, pool=pool)
@@ -179,22 +179,22 @@ class SpikingLayer(WeightWithGain):
         return_state: bool = True,
         pool: tuple[int, int] = (1, 1),
     ) -> LayerPlan:
-        """Returns how a call runs, with an effective weight and from the neurons' own state.
+        """Returns the plan of a call with this effective weight and state of the neurons.
 
-        So many of the first steps of x, `before`, belong to the past and have no output.
+        The first `before` steps of x belong to the past and have no output.
         """
         operator = self.delayed_operator(before)
         return plan_layer(x, weight, operator, self.neuron, state=state, return_state=return_state, pool=pool)
 
     def delayed_operator(self, before: int = 0) -> LinearOperator | Delayed:
-        """The operator with the layer's delays, if it has any; `before` as in `plan`."""
+        """Returns the operator with the layer's delays, if it has any; `before` as in `plan`."""
         if self.delays is None:
             return self.operator
         rounded = not self.training or self.neuron.gradient == "event"
         return Delayed(self.operator, self.delays(), before, rounded, int(self.batch_first))
 
     def _history(self, events: Tensor) -> tuple[Tensor, ...]:
-        """The last steps of the input, whose events arrive later: the end of the state of a layer with delays."""
+        """Returns the last steps of the input, whose events arrive later: the last part of the state with delays."""
         if self.delays is None:
             return ()
         return (last_steps(events, self.delays.history, int(self.batch_first)),)
@@ -202,7 +202,7 @@ class SpikingLayer(WeightWithGain):
     def _with_history(
         self, x: Tensor, state: tuple[Tensor, ...] | None
     ) -> tuple[tuple[Tensor, ...] | None, Tensor, int]:
-        """The neurons' state, the input with the steps before it, whose events still arrive, and how many these are."""
+        """Returns the neurons' state, the input after its delayed past, and the number of past steps."""
         if self.delays is None or state is None:
             return state, x, 0
         if not isinstance(state, tuple) or len(state) < 2:
@@ -214,11 +214,11 @@ class SpikingLayer(WeightWithGain):
         return state[:-1], joined(x, state[-1], before, int(self.batch_first)), before
 
     def input_current(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Input current `[T, N, C, ...]` for a spike tensor, with a weight that is given."""
+        """Returns the input current `[T, N, C, ...]` of a spike tensor for a given weight."""
         return layer_currents(x, weight, self.delayed_operator(), int(self.batch_first))
 
     def unit_weight_current(self, x: Tensor) -> Tensor:
-        """`input_current` of weights that are all 1, the same in every channel of a group of a map without delays."""
+        """Returns `input_current` for weights of 1, equal in all channels of a group without delays."""
         if self.delays is not None or isinstance(self.operator, SparselyConnected):
             return self.input_current(x, torch.ones_like(self.weight))
         weight = self.effective_weight.detach()
@@ -231,7 +231,7 @@ class SpikingLayer(WeightWithGain):
         )
 
     def observe(self, x: Tensor, weight: Tensor, spikes: Tensor) -> None:
-        """Watch a forward pass; with homeostasis also move the weight's bias, once its backward pass is through."""
+        """Watches a forward pass; with homeostasis it also adjusts the weight's bias after the backward pass."""
         self._say_what_input_is(x)
         self.training_watch.watch(self, x, weight, spikes)
         if "parametrizations" not in self._modules or not (self.training and weight.requires_grad):
@@ -260,7 +260,7 @@ class SpikingLayer(WeightWithGain):
         handles.append(weight.register_hook(on_gradient))  # type: ignore[no-untyped-call]
 
     def _say_what_input_is(self, x: Tensor) -> None:
-        """Warn once where an input is taken for spikes that nobody knows."""
+        """Warns once if exact spike times assume an unchecked input to be spikes."""
         chosen = not self.neuron.exact_times or self.neuron.input_gradient is not None
         if chosen or self.input_known or not self.training or torch.compiler.is_compiling():
             return
@@ -274,7 +274,7 @@ class SpikingLayer(WeightWithGain):
             )
 
     def reset_parameters(self) -> None:
-        """Draw the weight so that a spike tensor at 5 % input rate gives a potential of about the threshold.
+        """Draws the weight so that a spike tensor at 5 % input rate gives a potential of about the threshold.
 
         Uniform with mean 0 and `std = threshold / (sqrt(fan_in * rate) * response_std)`. Real data differ:
         `snnlib.prepare_` sets every layer's rate.
@@ -290,11 +290,11 @@ class SpikingLayer(WeightWithGain):
 
     @property
     def learns_when_silent(self) -> bool:
-        """Returns whether neurons get a gradient where they do not fire, as with a surrogate gradient."""
+        """Returns whether silent neurons get a gradient, as with a surrogate gradient."""
         return self.neuron.learns_when_silent
 
     def fire(self, current: Tensor) -> Tensor:
-        """Spikes of the neurons alone for an input current `[T, N, C, ...]`."""
+        """Returns the spikes of the neurons for an input current `[T, N, C, ...]`."""
         return self.neuron(current)  # type: ignore[no-any-return]
 
     def free_potential(self, current: Tensor) -> Tensor:
@@ -302,7 +302,7 @@ class SpikingLayer(WeightWithGain):
         return self.neuron.free_potential(current)
 
     def firing_weight(self) -> float:
-        """A weight with which a single event makes a neuron fire, about: the threshold over the first response."""
+        """Returns a weight at which a single event makes a neuron fire, approximately."""
         return self.mean_threshold() / self.response_std() * _SURE
 
     def mean_threshold(self) -> float:
@@ -310,9 +310,9 @@ class SpikingLayer(WeightWithGain):
         return self.neuron.mean_threshold()
 
     def response_std(self) -> float:
-        """Standard deviation of the free membrane potential for white input current of variance 1; 1 where unknown.
+        """Standard deviation of the free membrane potential for white input current of variance 1; 1 if unknown.
 
-        The root of the summed squares of the membrane's response to one unit of current.
+        It is the root of the summed squares of the membrane's response to a unit impulse.
         """
         with torch.no_grad():
             dynamics = self.neuron.dynamics(self.neuron.constants())
@@ -333,7 +333,7 @@ class SpikingLayer(WeightWithGain):
 
 @contextmanager
 def naming_overflow(layer: SpikingLayer) -> Iterator[None]:
-    """Within the block the error of states that overflow has the layer's name."""
+    """Adds the layer's name to OverflowErrors of the block."""
     try:
         yield
     except OverflowError as error:
@@ -342,17 +342,17 @@ def naming_overflow(layer: SpikingLayer) -> Iterator[None]:
 
 
 def check_sparse_delays(name: str, delays: Delays | None, per_channel: bool = True) -> None:
-    """Raise ValueError for delays that sparse connections do not have: one of each, or any of recurrent ones."""
+    """Raises ValueError for delays that sparse connections lack: delays per connection, or any recurrent delays."""
     if delays is not None and not (per_channel and delays.per == "channel"):
         wanted = "None or one per channel" if per_channel else "None"
         raise ValueError(f"{name}: expected {wanted} with sparse connections, got {delays!r}")
 
 
 def draw_weight(weight: Tensor, bound: float) -> None:
-    """Draw uniformly from -`bound` to `bound`, in place.
+    """Draws uniformly from -`bound` to `bound`, in place.
 
     Raises:
-        ValueError: a bound that the weight's dtype does not hold.
+        ValueError: a bound that the weight's dtype cannot represent.
     """
     # A uniform distribution's range has to fit as well.
     most = torch.finfo(weight.dtype).max / 2

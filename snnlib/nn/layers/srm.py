@@ -1,4 +1,4 @@
-"""SRM layers: spiking layers whose neuron is `neurons.SRM`, with its constants among their own arguments."""
+"""SRM layers: spiking layers of `neurons.SRM`, whose constants are arguments of the layers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SRMLayer(SpikingLayer):
 
     @property
     def input_grad_scale(self) -> float:
-        """Factor of the gradient by the input."""
+        """Factor of the gradient of the input."""
         return self.neuron.input_grad_scale
 
     @input_grad_scale.setter
@@ -64,13 +64,13 @@ class SRMLayer(SpikingLayer):
         return response_std(self.neuron.tau_m, self.neuron.tau_s)
 
     def firing_weight(self) -> float:
-        """A weight with which a single event makes a neuron fire."""
+        """Returns a weight at which a single event makes a neuron fire."""
         return float(self.threshold.max()) * self.neuron.tau_s
 
     def state_dict(
         self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
     ) -> Any:
-        """As of any module; the threshold among the layer's own keys, as `layer.threshold` is."""
+        """Returns the `state_dict` with the threshold as a key of the layer, like `layer.threshold`."""
         stored = super().state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
         for name in _OF_LAYER:
             stored[prefix + name] = stored.pop(f"{prefix}neuron.{name}")
@@ -83,7 +83,7 @@ class SRMLayer(SpikingLayer):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
-        """Options that differ from one layer to the next, for `print(net)`."""
+        """Options that differ between layers, for `print(net)`."""
         threshold = f"{float(self.threshold):g}" if self.threshold.dim() == 0 else "per channel"
         last = ", batch_first=True" if self.batch_first else ""
         shown = dict(zip(("tau_m", "tau_s", "tau_grad"), self.neuron.taus, strict=True))
@@ -102,7 +102,7 @@ class SRMOptions(NeuronOptions, total=False):
 
 
 def _split(options: SRMOptions, channels: int) -> dict[str, Any]:
-    """The options of a spiking layer with these channels: the neuron in the place of its constants."""
+    """Returns the options of a spiking layer with these channels: the neuron instead of its constants."""
     given: dict[str, Any] = {**options}
     neuron = SRM(**{name: given.pop(name) for name in _CONSTANTS if name in given})
     check_threshold(neuron.threshold, channels, neuron.threshold)
@@ -139,8 +139,8 @@ class SRMConv2d(SRMConv, SpikingConv2d):
 
         u <- e_m u + (s + I) / tau_s,   s <- e_s (s + I),   e_x = 1 - 1/tau_x;   at a spike u = s = 0
 
-    There is no bias: without events nothing happens. There is no state between calls and nothing to reset.
-    Gradients follow spikes: see `snnlib.functional.srm_layer` for the equations.
+    There is no bias and no state between calls. Gradients are event-driven; `snnlib.functional.srm_layer` has the
+    equations.
 
     Args:
         in_channels: channels of the input.
@@ -148,17 +148,17 @@ class SRMConv2d(SRMConv, SpikingConv2d):
         kernel_size: size of the kernel, an integer or one per axis.
         stride: step of the kernel. Default 1.
         padding: zeros on both sides, `"same"` or `"valid"`. Default 0.
-        dilation: distance of the kernel's taps. Default 1.
+        dilation: spacing between kernel elements. Default 1.
         groups: independent channel groups. Default 1.
         tau_m: membrane time constant in time steps, >= 1. Default 5.
         tau_s: synaptic time constant in time steps, >= 1. Default 3.
-        tau_grad: time constant of the input-gradient kernel, > 1. Default `tau_s`, the smallest that keeps sums of
-            gradients exactly.
+        tau_grad: time constant of the input-gradient kernel, > 1. Default `tau_s`, the smallest value that preserves
+            the sum of gradients exactly.
         threshold: firing threshold, > 0: a number or a tensor with one value per output channel. Default 1; a buffer.
-        grad_clamp: bound of `dt/du` per time step in the weight gradient, None for none. Default 4, the papers'.
+        grad_clamp: largest `|dt/du|` in the weight gradient, in time steps per unit of potential; None: no bound.
+            Default 4, the papers' value.
         input_grad_scale: factor of the input gradient. Default 1; the 2022 paper's code has 0.85.
-        delays: `snnlib.Delays`, learnable delays of the input's events, an instance of its own for this layer. Default
-            None, no delay.
+        delays: `snnlib.Delays`, learnable delays of the input's events, not shared with other layers. Default None.
         batch_first: whether sequences are `[N, T, ...]`. Default False.
         device: device of the weight.
         dtype: dtype of the weight: float32, float64, bfloat16 or float16.
@@ -184,8 +184,8 @@ class SRMConv3d(SRMConv, SpikingConv3d):
 class SRMLinear(SRMLayer, SpikingLinear):
     """Fully connected SRM layer: `[T, N, in_features]` to `[T, N, out_features]`.
 
-    Options, gradients and errors as in `SRMConv2d`. It takes the frames `[T, N, C, H, W]` of a convolutional layer as
-    they are, with the weights that it would have after `torch.nn.Flatten(2)`, which copies them.
+    Options, gradients and errors as in `SRMConv2d`. Input may have the shape `[T, N, C, H, W]` of a convolutional
+    layer; the weights are those of a layer after `torch.nn.Flatten(2)`, without its copy.
 
     >>> import torch, snnlib
     >>> layer = snnlib.SRMLinear(100, 10)

@@ -1,4 +1,4 @@
-"""supervised_spikes: a silent labelled output neuron is made to fire while the block lasts, so that it learns."""
+"""supervised_spikes: makes silent labelled output neurons fire within a block, so that they learn."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["supervised_spikes"]
 
 @dataclass
 class Teacher:
-    """The neurons that the teacher pushed in the last forward pass.
+    """The neurons that the teacher made fire in the last forward pass.
 
     Args:
-        taught: samples `[N]` whose labelled neuron was silent and has been made to fire.
+        taught: bool `[N]`: samples whose labelled neuron fired only because of the teacher.
     """
 
     taught: Tensor
@@ -34,23 +34,22 @@ class Teacher:
 def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
     """Makes silent labelled output neurons fire once, in forward passes of a `with` block.
 
-    A silent neuron has no spike for a gradient to move, whatever the loss. Here a teacher pushes it over the threshold
-    where its potential is highest (`functional.supervised_current` has the equation), and every rule of the layer holds
-    for that spike: a loss that wants it earlier, or more of its kind, raises the weights of the inputs before it. The
-    teacher's current keeps its share of the gradient for the inputs. Spikes of all other neurons stay as they are;
-    neurons that fire by themselves see no teacher.
+    A silent neuron has no spike that a gradient could move. The teacher adds a current that pushes it over the
+    threshold at the step of its highest potential (`functional.supervised_current` has the equation). The spike has
+    the ordinary event-driven gradient: a loss that asks for more or earlier spikes raises the weights of the inputs
+    before it. All other spikes stay the same, and neurons that fire by themselves get no teacher.
 
-    For training only: outputs of the block know the label. `taught` of the block's value says in which samples:
-    do not count those as right.
+    Use it for training only, since the outputs depend on the label. `taught` of the block's value marks these samples;
+    do not count them as correct.
 
     Args:
-        layer: the net's output layer, one neuron per class. A hook is on it while the block lasts.
+        layer: the net's output layer, one neuron per class; it has a hook within the block.
         target: labels `[N]` of the batch, integers from 0 to classes - 1.
 
     Raises:
         TypeError: another layer than an `SRMLinear`, or `target` is not an integer tensor.
-        ValueError: in the forward pass, labels that do not fit, or a sequence that is a chunk of one (a state goes in
-            or comes out).
+        ValueError: in the forward pass, labels that do not fit, or a chunk of a sequence (a state is given or
+            returned).
 
     Source: the supervised spike of Zhu et al., NeurIPS 2022.
 

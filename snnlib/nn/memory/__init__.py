@@ -1,1 +1,1 @@
-"""Memory of a training step: what autograd saves, in fewer bits, and blocks of memory that are used again."""
+"""Memory of a training step: packing of saved tensors, and reuse of blocks."""

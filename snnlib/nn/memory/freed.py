@@ -1,4 +1,4 @@
-"""Memory of freed tensors, which a pass over many chunks gives back to the system at times."""
+"""Memory of freed tensors, returned to the system in a pass over many chunks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _MOST_GROWTH = 16 << 20
 
 
 class FreedMemory:
-    """Keeps the memory of a chunk's tensors for those of the next one, as long as the process does not grow.
+    """Reuses the memory of a chunk's tensors for the next chunk, as long as the process does not grow.
 
-    Memory that comes fresh from the system is slow to touch for the first time. Large tensors of the kernels on the CPU
-    leave their blocks to the next ones (backends/cpu_memory.py). The others, chunk after chunk of changing sizes,
-    leave gaps in the heap that nothing fits into, so that a process that never handed them back would grow.
+    The first access to memory from the system is slow. Large tensors of the CPU kernels reuse blocks
+    (backends/cpu_memory.py). Other tensors, whose sizes change from chunk to chunk, fragment the heap, so that a
+    process that never returned memory would grow.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class FreedMemory:
         self._fresh = False
 
     def begin_chunk(self) -> None:
-        """To be called before each chunk of the forward and of the backward pass."""
+        """Call it before each chunk of the forward and of the backward pass."""
         now = _heap_bytes()
         if now is not None and self._fresh:
             self._after_one, self._fresh = now, False
@@ -38,13 +38,13 @@ class FreedMemory:
 
 
 def _heap_bytes() -> int | None:
-    """Memory of this process without the pool's blocks, which leave no gaps."""
+    """Returns the memory of this process without the pool's blocks, which do not fragment."""
     resident = resident_bytes()
     return None if resident is None else resident - cpu_memory.pooled_bytes()
 
 
 def resident_bytes() -> int | None:
-    """Memory of this process, None where the system does not say."""
+    """Returns the memory of this process; None if the system does not tell."""
     try:
         return int(_PAGES.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError, AttributeError):

@@ -1,7 +1,7 @@
-"""Tensors that autograd saves for the backward pass, packed on a CPU by content: spikes take what spikes take.
+"""Packs tensors that autograd saves for the backward pass, on a CPU and by content: a spike takes a bit.
 
-That needs a look at the values, for which the host would wait for a GPU, and which no CUDA graph can capture: there
-tensors are kept as they are.
+Packing reads the values, for which the host would have to wait for a GPU, and which a CUDA graph cannot capture; there
+tensors stay unpacked.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes."""
+        """Size in bytes."""
         return sum(part.nbytes for part in self.parts)
 
     def unpack(self) -> Tensor:
-        """The tensor again, bit for bit."""
+        """Returns the tensor, bit for bit."""
         device = self.parts[0].device
         if self.native:
             out = cpu_memory.empty_strided(self.shape, self.stride, self.dtype)
@@ -61,11 +61,10 @@ class Packed:
 
 
 def pack(tensor: Tensor, memory: SharedBlocks | None = None) -> Packed | None:
-    """The tensor, packed; None where that would not save a quarter of its memory.
+    """Returns the packed tensor; None if packing would save less than a quarter of its memory.
 
-    It is read in blocks of 64 KiB, each of which takes the shortest of these forms: places and values of what is not 0,
-    with numbers in a table in the place of at most 31 different values; such a number for every element, in 1 to 8
-    bits; or the elements themselves.
+    Each block of 64 KiB takes the shortest of three forms: indices and values of nonzero elements, with codes instead
+    of at most 31 distinct values; such a code of 1 to 8 bits for every element; or the elements themselves.
     """
     if tensor.nbytes < _LEAST_BYTES or tensor.nbytes % _WORD or not _fills_memory(tensor):
         return None
@@ -88,7 +87,7 @@ def pack(tensor: Tensor, memory: SharedBlocks | None = None) -> Packed | None:
 
 
 def _fills_memory(tensor: Tensor) -> bool:
-    """Returns whether the elements lie next to each other in some order of the dimensions."""
+    """Returns whether the elements are contiguous in some order of the dimensions."""
     if tensor.layout != torch.strided:
         return False
     expected = 1
@@ -100,21 +99,21 @@ def _fills_memory(tensor: Tensor) -> bool:
 
 
 def _in_memory(tensor: Tensor) -> Tensor:
-    """The elements in the order of their addresses, `[elements]`."""
+    """Returns the elements in the order of their addresses, `[elements]`."""
     return tensor.as_strided((math.prod(tensor.shape),), (1,))
 
 
 def _is_value(tensor: Tensor) -> bool:
-    """Returns whether a copy may stand for the tensor: an ordinary one without a gradient or a history of its own."""
+    """Returns whether a copy may replace the tensor: a plain tensor outside of the autograd graph."""
     return type(tensor) is Tensor and not tensor.requires_grad and tensor._base is None
 
 
 @dataclass
 class SavedBytes:
-    """Bytes that the forward passes within `save_packed` keep for their backward passes.
+    """Bytes that forward passes within `save_packed` save for their backward passes.
 
     Args:
-        kept: bytes that are kept.
+        kept: bytes after packing.
         given: bytes of the tensors that autograd saved, each counted once.
     """
 
@@ -128,7 +127,7 @@ class SavedBytes:
     )
 
     def save(self, tensor: Tensor) -> Packed | Tensor:
-        """Returns what to keep of a tensor that autograd saves."""
+        """Returns what to store for a tensor that autograd saves."""
         owner = tensor if tensor._base is None else tensor._base
         elsewhere = tensor.device.type != "cpu" or torch.compiler.is_compiling()
         if elsewhere or isinstance(owner, torch.nn.Parameter):
@@ -156,20 +155,20 @@ class SavedBytes:
 def save_packed(
     *, besides: Sequence[Tensor] = (), memory: SharedBlocks | None = None
 ) -> Iterator[SavedBytes]:
-    """Within the block, tensors that autograd saves for the backward pass are packed, without loss.
+    """Packs tensors that autograd saves for the backward pass within the block, without loss.
 
-    On a CPU they are packed by content: a spike tensor `[T, N, C, H, W]` takes one bit per element, means of pooling
-    windows two to four, and where spikes are few, two to three bytes per spike; silence takes none. What cannot be
-    packed to three quarters, such as currents and weights, is kept as it is.
+    On a CPU the size follows the content: a spike tensor `[T, N, C, H, W]` takes one bit per element, pooled spikes
+    two to four bits, sparse spikes two to three bytes per spike, and silence nothing. Tensors that do not shrink to
+    three quarters, such as currents and weights, stay unpacked.
 
-    On a GPU and every other device tensors are kept as they are and not counted, as the host would wait for their
-    values; so are those that are made inside `torch.compile`.
+    On other devices, where the host would have to wait for the values, and inside `torch.compile` tensors stay
+    unpacked and uncounted.
 
-    Results and gradients keep every bit. Packing and unpacking read and write every packed tensor once more.
+    Results and gradients are the same bit for bit. Packing and unpacking read and write every packed tensor once more.
 
     Args:
-        besides: tensors that live on anyway, such as the net's input, and are left as they are and not counted.
-        memory: where what is kept goes, shared by the blocks of many chunks; None for tensors of their own.
+        besides: tensors that stay in memory anyway, such as the net's input; they stay unpacked and uncounted.
+        memory: memory for packed tensors, shared by many chunks; None allocates each by itself.
 
     Yields:
         A count of the bytes, `kept` and `given`.

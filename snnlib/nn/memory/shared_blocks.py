@@ -1,4 +1,4 @@
-"""Memory for what many chunks keep: next to each other, apart from the tensors of the chunks themselves."""
+"""Memory for the saved tensors of many chunks, apart from the chunks' temporary tensors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ _ALIGN = 64
 
 
 class SharedBlocks:
-    """Hands out parts of large blocks, each of which lives as long as a tensor in it.
+    """Hands out parts of large blocks; a block lives as long as one of its tensors.
 
-    What a chunk keeps for the backward pass is small beside its own tensors, which are freed. Taken from the same
-    memory it would leave gaps that the tensors of the next chunk do not fit into, so that each chunk would take fresh
-    memory.
+    The tensors that a chunk saves for the backward pass are small, its temporary tensors large. From the same memory,
+    the saved tensors would fragment it, so that each chunk would need new memory.
     """
 
     def __init__(self) -> None:
@@ -24,7 +23,7 @@ class SharedBlocks:
         self._used = 0
 
     def take(self, count: int, dtype: torch.dtype) -> Tensor:
-        """A tensor `[count]` without content on the CPU."""
+        """Returns an uninitialised tensor `[count]` on the CPU."""
         nbytes = count * dtype.itemsize
         if nbytes > _BLOCK // 4:
             return cpu_memory.empty_strided([count], [1], dtype)
@@ -35,7 +34,7 @@ class SharedBlocks:
         return part.view(dtype)
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """The tensor in this memory; itself where it is large, shares its memory or is not on the CPU."""
+        """Returns a copy in this memory; the tensor itself if it is large, shares its memory or is not on the CPU."""
         whole = tensor.untyped_storage().nbytes() == tensor.nbytes
         if (
             tensor.nbytes > _BLOCK // 4

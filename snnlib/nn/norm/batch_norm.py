@@ -1,4 +1,4 @@
-"""Batch normalisation over sequences: statistics shared over time or of every step, scaled to the threshold."""
+"""Batch normalisation over sequences: statistics shared over time or per step, scaled to the threshold."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _OF_TORCH = frozenset((*_TENSORS, *_OPTIONS, "reset_parameters", "reset_running_
 class BatchNorm(nn.Module):
     """Base of `BatchNorm1d` to `BatchNorm3d`: torch's batch norm `norm` over the frames of a sequence.
 
-    Tools that search for `torch.nn.BatchNorm2d` find `norm`, and may freeze, reset or replace it by a `SyncBatchNorm`;
-    the mode and options of `norm` apply. Its tensors and options are attributes of this module, too. The keys of the
-    `state_dict` are torch's.
+    Tools that search for `torch.nn.BatchNorm2d` find `norm`, and may freeze it, reset it or replace it by a
+    `SyncBatchNorm`; its mode and options apply. Tensors and options of `norm` are also attributes of this module. The
+    keys of the `state_dict` are torch's.
     """
 
     # Shapes of a step of one sample.
@@ -74,11 +74,11 @@ class BatchNorm(nn.Module):
         self.threshold, self.alpha = threshold, alpha
 
     def __getattr__(self, name: str) -> Any:
-        """Tensors, options and methods of torch's batch norm, beside what any module has."""
+        """Returns attributes of torch's batch norm in addition to the module's own."""
         return getattr(self.norm, name) if name in _OF_TORCH else super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Hands tensors and options of torch's batch norm on to it."""
+        """Passes tensors and options of torch's batch norm on to it."""
         if name in _OF_TORCH:
             setattr(self.norm, name, value)
         else:
@@ -86,11 +86,11 @@ class BatchNorm(nn.Module):
 
     @property
     def scale(self) -> float:
-        """The factor beside the weight, `alpha * threshold`."""
+        """Factor of the normalised currents, `alpha * threshold`."""
         return self.alpha * (1.0 if self.threshold is None else self.threshold)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalised currents, of the input's shape."""
+        """Returns the normalised currents, in the input's shape."""
         check_floating("x", x)
         ranks = [layout.count(",") + 3 for layout in self.layouts]
         if x.dim() not in ranks or x.shape[2] != self.channels:
@@ -142,7 +142,7 @@ class BatchNorm(nn.Module):
     def state_dict(
         self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
     ) -> Any:
-        """As of any module, with the keys of torch's batch norm: without `norm.`."""
+        """Returns the `state_dict` with the keys of torch's batch norm, without `norm.`."""
         stored = super().state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
         for name in _TENSORS:
             if (key := f"{prefix}norm.{name}") in stored:
@@ -165,7 +165,7 @@ class BatchNorm(nn.Module):
         return text + (", batch_first=True" if self.batch_first else "")
 
     def __repr__(self) -> str:
-        """Returns one line, with the class of `norm` where a tool has put another in its place."""
+        """Returns one line, with the class of `norm` if a tool has replaced it."""
         kind = type(self.norm)
         other = "" if kind is self.kind else f", {kind.__name__}"
         return f"{type(self).__name__}({self.extra_repr()}{other})"
@@ -179,30 +179,30 @@ class BatchNorm1d(BatchNorm):
 
 
 class BatchNorm2d(BatchNorm):
-    """Batch normalisation of sequences `[T, N, C, H, W]`: of the currents of neurons, after their convolution.
+    """Batch normalisation of sequences `[T, N, C, H, W]`, between a convolution and its neurons.
 
     ::
 
         y = scale weight (x - mean) / sqrt(variance + eps) + bias,    scale = alpha threshold
 
-    With the statistics of the batch in training, with running ones in eval mode, as `torch.nn.BatchNorm2d`, which it
-    holds as `norm` with all parameters and buffers, so that `update_bn`, `convert_sync_batchnorm` and filters by class
-    find it. As a `SyncBatchNorm` it takes the statistics of all processes, on CPUs too. Statistics are over samples,
-    space and
+    Training uses the statistics of the batch, eval mode the running ones, as in `torch.nn.BatchNorm2d`. The attribute
+    `norm` is such a module with all parameters and buffers, so that `update_bn`, `convert_sync_batchnorm` and filters
+    by class find it. As a `SyncBatchNorm` it uses the statistics of all processes, on CPUs too. Statistics are over
+    samples, space and
 
     - all time steps (default): one mean per channel. `snnlib.fuse_` makes it part of the neurons behind it;
-    - the samples of each step alone, with `time_steps`: mean, variance, weight and bias are the step's own, `[T * C]`
-      in the order of steps. Sequences then have one length.
+    - the samples of each step, with `time_steps`: each step has its own mean, variance, weight and bias, `[T * C]` in
+      the order of steps. All sequences then have T steps.
 
     Args:
         channels: channels of the input.
         eps: added to the variance. Default 1e-5.
-        momentum: share of a batch in the running statistics; None averages over all batches. Default 0.1.
+        momentum: weight of a new batch in the running statistics; None averages over all batches. Default 0.1.
         affine: whether weight and bias are learned. Default True.
-        track_running_stats: whether there are running statistics; without, eval mode takes the batch's. Default True.
-        time_steps: number of time steps with statistics of their own. Default None: shared over time.
-        threshold: firing threshold of the neurons behind it, to which normalised currents are scaled, so that they
-            reach it as often in every layer, however deep. Default None: a scale of `alpha`.
+        track_running_stats: whether to keep running statistics; if False, eval mode uses the batch's. Default True.
+        time_steps: number of time steps, each with its own statistics. Default None: shared over time.
+        threshold: firing threshold of the next neurons, to which normalised currents are scaled, so that layers at all
+            depths fire at similar rates. Default None: a scale of `alpha`.
         alpha: further factor; `1 / sqrt(2)` for each of two branches that are added. Default 1.
         batch_first: whether sequences are `[N, T, ...]`; matters with `time_steps`. Default False.
         device, dtype: of weight, bias and statistics.

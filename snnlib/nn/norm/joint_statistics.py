@@ -1,4 +1,4 @@
-"""Statistics of batch norm: running ones, and those of the joint batch of several processes on CPUs."""
+"""Statistics of batch norm: running statistics, and statistics over several processes on CPUs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 @torch.no_grad()
 def update_statistics(norm: _BatchNorm, mean: Tensor, variance: Tensor, count: float) -> None:
-    """Counts a batch of `count` values per channel and moves the running statistics, as torch's batch norm does."""
+    """Updates the running statistics by a batch of `count` values per channel, as torch's batch norm does."""
     if not (norm.training and norm.track_running_stats) or norm.running_mean is None:
         return
     assert norm.running_var is not None and norm.num_batches_tracked is not None
@@ -28,13 +28,13 @@ def along(values: Tensor, frames: Tensor) -> Tensor:
 
 
 def is_joint(norm: nn.Module, frames: Tensor) -> bool:
-    """Returns whether statistics are of several processes on CPUs, which torch's `SyncBatchNorm` refuses."""
+    """Returns whether statistics are over several processes on CPUs, which torch's `SyncBatchNorm` rejects."""
     synced = isinstance(norm, nn.SyncBatchNorm) and norm.training and frames.device.type == "cpu"
     return synced and dist.is_available() and dist.is_initialized()
 
 
 class _JointSum(torch.autograd.Function):
-    """The sum of a tensor over processes, which each of them gets."""
+    """Sum of a tensor over processes, which every process gets."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, group: Any) -> Tensor:

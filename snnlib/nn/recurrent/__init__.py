@@ -1,1 +1,1 @@
-"""Layers whose spikes come back, or that read a sequence in both directions."""
+"""Recurrent and bidirectional layers."""

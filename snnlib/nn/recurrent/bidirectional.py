@@ -1,4 +1,4 @@
-"""A layer that reads sequences in both directions, with weights of its own for each."""
+"""A layer that reads sequences in both directions, with separate weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Bidirectional"]
 
 
 def reversed_in_time(x: Tensor, lengths: Tensor | None = None, *, batch_first: bool = False) -> Tensor:
-    """Sequences `[T, N, ...]` with their steps in reverse; each sample's own steps, padding stays where it is.
+    """Reverses the steps of sequences `[T, N, ...]`, within each sample's length; padding stays in place.
 
     >>> import torch, snnlib
     >>> x = torch.tensor([1.0, 2.0, 3.0]).reshape(3, 1, 1).expand(3, 2, 1)
@@ -33,18 +33,18 @@ def reversed_in_time(x: Tensor, lengths: Tensor | None = None, *, batch_first: b
 
 
 class Bidirectional(nn.Module):
-    """Two copies of a layer, one of which reads the sequence from its end: `[T, N, ...]` to `[T, N, 2 H, ...]`.
+    """Two copies of a layer, one of which reads the sequence backwards: `[T, N, ...]` to `[T, N, 2 H, ...]`.
 
     ::
 
-        y[t] = (forwards(x)[t], reversed(backwards(reversed(x)))[t])      one behind the other along the channels
+        y[t] = (forwards(x)[t], reversed(backwards(reversed(x)))[t])      concatenated along the channels
 
     The net sees the whole sequence at every step, so it cannot run in chunks: a stream or a given state is an error.
 
     Args:
         layer: any module over sequences whose `forward` takes `[T, N, ...]`; `SpikingRNN` and layers with a
-            `run(x, state, lengths)` also take lengths. The second direction gets a copy with weights drawn anew.
-        batch_first: whether sequences are `[N, T, ...]`; None takes the layer's own attribute. Default None.
+            `run(x, state, lengths)` also take lengths. The second direction gets a copy with newly drawn weights.
+        batch_first: whether sequences are `[N, T, ...]`; None: as in the layer. Default None.
 
     Raises:
         TypeError: the layer is no module, or lengths are given and its `run` takes none.
@@ -76,7 +76,7 @@ class Bidirectional(nn.Module):
                 module.reset_parameters()  # type: ignore[operator]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Both directions of sequences that are all as long as the tensor, but for calls by `snnlib.run_ragged`."""
+        """Runs both directions; all samples have T steps, except in calls by `snnlib.run_ragged`."""
         lengths = lengths_of_call(x, batch_first=self.batch_first)
         # In this order reports list the two.
         first, back = self.forwards(x), reversed_in_time(x, lengths, batch_first=self.batch_first)
@@ -86,7 +86,7 @@ class Bidirectional(nn.Module):
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
-        """Both directions with the number of steps of each sample `[N]`, and the last states of both.
+        """Runs both directions with the number of steps of each sample `[N]`; returns the last states of both.
 
         The backward direction starts at each sample's own last step. The states are those of the forward direction,
         then those of the backward direction, which has read the sequence down to its first step.

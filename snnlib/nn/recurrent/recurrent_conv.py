@@ -1,4 +1,4 @@
-"""Convolutional recurrent layers: the spikes of a frame come back through a kernel one step later."""
+"""Convolutional recurrent layers: a second convolution feeds spikes back one step later."""
 
 from __future__ import annotations
 
@@ -59,17 +59,17 @@ class SpikingConvRNN2d(_SpikingConvRNN):
 
         s[t] = neuron(conv2d(x[t], weight) + conv2d(s[t-1], recurrent_weight, padding="same"))
 
-    `layer(x)` gives the spikes; `layer.run(x, state, lengths)` also takes and gives the state, the neurons' states
-    `[K, N, C, H, W]` and their last spikes `[1, N, C, H, W]`, through which gradients flow. The input's part is
-    event-driven on a CPU; the recurrence runs by the neuron's `step` and dense convolutions. There is no bias.
+    `layer(x)` returns the spikes; `layer.run(x, state, lengths)` also takes and returns the state: the neurons' states
+    `[K, N, C, H, W]` and their last spikes `[1, N, C, H, W]`. Gradients flow through the state. The input convolution
+    is event-driven on a CPU; the recurrence runs by the neuron's `step` and dense convolutions. There is no bias.
 
     Args:
         in_channels: channels of the input.
         hidden_channels: channels of the layer, C.
-        kernel_size, stride, padding, dilation, groups: of the input's convolution, as in `SpikingConv2d`; the recurrent
-            one has the same groups.
-        recurrent_kernel_size: size of the recurrent kernel, an integer or one per axis. Default 3: each neuron sees its
-            own last spike and those beside it.
+        kernel_size, stride, padding, dilation, groups: options of the input convolution, as in `SpikingConv2d`; the
+            recurrent convolution has the same groups.
+        recurrent_kernel_size: size of the recurrent kernel, an integer or one per axis. Default 3: each neuron
+            receives its own last spike and those of its neighbours.
         neuron: the neuron model, with constants shared or one per channel `[C]`. Default as in `SpikingRNN`.
         batch_first: whether sequences are `[N, T, ...]`. Default False.
         device: device of weights and constants.

@@ -1,4 +1,4 @@
-"""Recurrent layers: their base, and the fully connected one; spikes come back as currents one step later."""
+"""Base of recurrent layers, and the fully connected recurrent layer."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _HIGHEST_PEAK = 1.0
 
 
 def default_neuron() -> Neuron:
-    """Synaptic filter and membrane with a surrogate gradient that stays bounded under recurrence (docs/time.md)."""
+    """Returns `CubaLIF` with a surrogate gradient that stays bounded under recurrence (docs/time.md)."""
     return CubaLIF(surrogate=Triangle(width=0.5, height=0.4))
 
 
 class Recurrent(SpikingLayer):
-    """A spiking layer whose spikes come back: `s[t] = neuron(input current[t] + back(s[t-1], recurrent_weight))`."""
+    """Base of recurrent layers: `s[t] = neuron(input current[t] + back(s[t-1], recurrent_weight))`."""
 
     neurons_apart = False
     recurrent_weight: nn.Parameter
@@ -60,7 +60,7 @@ class Recurrent(SpikingLayer):
     recurrent_operator: LinearOperator | None
 
     def add_recurrence(self, shape: Sequence[int], operator: LinearOperator | None = None) -> None:
-        """Make the recurrent weight of this shape, and draw it."""
+        """Creates and draws a recurrent weight of this shape."""
         self.recurrent_operator, self.recurrent_delays = operator, None
         self.recurrent_weight = nn.Parameter(self.weight.new_empty(*shape))
         if isinstance(operator, SparselyConnected):
@@ -68,11 +68,11 @@ class Recurrent(SpikingLayer):
         self._reset_recurrent()
 
     def reset_parameters(self) -> None:
-        """Draw both weights, uniform with mean 0.
+        """Draws both weights, uniform with mean 0.
 
-        The input's as in the other layers; the recurrent one with `std = threshold / (sqrt(K) response_std)` for K
-        recurrent connections per neuron, so that neurons that fire in a share r of the steps give each other a
-        potential of `sqrt(r)` thresholds.
+        The input weight is drawn as in other layers, the recurrent weight with `std = threshold / (sqrt(K)
+        response_std)` for K recurrent connections per neuron: at a firing rate r the recurrent potential is about
+        `sqrt(r)` thresholds.
         """
         super().reset_parameters()
         if hasattr(self, "recurrent_weight"):
@@ -86,7 +86,7 @@ class Recurrent(SpikingLayer):
         draw_weight(self.recurrent_weight, bound)
 
     def forward(self, x: Tensor, *, pool: tuple[int, int] = (1, 1)) -> Tensor:
-        """Spikes of a sequence from the initial state; `pool` averages them over windows without overlap."""
+        """Returns the spikes of a sequence from the initial state, averaged over windows `pool` without overlap."""
         check_untransformed(type(self).__name__, batches=True)
         check_traced(type(self).__name__, self.weight)
         weight = self.effective_weight
@@ -107,11 +107,11 @@ class Recurrent(SpikingLayer):
         *,
         pool: tuple[int, int] = (1, 1),
     ) -> Output:
-        """Spikes and the state after the last step: neuron states `[K, N, H]`, last spikes `[D, N, H]`, newest first.
+        """Returns spikes and the last state: neuron states `[K, N, H]`, last spikes `[D, N, H]`, newest first.
 
-        D is 1, 2 where input spikes may get their gradient by time, or `max_delay + 2` with recurrent delays. With
-        delays of the input or a gradient by time its last steps follow as a third part, packed to bits where they are 0
-        and 1 and no gradient flows through them.
+        D is 1, 2 if input spikes may get the spike-time gradient, or `max_delay + 2` with recurrent delays. With input
+        delays or the spike-time gradient a third part holds the last steps of the input, packed to bits if they are
+        binary and no gradient flows through them.
         """
         if lengths is not None and self.keeps_input:
             run = partial(self.run, pool=pool)
@@ -121,7 +121,7 @@ class Recurrent(SpikingLayer):
 
     @property
     def keeps_input(self) -> bool:
-        """Returns whether the state holds the last steps of the input, too."""
+        """Returns whether the state also holds the last steps of the input."""
         return self.delays is not None or self.neuron.exact_times
 
     def _spikes(
@@ -163,7 +163,7 @@ class Recurrent(SpikingLayer):
             return spiking_recurrent(current, weight, self.neuron, state=state, lengths=lengths, **given)
 
     def sent_back(self, spikes: Tensor) -> Tensor:
-        """Currents `[T, N, ...]` that the spikes of a sequence cause one step later, without recurrent delays."""
+        """Returns the recurrent currents `[T, N, ...]` of a spike sequence, one step later, without delays."""
         time_dim = int(self.batch_first)
         before = torch.cat(
             (
@@ -179,7 +179,7 @@ class Recurrent(SpikingLayer):
         )
 
     def fire(self, current: Tensor) -> Tensor:
-        """Spikes for an input current `[T, N, H]` or `[T, N, C, ...]`, with the recurrence."""
+        """Returns the spikes for an input current `[T, N, H]` or `[T, N, C, ...]`, with the recurrence."""
         return self._recur(current).value
 
 
@@ -187,8 +187,8 @@ class RecurrentLayer(Recurrent):
     """Layer of a `SpikingRNN`: `s[t] = neuron(weight x[t] + recurrent_weight s[t-1])`.
 
     `weight` `[H, inputs]` acts on the input and `recurrent_weight` `[H, H]` on the layer's own last spikes; `prepare_`
-    scales `weight` to set the rates, with the recurrence running. `recurrent_delays` delay the recurrent spikes
-    further; they have the shape of a weight `[H, H]`. Sparse connections have weights `[connections]` instead.
+    scales `weight` to set the firing rates, with the recurrence active. `recurrent_delays` `[H, H]` delay the
+    recurrent spikes further. Weights of sparse connections are `[connections]`.
 
     >>> import snnlib
     >>> [type(layer).__name__ for layer in snnlib.SpikingRNN(20, 8, num_layers=2).layers]
@@ -239,7 +239,7 @@ class RecurrentLayer(Recurrent):
 
 
 def warn_of_high_surrogate(neuron: Neuron) -> None:
-    """Warn where a surrogate gradient can grow without bound under recurrence."""
+    """Warns if a surrogate gradient can grow without bound under recurrence."""
     bump = getattr(neuron, "surrogate", None)
     if not isinstance(bump, Surrogate) or neuron.gradient != "surrogate":
         return

@@ -36,31 +36,31 @@ class SpikingRNN(CheckedModule):
 
         s[t] = neuron(weight x[t] + recurrent_weight s[t-1])         for each layer, whose spikes are the next one's x
 
-    `layer(x)` gives the spikes of the last layer. `layer.run(x, state, lengths)` also takes and gives the state.
-    Gradients flow through it: a sequence cut into chunks has the gradient of the whole, and `detach()` truncates it.
-    The input's part is event-driven on a CPU. There is no bias.
+    `layer(x)` returns the spikes of the last layer. `layer.run(x, state, lengths)` also takes and returns the state.
+    Gradients flow through the state: chunks give the gradient of the whole sequence, and `detach()` truncates it. The
+    input weights are event-driven on a CPU. There is no bias.
 
     Args:
         input_size: number of inputs.
         hidden_size: neurons per layer, H.
-        num_layers: layers, one behind the other. Default 1.
-        neuron: the neuron model, of which each layer gets a copy, with constants shared or one per neuron `[H]`.
-            Default `CubaLIF(surrogate=Triangle(width=0.5, height=0.4))`.
-        dropout: probability with which a neuron of all layers but the last is silenced for a whole sequence while
-            training; `run` draws anew in each call. Default 0.
-        connections: `snnlib.Sparse(...)` of the weights of each layer's input. Default None, all of them.
-        recurrent_connections: `snnlib.Sparse(...)` of each layer's recurrent weights. Default None, all of them.
-        delays: `snnlib.Delays` of each layer's input, of which each gets a copy. Default None.
-        recurrent_delays: `snnlib.Delays` of the spikes that come back, beyond the one step that they take anyway, of
-            which each layer gets a copy; they run by the neurons' `step`. Default None.
+        num_layers: number of layers, each of which feeds the next. Default 1.
+        neuron: the neuron model, copied for each layer, with constants shared or one per neuron `[H]`. Default
+            `CubaLIF(surrogate=Triangle(width=0.5, height=0.4))`.
+        dropout: probability that a neuron outside the last layer is silenced for a whole sequence in training; every
+            call of `run` draws a new mask. Default 0.
+        connections: `snnlib.Sparse(...)` for each layer's input weights. Default None, all connections.
+        recurrent_connections: `snnlib.Sparse(...)` for each layer's recurrent weights. Default None, all connections.
+        delays: `snnlib.Delays` of each layer's input, copied for each layer. Default None.
+        recurrent_delays: `snnlib.Delays` of recurrent spikes, in addition to the one step, copied for each layer; they
+            run by the neurons' `step`. Default None.
         batch_first: whether sequences are `[N, T, ...]`. Default False.
         device: device of weights and constants.
         dtype: dtype of the weights.
 
     Shape:
-        `run` returns `Output(value, state)`; the state has two tensors per layer, the neurons' states `[K, N, H]` and
-        their last spikes `[1, N, H]`, more of them with recurrent delays or a gradient by time, and with either a third
-        one, the last steps of the layer's input.
+        `run` returns `Output(value, state)`. The state has two tensors per layer, the neurons' states `[K, N, H]` and
+        their last spikes `[1, N, H]`. Recurrent delays and the spike-time gradient need more last spikes, and a third
+        tensor with the last steps of the layer's input.
 
     Raises:
         ValueError: a size below 1, an input, a state or lengths that do not fit.
@@ -114,7 +114,7 @@ class SpikingRNN(CheckedModule):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Spikes of the last layer, from the initial state."""
+        """Returns the spikes of the last layer, from the initial state."""
         for i, layer in enumerate(self.layers):
             x = layer(self.between(x) if i else x)
         return x
@@ -122,12 +122,12 @@ class SpikingRNN(CheckedModule):
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
-        """Spikes of the last layer and the state after the last step, from a given state.
+        """Returns the spikes of the last layer and the state after the last step, from a given state.
 
         Args:
             x: input `[T, N, input_size]`.
-            state: what an earlier call returned; None starts anew.
-            lengths: number of steps of each sample `[N]`; later steps have spikes of 0, and the state is that after
+            state: the state that an earlier call returned; None: the initial state.
+            lengths: number of steps of each sample `[N]`; later steps have no spikes, and the state is the one after
                 the sample's own last step.
         """
         parts_each = 3 if cast(RecurrentLayer, self.layers[0]).keeps_input else 2

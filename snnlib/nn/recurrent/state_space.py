@@ -18,20 +18,20 @@ __all__ = ["StateSpaceBlock"]
 
 
 class StateSpaceBlock(nn.Module):
-    """A layer of a deep state-space model over sequences `[T, N, C]`, whose shape it keeps.
+    """Block of a deep state-space model: sequences `[T, N, C]` to sequences of the same shape.
 
     ::
 
         h = norm(x);   y = C neuron(B h) + d h
         out = x + a sigmoid(b),   (a, b) = W gelu(y)
 
-    The layer normalisation takes each step by itself, so a net of blocks streams. Maps are linear and have a bias.
+    Layer normalisation acts on each step, so a net of blocks can stream. Maps are linear and have a bias.
 
     Args:
         width: C, channels of input and output.
         units: number of recurrent units. Default `width`.
-        neuron: the units, any neuron of this library; `LRU.ring(units, threshold=1.0)` has spikes between the maps.
-            Default `LRU.ring(units)`.
+        neuron: the units, any neuron of the library; with `LRU.ring(units, threshold=1.0)` the units spike. Default
+            `LRU.ring(units)`.
         batch_first: whether sequences are `[N, T, C]`. Default False.
 
     Raises:
@@ -68,16 +68,16 @@ class StateSpaceBlock(nn.Module):
         return self.neuron.batch_first
 
     def forward(self, x: Tensor) -> Tensor:
-        """The output for a sequence from the initial state."""
+        """Returns the output for a sequence from the initial state."""
         h = self._normalised(x)
         return self._joined(x, h, self.neuron(self.enter(h)))
 
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
-        """`forward` from a given state and with the state after the last step; see `Neuron.run`.
+        """Runs a sequence from a state; returns output and last state. See `Neuron.run`.
 
-        Behind a sample's own length, which `lengths` `[N]` gives, the units are silent.
+        After a sample's last step, which `lengths` `[N]` gives, the units output 0.
         """
         h = self._normalised(x)
         value, after = self.neuron.run(self.enter(h), state, lengths)

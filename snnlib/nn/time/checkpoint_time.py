@@ -1,4 +1,4 @@
-"""Long sequences in chunks with the gradient of the whole, and memory that follows events instead of time."""
+"""Long sequences in chunks with the gradient of the whole, in memory that depends on events instead of time."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Keys = list[tuple[tuple[str, int], int]]
 
 
 class Frames(Protocol):
-    """Input that is made chunk by chunk, as `snnlib.data.EventBatch` does."""
+    """Input that is computed chunk by chunk, such as `snnlib.data.EventBatch`."""
 
     time_steps: int
 
     def frames(self, first: int, end: int) -> Tensor:
-        """The steps from `first` to `end`, `[T, N, ...]`."""
+        """Returns the steps from `first` to `end`, `[T, N, ...]`."""
 
 
 def checkpoint_time(
@@ -39,31 +39,31 @@ def checkpoint_time(
     reduce: Callable[[Tensor, int], Tensor] | None = None,
     batch_first: bool = False,
 ) -> Tensor:
-    """Output of a net on a long sequence, with the gradient of the whole and the memory of a part.
+    """Returns the output of a net on a long sequence, with the whole gradient and the memory of a chunk.
 
-    The sequence runs in chunks of `steps` steps. What the backward pass needs of a chunk is packed by content
-    (`snnlib.save_packed`), so that memory follows events and spikes and not T. Where that takes more than the states at
-    the chunk's border, as with surrogates of unbounded support, these alone are kept from then on, and the backward
-    pass runs each chunk once more: memory then follows `steps` and T / `steps`, for one more forward pass, and `steps`
-    near the root of T needs least. Spikes and states are those of one call, bit for bit; gradients are up to the order
-    of their sums.
+    The sequence runs in chunks of `steps` steps. `snnlib.save_packed` packs the tensors that a chunk saves for the
+    backward pass, so that memory is proportional to events and spikes instead of T. If the packed tensors are larger
+    than the states at the chunk's border, as with surrogates of unbounded support, later chunks save these states
+    only, and the backward pass runs each chunk once more. This costs one more forward pass, and memory for `steps`
+    steps and T / `steps` states, least near `steps` = sqrt(T). Spikes and states are bit for bit those of one call;
+    gradients differ by the order of their sums.
 
     Args:
-        net: layers and nets as `snnlib.Stream` takes them: SRM layers, `SpikingRNN`, spiking layers, neurons, modules
-            without time such as `torch.nn.Linear`.
-        x: sequence `[T, N, ...]`, or an object with `time_steps` and `frames(first, end)` such as `data.EventBatch`, of
-            whose frames only a chunk exists at a time.
+        net: a layer or net that `snnlib.Stream` accepts: SRM layers, `SpikingRNN`, spiking layers, neurons, and
+            modules without time such as `torch.nn.Linear`.
+        x: sequence `[T, N, ...]`, or an object with `time_steps` and `frames(first, end)` such as `data.EventBatch`,
+            which computes the frames of one chunk at a time.
         steps: length of a chunk; the last one may be shorter.
-        reduce: what becomes of the output of a chunk, `reduce(output, first_step)`; results are added up. So a loss, or
-            a sum over time, needs no output of the whole length. None joins the outputs.
+        reduce: function of a chunk's output, `reduce(output, first_step)`; its results are added up. A loss, or a sum
+            over time, then needs no output of the whole length. None concatenates the outputs.
         batch_first: whether sequences are `[N, T, ...]`; for tensors only.
 
     Returns:
-        The output `[T, N, ...]`, or the sum of what `reduce` gave.
+        The output `[T, N, ...]`, or the sum of the results of `reduce`.
 
     Raises:
         ValueError: a net with modules that mix time steps: batch normalisation in training mode, `torch.nn.RNN`,
-            `Bidirectional`, or modules of your own that do not say `mixes_time = False`; or no step at all.
+            `Bidirectional`, or your own modules without `mixes_time = False`; or a sequence without steps.
 
     Source: Chen et al., "Training deep nets with sublinear memory cost", 2016, along time.
 
@@ -124,7 +124,7 @@ def checkpoint_time(
 
 
 def _before_backward(states: tuple[Tensor, ...], freed: FreedMemory) -> None:
-    """See to freed memory between the backward passes of two chunks as well."""
+    """Manages freed memory between the backward passes of two chunks as well."""
     for state in states:
         if state.requires_grad:
             # Called with the gradient of the states after a chunk, before the chunk's own backward pass.
@@ -141,7 +141,7 @@ def _chunk(
     first: int,
     time_dim: int,
 ) -> tuple[Tensor, ...]:
-    """Output of a chunk, and the states after it, flat; `keys` says whose they are."""
+    """Returns the output of a chunk and the flat states after it; `keys` names their layers."""
     given = iter(states)
     before = {}
     for key, parts in keys if states else ():

@@ -1,4 +1,4 @@
-"""A net on a batch of sequences of different lengths, whose padding counts for nothing."""
+"""Runs a net on a batch of sequences of different lengths; padding has no effect."""
 
 from __future__ import annotations
 
@@ -14,28 +14,27 @@ __all__ = ["run_ragged"]
 
 
 def run_ragged(net: nn.Module, x: Tensor, lengths: Tensor, *, batch_first: bool = False) -> Any:
-    """Output of a net for sequences of different lengths: each sample gets what it would get alone.
+    """Runs a net on sequences of different lengths; each sample's output is the same as without padding.
 
-    Layers of neurons are causal, so later steps change nothing before them: the net runs once on the padded batch.
-    Within the call `Bidirectional` starts each sample at its own last step, and `SpikeDoctor` counts only the steps and
-    spikes of samples. The padding of the input is replaced by zeros, whatever it holds, and so is that of an output
-    over time, whose gradient there is 0: counts of output spikes need no mask.
+    Layers of neurons are causal, so padding after the last step does not affect earlier steps: the net runs once on
+    the padded batch. In this call `Bidirectional` starts each sample at its own last step, and `SpikeDoctor` ignores
+    padding. Padding of the input and of an output over time is set to zero, with a gradient of 0, so counts of output
+    spikes need no mask.
 
     Args:
         net: any module over sequences that keeps their time steps.
-        x: padded sequences `[T, N, ...]` as of `snnlib.data.collate_ragged`, floating.
+        x: padded sequences `[T, N, ...]`, as from `snnlib.data.collate_ragged`, floating.
         lengths: number of steps of each sample, int `[N]`, 0 to T.
         batch_first: whether sequences are `[N, T, ...]`.
 
     Returns:
-        What the net returns: an output `[T, N, ...]` has zeros after each sample's last step, others are left as they
-        are.
+        The net's output; an output `[T, N, ...]` has zeros after each sample's last step.
 
     Raises:
-        TypeError: an input that is not floating, or lengths that are no integers.
-        ValueError: lengths that do not fit; a net whose modules would mix padding into other steps: batch normalisation
-            in training mode, a bidirectional `torch.nn.RNN`, attention over time, or modules of your own that do not
-            say `mixes_time = False`; a layer that changes the number of steps and is asked for its lengths.
+        TypeError: an input that is not floating, or lengths that are not integers.
+        ValueError: lengths that do not fit; a net whose modules would mix padding into other steps: batch
+            normalisation in training mode, a bidirectional `torch.nn.RNN`, attention over time, or your own modules
+            without `mixes_time = False`; a layer that changes the number of steps.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.Bidirectional(snnlib.SpikingRNN(20, 32)), torch.nn.Linear(64, 5))

@@ -1,4 +1,4 @@
-"""Streaming: a net that is fed a sequence in chunks gives the spikes of the whole sequence."""
+"""Streaming: runs a net on a sequence in chunks, with the spikes of the whole sequence."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ States = dict[tuple[str, int], tuple[Tensor, ...]]
 
 
 class Stream:
-    """Feeds a module sequences in chunks of any length and holds the state in between.
+    """Runs a module on a sequence in chunks of any length, and holds the state in between.
 
-    Works on a layer and on any net of layers: every neuron goes on from its state, and `SpikeDropout` keeps its mask. A
-    module of your own says `mixes_time = False` if its `forward` treats every step by itself; one with a state has a
-    method `run(x, state=None)` that returns `snnlib.neurons.Output`. The state lives in this object only; the module
-    stays as it is and may serve several streams. Given equal currents the spikes are bit for bit those of the whole
-    sequence. Gradients stop at chunk borders.
+    `Stream` takes a layer or any net of layers: neurons continue from their states, and `SpikeDropout` keeps its mask.
+    Set `mixes_time = False` in your own module if its `forward` treats every step by itself; a module with a state
+    needs a method `run(x, state=None)` that returns `snnlib.neurons.Output`. The stream alone holds the state; one
+    module may serve several streams. For equal currents the spikes are bit for bit those of the whole sequence.
+    Gradients stop at chunk borders.
 
     Args:
-        module: a layer or net. Chunks may have different lengths, but one batch size.
+        module: a layer or net. Chunks may differ in length, but not in batch size.
 
     Raises:
-        ValueError: by a call, a chunk whose samples or frames do not fit the state, or a module that mixes time steps
-            or does not say, by its name; the stream stays where it was.
+        ValueError: in a call, a chunk whose samples or frames do not fit the state, or a module that mixes time steps
+            or lacks `mixes_time`; the message names it, and the state stays the same.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(6, 5), snnlib.SRMLinear(5, 3))
@@ -50,12 +50,12 @@ class Stream:
         self._states: States = {}
 
     def reset(self) -> None:
-        """Start a new sequence: forget all state."""
+        """Starts a new sequence: deletes all states."""
         self._states.clear()
 
     @property
     def states(self) -> dict[str, tuple[Tensor, ...]]:
-        """State of each layer by its name; a layer that a net calls more than once gets `name:1` and so on."""
+        """States by layer name; a layer that is called several times also has `name:1` and so on."""
         return {f"{name}:{call}" if call else name: state for (name, call), state in self._states.items()}
 
     def __repr__(self) -> str:
@@ -63,10 +63,10 @@ class Stream:
         return f"Stream({type(self.module).__name__}, state of: {held})"
 
     def __call__(self, chunk: Tensor) -> Any:
-        """Output of the module for the next steps of the sequence.
+        """Returns the output of the module for the next steps of the sequence.
 
         Raises:
-            ValueError: a module that mixes time steps, changes their number or does not say.
+            ValueError: a module that mixes time steps, changes their number or lacks `mixes_time`.
         """
         check_time_steps("module", self.module)
         out, after = run_chunk(self.module, chunk, self._states, detach=True)
@@ -78,7 +78,7 @@ class Stream:
 
 
 def run_chunk(module: nn.Module, chunk: Tensor, states: States, *, detach: bool) -> tuple[Any, States]:
-    """Output of a module for the next steps of a sequence from the states of its layers, and the states after them."""
+    """Returns the output of a module for the next steps of a sequence, and updates the states of its layers."""
     after: States = {}
     # Call number of each layer within this chunk, so that a shared layer has a state for each place.
     calls: dict[str, int] = {}
@@ -94,7 +94,7 @@ def run_chunk(module: nn.Module, chunk: Tensor, states: States, *, detach: bool)
 
 
 def _usable(state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
-    """The state for this chunk: autograd takes copies only of tensors that were made in inference mode."""
+    """Returns the state for this chunk; autograd needs copies of tensors made in inference mode."""
     if state is None or torch.is_inference_mode_enabled() or torch.compiler.is_compiling():
         return state
     return tuple(part.clone() if part.is_inference() else part for part in state)
@@ -104,7 +104,7 @@ def _usable(state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
 def _running(
     layer: nn.Module, block: Block | None, name: str, calls: dict[str, int], states: States, after: States
 ) -> Iterator[None]:
-    """Context in which the calls of the layer and of its block go through `run`, with its state."""
+    """Context in which calls of a layer and its block go through `run`, with the layer's state."""
 
     def going_on(run: Callable[..., Output]) -> Callable[[Tensor], Tensor]:
         def forward(x: Tensor) -> Tensor:

@@ -18,22 +18,22 @@ _MIXING_OF_TORCH = (nn.MultiheadAttention, nn.Softmax, nn.LogSoftmax, nn.Softmin
 
 
 def runs_with_state(module: nn.Module) -> bool:
-    """Returns whether the class has `run(x, state)`, as neurons and layers with any of them have."""
+    """Returns whether a class has `run(x, state)`, as neurons and layers of neurons have."""
     run = getattr(type(module), "run", None)
     return callable(run) and list(inspect.signature(run).parameters)[:3] == ["self", "x", "state"]
 
 
 def check_time_steps(argument: str, net: nn.Module, *, padded: bool = False) -> None:
-    """Raise ValueError for a net with a module that mixes time steps, or does not say whether it does.
+    """Raises ValueError for a net with a module that mixes time steps, or lacks `mixes_time`.
 
-    Modules with `run(x, state)` go on from their state. Torch's and this library's are known. `mixes_time = False` of a
-    class speaks for its own `forward`; `PerStep` speaks for what is in it, as `run` does for what it calls.
+    Modules with `run(x, state)` continue from their state. Modules of torch and of this library are known. `mixes_time
+    = False` of a class covers its own `forward`; `PerStep` and `run` also cover the modules inside.
 
     Args:
         argument: name of the caller's argument.
-        net: what is to run.
-        padded: False for nets that run in chunks. True for those that run on whole sequences with padding, which
-            reaches no other step in those of ours that say `takes_padding = True`.
+        net: the net that will run.
+        padded: False for nets that run in chunks; True for nets that run on padded sequences, where modules with
+            `takes_padding = True` are also accepted.
     """
     for path, module, is_spoken_for in _with_paths(net):
         name = _name(path, module)
@@ -52,7 +52,7 @@ def check_time_steps(argument: str, net: nn.Module, *, padded: bool = False) -> 
 
 
 def check_steps_kept(argument: str, net: nn.Module, x: Tensor, out: Any, time_dim: int) -> None:
-    """Raise ValueError for an output of the net that has not the steps of its input `x`."""
+    """Raises ValueError for an output whose number of steps differs from the input `x`."""
     if isinstance(out, Tensor) and out.shape[time_dim : time_dim + 1] != x.shape[time_dim : time_dim + 1]:
         seen = f"{x.shape[time_dim]} time steps came in, an output of shape {tuple(out.shape)} came out"
         raise _refusal(argument, _name("", net), seen)
@@ -61,7 +61,7 @@ def check_steps_kept(argument: str, net: nn.Module, x: Tensor, out: Any, time_di
 def _with_paths(
     module: nn.Module, path: str = "", is_spoken_for: bool = False
 ) -> Iterator[tuple[str, nn.Module, bool]]:
-    """All modules of a net; whether one around them speaks for them."""
+    """Yields all modules of a net, and whether a module around them covers them."""
     yield path, module, is_spoken_for
     is_spoken_for = is_spoken_for or isinstance(module, PerStep) or runs_with_state(module)
     for name, child in module.named_children():

@@ -1,4 +1,4 @@
-"""A weight that is stored at torch's usual scale and used at the scale that spikes need."""
+"""A weight stored at torch's usual scale, and multiplied by a gain for the scale that spikes need."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from snnlib.nn.weights.stored_weight import load_weight, standardization_of, sto
 class WeightWithGain(CheckedModule):
     """A layer that computes with `effective_weight = weight * gain`.
 
-    Weights that make neurons fire at low rates are 4 to 64 times larger than torch's usual ones, so that a step of Adam
-    at its usual rate of 1e-3 hardly moves them. `snnlib.prepare_` stores them at the usual scale and puts the rest into
-    `gain`, a buffer with a power of two: products with it are exact, and a step moves the effective weight `gain` times
-    as far. It is 1 until then. `snnlib.nn.fold_standardization_` makes it one per
-    output channel, `[C]`. `weight` is in the `state_dict`, standardised or not.
+    Weights that make neurons fire at low rates are 4 to 64 times larger than torch's usual weights, and a step of Adam
+    at its usual rate of 1e-3 hardly changes them. `snnlib.prepare_` stores the weights at the usual scale and sets the
+    buffer `gain` to a power of two: products with it are exact, and a step moves the effective weight `gain` times as
+    far. The gain is 1 before `prepare_`, and one per output channel, `[C]`, after `snnlib.nn.fold_standardization_`.
+    The `state_dict` contains `weight` even if it is standardised.
     """
 
     weight: Tensor
@@ -30,25 +30,25 @@ class WeightWithGain(CheckedModule):
     hidden_parts: ClassVar[tuple[str, ...]] = ()
 
     def register_gain(self) -> None:
-        """Add the buffer, for a layer that has its `weight`."""
+        """Adds the buffer to a layer that has its `weight`."""
         dtype = torch.promote_types(self.weight.dtype, torch.float32)
         self.register_buffer("gain", torch.ones((), device=self.weight.device, dtype=dtype))
 
     @property
     def effective_weight(self) -> Tensor:
-        """The weight that acts on the input, `weight * gain`, as `rounded` leaves it."""
+        """The weight that acts on the input, `weight * gain`, after `rounded`."""
         return self.rounded(self.weight if self._has_unit_gain() else self.weight * self.weight_gain())
 
     def rounded(self, weight: Tensor) -> Tensor:
-        """The weight that a layer computes with, of one in full precision: that itself, unless its neurons round it."""
+        """Returns the weight that the layer computes with: the same, unless its neurons round weights."""
         return weight
 
     def weight_gain(self) -> Tensor:
-        """The gain in a shape that broadcasts with the weight."""
+        """Returns the gain in a shape that broadcasts with the weight."""
         return self.gain.reshape(-1, *[1] * (self.weight.dim() - 1)) if self.gain.dim() else self.gain
 
     def _has_unit_gain(self) -> bool:
-        """Returns whether the product can be left out; without it a layer at gain 1 costs nothing more."""
+        """Returns whether the product with the gain can be skipped."""
         if torch.compiler.is_compiling() or type(self.gain) is not Tensor:
             return False
         # Read in every call, as a copy of the layer may be given another gain; on a GPU that would wait for the device.
@@ -62,7 +62,7 @@ class WeightWithGain(CheckedModule):
     def state_dict(
         self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
     ) -> Any:
-        """As of any module; `weight` and `standardization.*` in the place of `parametrizations.*`."""
+        """Returns the `state_dict`, with `weight` and `standardization.*` in place of `parametrizations.*`."""
         stored = super().state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
         store_weight(self, stored, prefix)
         return stored
@@ -72,7 +72,7 @@ class WeightWithGain(CheckedModule):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def __repr__(self) -> str:
-        """As of a plain layer, with a word on the standardisation, where nothing else makes the weight."""
+        """Returns the repr of a plain layer, with a note if its weight is standardised."""
         step = standardization_of(self)
         if step is None and not self.hidden_parts:
             return super().__repr__()
@@ -92,7 +92,7 @@ class WeightWithGain(CheckedModule):
         return f"{name}(\n" + "".join(f"{indent(part, '  ')}\n" for part in (main, *parts)) + ")"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickles: torch gives a parametrized layer a class of its own, which is not found by its name."""
+        """Pickles: the class that torch generates for a parametrized layer cannot be found by name."""
         if is_parametrized(self, "weight"):
             raise TypeError(
                 "net: expected layers with plain weights, got one with a parametrization, which cannot be pickled; "

@@ -20,22 +20,22 @@ def parameter_groups(
     constants_factor: float = 3.0,
     delays_factor: float = 100.0,
 ) -> list[dict[str, Any]]:
-    """Parameters of a net for an optimiser: weights, and constants of neurons and delays with a pace of their own.
+    """Returns parameter groups for an optimiser: weights, neuron constants and delays, each with its learning rate.
 
-    Time constants and thresholds are few and large (a time constant of 20 steps), so they learn `constants_factor`
-    times as fast; delays are in time steps and learn `delays_factor` times as fast. Weight decay would pull both
-    towards 0, so they have none.
+    Neuron constants are large numbers (a time constant of 20 steps), so their learning rate is `constants_factor`
+    times higher; delays are in time steps, and have a rate `delays_factor` times higher. Neither has weight decay,
+    which would pull them towards 0.
 
     Args:
         net: any module.
         lr: learning rate of the weights.
         weight_decay: of the weights. Default 0.
-        constants_factor: learning rate of neurons' constants in units of `lr`. Default 3, with which electrocardiograms
-            were learned.
+        constants_factor: learning rate of neuron constants in units of `lr`. Default 3, from training on
+            electrocardiograms.
         delays_factor: learning rate of delays in units of `lr`. Default 100: 0.1 steps per update at 1e-3.
 
     Returns:
-        A group for the weights, one for learnable constants and one for delays, as far as the net has them.
+        Groups for the weights, the learnable constants and the delays that the net has.
 
     Raises:
         ValueError: a rate or factor that is negative, or a net without parameters.

@@ -1,4 +1,4 @@
-"""`prune_`: dense weights become sparse ones, of which the largest stay."""
+"""`prune_`: turns dense weights into sparse ones by keeping the largest."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Net = TypeVar("Net", bound=nn.Module)
 def prune_(net: Net, density: float) -> Net:
     """Keeps the largest weights of every fully connected and recurrent layer, in place; returns the net.
 
-    Each weight matrix keeps the share `density` of its connections whose weights are farthest from 0, as
-    `connections=Sparse(...)` of the layer; the others take no memory and no time any more. Sparse layers become
-    sparser, and those that have no more connections than that stay as they are. Call it before the optimiser is made,
-    as the parameters are new. Part of a net, such as `net[:-1]`, is pruned alone.
+    Each weight matrix keeps the share `density` of its connections with the largest magnitudes, as with
+    `connections=Sparse(...)`; removed connections take no memory and no time. Sparse layers become sparser, unless
+    their density is already lower. Make the optimiser afterwards, since the parameters are new. Pass part of a net,
+    such as `net[:-1]`, to prune that part only.
 
     Args:
         net: a module with `SpikingLinear` or `SpikingRNN` layers.
@@ -80,7 +80,7 @@ def prune_(net: Net, density: float) -> Net:
 def _pruned(
     layer: SpikingLayer, name: str, operator: LinearOperator | None, density: float
 ) -> SparselyConnected | None:
-    """The operator of the connections that stay, whose weights the layer gets; None where all of them do."""
+    """Prunes a weight and returns the operator of the remaining connections; None if all remain."""
     weight: Tensor = getattr(layer, name)
     values = weight.detach().flatten()
     outputs, inputs = operator.shape if isinstance(operator, SparselyConnected) else weight.shape

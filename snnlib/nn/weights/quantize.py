@@ -14,17 +14,17 @@ __all__ = ["Quantizer", "RangeObserver"]
 
 
 class RangeObserver(nn.Module):
-    """Running range of everything seen in training: `fmin <- min(fmin, min x)`, `fmax <- max(fmax, max x)`.
+    """Running range of all values in training: `fmin <- min(fmin, min x)`, `fmax <- max(fmax, max x)`.
 
-    Returns x as it is. The buffers `fmin`, `fmax` and `initialised` are in the `state_dict` and hold still in eval
-    mode. NaN and infinite values never enter the range, and a tensor without finite values changes nothing.
+    Returns x unchanged. The buffers `fmin`, `fmax` and `initialised` are in the `state_dict` and constant in eval
+    mode. The range ignores NaN and infinite values.
 
     Args:
         device, dtype: of the buffers.
-        channels: number of channels to observe apart from each other. Default None: one range for the tensor.
-        channel_dim: the dimension of x that holds them, counted from the front. Default 0, as in a layer's weight.
-        averaging_constant: share of each new batch in an exponential moving average, which forgets outliers:
-            `fmin <- fmin + averaging_constant (min x - fmin)`. Default None: nothing seen is ever clipped.
+        channels: number of channels with separate ranges. Default None: one range for the tensor.
+        channel_dim: the dimension of channels in x, counted from the front. Default 0, as in a layer's weight.
+        averaging_constant: share of each new batch in an exponential moving average, which forgets outliers: `fmin <-
+            fmin + averaging_constant (min x - fmin)`. Default None: the range never shrinks, so no value is clipped.
 
     Shape:
         x: any; `fmin`, `fmax`, `initialised`: `[]`, or `[channels]`.
@@ -85,7 +85,7 @@ class RangeObserver(nn.Module):
         return values.reshape(-1, *[1] * (x.dim() - self.channel_dim - 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Observe x in training mode; return it as it is."""
+        """Observes x in training mode; returns it unchanged."""
         check_floating("x", x)
         self.per_channel(self.fmin, x)
         if self.training and x.numel() > 0:
@@ -94,7 +94,7 @@ class RangeObserver(nn.Module):
 
     @torch.no_grad()
     def observe(self, x: Tensor) -> None:
-        """Takes the least and the largest value of each channel into the range."""
+        """Extends the range by the smallest and the largest value of each channel."""
         rows = (
             x.reshape(1, -1)
             if self.channels is None
@@ -136,15 +136,14 @@ class Quantizer(nn.Module):
         exponent = max { i : round(R 2^i) < 2^(bits-1) }
         y = clamp(round(x 2^exponent), -qmax, qmax) 2^-exponent        dL/dx = dL/dy [|round(..)| <= qmax]
 
-    In eval mode the exponent stands still. Range and exponent are buffers: they are saved, loaded and moved with the
+    In eval mode the exponent is constant. Range and exponent are buffers: they are saved, loaded and moved with the
     module. Use it on activations, or on the weight of any layer::
 
         torch.nn.utils.parametrize.register_parametrization(layer, "weight", snnlib.Quantizer(8))
 
     The layer then trains its full-precision weight and computes with the quantised one; assigning to `layer.weight`
-    sets the full-precision one. A finished net needs no training mode for it: the range is that of the weight. The
-    running range never shrinks, so an initial outlier pins the grid of a weight: `averaging_constant` lets the range
-    follow it.
+    sets the full-precision weight. On a trained net in eval mode, registration takes the range from the weight. The
+    running range never shrinks, so an early outlier makes the grid coarse for good; `averaging_constant` avoids this.
 
     Args:
         bits: width of the integers with sign: 2 to 24, at most 11 for float16 and 8 for bfloat16 inputs.
@@ -201,7 +200,7 @@ class Quantizer(nn.Module):
                 )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Quantised x, same shape and dtype; training mode takes x into the range first."""
+        """Returns quantised x, same shape and dtype; in training mode x first extends the range."""
         self.range(x)
         if self.training:
             self._set_exponent()
@@ -211,9 +210,9 @@ class Quantizer(nn.Module):
         return functional.quantize_power_of_two(x, exponent, self.bits, self.rounding)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """The full-precision weight that an assignment to a parametrized weight stores: the value itself.
+        """Returns the full-precision weight that an assignment stores: the value itself.
 
-        Registered on a finished layer, in eval mode, the quantizer takes its range from the weight here.
+        On a layer in eval mode the quantizer takes its range from the weight here.
         """
         if not bool(self.range.initialised.any()):
             self.range.observe(weight.detach())
@@ -225,7 +224,7 @@ class Quantizer(nn.Module):
         self.exponent.copy_(exponent)
 
     def int_repr(self, x: Tensor) -> Tensor:
-        """The integers n of x for export, int32, with `y = n 2^-exponent`; the range stays as it is."""
+        """Returns the integers n of x for export, int32, with `y = n 2^-exponent`; the range stays the same."""
         self._require_range()
         exponent = self.range.per_channel(self.exponent, x)
         return functional.quantize_to_int(x, exponent, self.bits, self.rounding)

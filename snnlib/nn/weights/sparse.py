@@ -21,23 +21,24 @@ _DRAWN = 1 << 22
 class Sparse:
     """Sparse connections, for `connections=` of `SpikingLinear` and `SpikingRNN`.
 
-    A layer learns the weights of the connections that exist, and no others take memory or time: a weight, its gradient
-    and Adam's two moments and its target are 20 bytes. Each input has the same number of connections, to outputs that
-    are drawn uniformly without repetition, or those of a mask or a list. The indices are buffers, which torch's
-    `DistributedDataParallel` sends in every step unless it has `broadcast_buffers=False`.
+    Only existing connections take memory and time: 20 bytes each for weight, gradient, Adam's two moments and target.
+    Connections are drawn, the same number for each input and uniform over outputs without repetition, or come from a
+    mask or a list. The indices are buffers, which torch's `DistributedDataParallel` sends in every step unless it has
+    `broadcast_buffers=False`.
 
-    Time follows events forward and in the gradient of the weights. The gradient of a layer's input reads the rows of
-    all inputs; that of recurrent spikes those of the neurons within their surrogate's width, with `ATan` of all.
+    The forward pass and the gradient of the weights read the connections of events only. The gradient of a layer's
+    input reads all connections; the gradient of recurrent spikes reads the connections of neurons within their
+    surrogate's width, with `ATan` of all neurons.
 
     Args:
-        mask: `[outputs, inputs]`, not zero where there is a connection. Default None, drawn ones.
-        fan_out: connections of each input.
-        density: share of all connections that exist, above 0 and up to 1; each input has the nearest number, 1 at
-            least.
-        generator: of the draws. Default None, torch's own.
+        mask: `[outputs, inputs]`, nonzero for each connection. Default None: connections are drawn.
+        fan_out: number of connections of each input.
+        density: share of connections that exist, above 0 and up to 1; each input has the nearest whole number, at
+            least 1.
+        generator: random generator. Default None, torch's own.
 
     Raises:
-        ValueError: not just one of mask, fan_out and density, or one out of its range.
+        ValueError: not exactly one of mask, fan_out and density, or a value out of its range.
 
     >>> import torch, snnlib
     >>> layer = snnlib.SpikingLinear(1000, 500, connections=snnlib.Sparse(fan_out=20))
@@ -75,12 +76,12 @@ class Sparse:
 
     @staticmethod
     def from_coo(sources: Tensor, targets: Tensor, values: Tensor | None = None) -> Sparse:
-        """Connections from lists or tensors, in any order.
+        """Returns connections from lists or tensors, in any order.
 
         Args:
             sources: input of each connection `[connections]`.
-            targets: output of each, distinct within an input.
-            values: weight of each. Default None, drawn as in other layers.
+            targets: output of each connection, distinct within an input.
+            values: weight of each connection. Default None, drawn as in other layers.
 
         >>> import snnlib
         >>> given = snnlib.Sparse.from_coo([0, 1], [1, 0], [2.0, 3.0])
@@ -102,7 +103,7 @@ class Sparse:
     def build(
         self, inputs: int, outputs: int, device: torch.device | str | None = None
     ) -> tuple[SparselyConnected, Tensor | None]:
-        """The operator of a layer with so many inputs and outputs, and its weights where these are given.
+        """Returns the operator of a layer with these numbers of inputs and outputs, and its weights if given.
 
         Raises:
             ValueError: more connections than outputs, or a mask or a list of another size.
@@ -127,7 +128,7 @@ class Sparse:
         )
 
     def __deepcopy__(self, memo: dict[int, object]) -> Sparse:
-        """A copy that draws from the same generator, which torch does not copy."""
+        """Returns a copy that draws from the same generator, which torch cannot copy."""
         return copy.copy(self)
 
 
@@ -151,7 +152,7 @@ class _Listed(Sparse):
 def connect(
     inputs: int, outputs: int, connections: Sparse | None, device: torch.device | str | None
 ) -> tuple[LinearOperator, tuple[int, ...], Tensor | None]:
-    """The operator of a layer, the shape of its weight, and the weight's values where these are given."""
+    """Returns the operator of a layer, the shape of its weight, and the weight's values if given."""
     if connections is None:
         return FullyConnected(), (outputs, inputs), None
     if not isinstance(connections, Sparse):
@@ -162,13 +163,13 @@ def connect(
 
 @torch.no_grad()
 def set_values(weight: Tensor, values: Tensor | None) -> None:
-    """Gives a weight the values that its connections came with."""
+    """Sets a weight to the values given with its connections."""
     if values is not None and not weight.is_meta:
         weight.copy_(values)
 
 
 def _drawn(inputs: int, outputs: int, count: int, generator: torch.Generator | None) -> Tensor:
-    """Targets of `count` connections of each input, uniform without repetition, in rising order: int32."""
+    """Draws targets of `count` connections per input, uniform without repetition, in rising order: int32."""
     if 2 * count > outputs:
         # Fewer are left out than drawn, and a set that is left out is as likely as any other.
         exists = np.ones((inputs, outputs), bool)

@@ -1,4 +1,4 @@
-"""Standardised weights for all spiking layers of a net, and how they leave a trained one."""
+"""Standardises the weights of all spiking layers of a net, and folds them back after training."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ __all__ = ["fold_standardization_", "standardize_weights_"]
 def standardize_weights_(
     net: nn.Module, *, gain: bool = True, bias: bool = True, homeostasis: bool = False
 ) -> nn.Module:
-    """Register `WeightStandardization` on the weight of every spiking layer of a net, in place; returns the net.
+    """Standardises the weight of every spiking layer of a net (`WeightStandardization`), in place; returns the net.
 
-    Weights stay what they are, up to rounding. The bias is on by default: firing rates set by `snnlib.prepare_` or
-    `snnlib.prepare_` need it. With `homeostasis` it also wakes silent channels while the net trains.
-    Layers that are standardised already stay as they are. The `state_dict` keeps `weight` and gets `standardization.*`
-    beside it, so it loads into plain nets as well.
+    Effective weights stay the same, up to rounding. The bias is on by default, since firing rates set by
+    `snnlib.prepare_` need it. With `homeostasis` it also wakes silent channels in training. Standardised layers are
+    skipped. The `state_dict` keeps `weight` and adds `standardization.*`, so it loads into plain nets as well.
 
     >>> import torch, snnlib
     >>> net = snnlib.nn.standardize_weights_(torch.nn.Sequential(snnlib.SRMLinear(20, 4)))
@@ -60,19 +59,19 @@ def standardize_weights_(
 
 @torch.no_grad()
 def fold_standardization_(net: nn.Module) -> nn.Module:
-    """Turn every standardised layer into a plain one with the same spikes, in place; returns the net.
+    """Turns every standardised layer into a plain one with the same spikes, in place; returns the net.
 
     With f the power of two that is nearest to `scale * |gain|` of `WeightStandardization`, in every channel::
 
         W <- W / f,   threshold <- threshold / f     SRM layers, whose spikes depend on W / threshold alone
         W <- W / f,   layer.gain <- layer.gain * f   layers with other neurons
 
-    Divisions by powers of two are exact, so every spike stays. Weights end up with deviations between 0.7 and 1.5 in
-    every channel, the best use of few bits or of a fixed-point format. For nets that are done learning: learning rates
-    would mean something else now. A channel of gain 0 keeps its weights.
+    Divisions by powers of two are exact, so all spikes stay the same. The weights then have standard deviations
+    between 0.7 and 1.5 in every channel, which suits formats of few bits. Call it after training, since the scale of a
+    learning rate changes. A channel of gain 0 keeps its weights.
 
     Raises:
-        ValueError: a layer whose weight has another parametrization beside; fold before quantising.
+        ValueError: a layer whose weight has a further parametrization; fold before quantising.
 
     >>> import torch, snnlib
     >>> _ = torch.manual_seed(0)
@@ -112,7 +111,7 @@ def fold_standardization_(net: nn.Module) -> nn.Module:
 
 
 def _nearest_power(factor: Tensor) -> Tensor:
-    """The power of two nearest to each number, by ratio; 1 for 0."""
+    """Returns the power of two nearest to each number, by ratio; 1 for 0."""
     factor = torch.where(factor > 0, factor, 1.0)
     mantissa, _ = torch.frexp(factor)
     # Exact: the quotient is a power of two.

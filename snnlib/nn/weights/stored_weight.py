@@ -1,11 +1,11 @@
-"""The weight of a layer in files: as it acts, whatever parametrization it is learned by.
+"""The weight of a layer in files: the standardised value, and the parameters behind it.
 
-`weight` is stored always. A standardised layer (`WeightStandardization`) stores what it learns beside it:
+`weight` is always stored. A standardised layer (`WeightStandardization`) also stores its parameters:
 
     weight                       the standardised weight
     standardization.original     V, and likewise standardization.scale, .gain, .bias and .rate
 
-A plain layer loads the first, a standardised one the others, and where these are missing it sets them by the weight.
+A plain layer loads `weight`, a standardised layer the parameters, which it derives from `weight` if they are missing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ORIGINAL, _STEP = "parametrizations.weight.original", "parametrizations.weight.
 
 
 def standardization_of(layer: nn.Module) -> WeightStandardization | None:
-    """The first parametrization of the layer's weight, if it standardises."""
+    """Returns the first parametrization of the layer's weight if it is a standardisation, else None."""
     if not is_parametrized(layer, "weight"):
         return None
     step = cast(nn.ModuleList, cast(nn.ModuleDict, layer.parametrizations)["weight"])[0]
@@ -33,14 +33,14 @@ def standardization_of(layer: nn.Module) -> WeightStandardization | None:
 
 
 def learned_weight(layer: nn.Module) -> Tensor:
-    """The parameter by which a layer's weight is learned: that behind its parametrization, if it has one."""
+    """Returns the parameter behind a layer's weight: the original of its parametrization, if it has one."""
     if not is_parametrized(layer, "weight"):
         return cast(Tensor, layer.weight)
     return next(cast(nn.ModuleDict, layer.parametrizations)["weight"].parameters(recurse=False))
 
 
 def store_weight(layer: nn.Module, stored: Any, prefix: str) -> None:
-    """Puts `weight` and `standardization.*` of a layer's `state_dict` in the place of `parametrizations.*`."""
+    """Replaces `parametrizations.*` in a layer's `state_dict` by `weight` and `standardization.*`."""
     step = standardization_of(layer)
     if step is None:
         return
@@ -53,7 +53,7 @@ def store_weight(layer: nn.Module, stored: Any, prefix: str) -> None:
 
 
 def load_weight(layer: nn.Module, state_dict: Any, prefix: str, errors: list[str]) -> None:
-    """Puts the keys of a file in the place of those that the layer has, standardised or not."""
+    """Renames the keys of a file to those of the layer, standardised or not."""
     start, step = prefix + _STORED, standardization_of(layer)
     parts = {
         key.removeprefix(start): state_dict.pop(key) for key in list(state_dict) if key.startswith(start)
@@ -78,7 +78,7 @@ def load_weight(layer: nn.Module, state_dict: Any, prefix: str, errors: list[str
 
 @torch.no_grad()
 def _parts_of(step: WeightStandardization, weight: Tensor) -> tuple[dict[str, Tensor], float]:
-    """Returns what a standardisation of this kind learns of a weight, and the part of the weight that it loses."""
+    """Returns the parameters of such a standardisation for a weight, and the share of the weight that is lost."""
     gain, bias = step.gain is not None, step.bias is not None
     alike = WeightStandardization(
         step.channels, gain=gain, bias=bias, device=weight.device, dtype=step.scale.dtype

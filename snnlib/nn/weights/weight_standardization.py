@@ -28,34 +28,34 @@ class WeightStandardization(nn.Module):
 
         W = scale * (gain * (V - mean) / sqrt(var + 1e-5) + bias)        var = sum (V - mean)^2 / (n - 1)
 
-    V, gain and bias are learned; `scale` is a buffer that stays what it was when W was last assigned. So all that is
-    learned is of order 1, whatever the layer's size, and one learning rate fits every layer. Without standardisation
-    a step of Adam moves all weights of a neuron the same way at first, since events are never negative: with
-    thousands of inputs that alone silences the neuron or makes it fire at every step.
+    V, gain and bias are learned; `scale` is a buffer, set when W is assigned. All learned parameters are of order 1 in
+    layers of any size, so one learning rate fits every layer. Without standardisation the first steps of Adam move all
+    weights of a neuron in the same direction, since events are never negative: with thousands of inputs this silences
+    the neuron or makes it fire at every step.
 
     Usage, on SRM layers as on torch's own (`standardize_weights_` does it for a whole net)::
 
         torch.nn.utils.parametrize.register_parametrization(layer, "weight", snnlib.WeightStandardization(channels))
 
-    Make the optimiser afterwards: gain and bias are new parameters. Assigning a value to the parametrized weight -
-    registering does so with the initial weight - stores it standardised as V, its deviations as `scale` and its means
-    as `bias * scale`. So the layer's weight stays what it was, which keeps an initialisation or calibrated firing
-    rates; without `bias` it loses its means. V is stored with the deviation `spread`, an attribute that is 1. A smaller
-    one makes V learn as much faster than gain and bias at one learning rate; `snnlib.prepare_` with `standardize` takes
-    that of torch's layers, `1 / sqrt(3 n)`.
+    Make the optimiser afterwards: gain and bias are new parameters. An assignment to the parametrized weight, and
+    registration itself, stores the standardised weight as V, its standard deviations as `scale` and its means as `bias
+    * scale`. The layer's weight thus stays the same, with its initialisation or calibrated firing rates; without
+    `bias` it loses its means. V has the standard deviation `spread`, an attribute with the default 1. A smaller spread
+    lets V learn faster than gain and bias at one learning rate; `snnlib.prepare_` with `standardize` uses `1 / sqrt(3
+    n)`, as in torch's layers.
 
     Args:
         channels: size of the weight's first dimension.
-        gain: whether to learn a factor per channel, 1 at the start. Default True: a spiking layer's rate needs it.
-        bias: whether to learn an offset per channel, 0 at the start. Default False: it undoes the zero mean.
-        homeostasis: whether a spiking layer's bias also keeps every channel's rate within bounds while it trains (see
-            `homeostatic_step`). Default False, as it needs a bias and moves it beside the optimiser. True is for
-            neurons that learn from their own spikes alone: no gradient brings a silent one back.
+        gain: whether to learn a factor per channel, initially 1. Default True: a spiking layer's rate depends on it.
+        bias: whether to learn an offset per channel, initially 0. Default False: it undoes the zero mean.
+        homeostasis: whether the bias also holds the firing rate of every channel within bounds in training (see
+            `homeostatic_step`). Default False, as it needs a bias and changes it in addition to the optimiser. Use it
+            for neurons that learn from their own spikes only: no gradient makes a silent one fire again.
         device, dtype: of the gain and bias.
 
     Raises:
         TypeError: the weight is not a floating-point tensor.
-        ValueError: the weight has not `channels` channels, or a fan-in below 2, where the variance is undefined;
+        ValueError: a weight with another number of channels, or with a fan-in below 2, whose variance is undefined;
             homeostasis without a bias.
 
     Source: Qiao et al., "Micro-Batch Training with Batch-Channel Normalization and Weight Standardization", 2019; in
@@ -95,7 +95,7 @@ class WeightStandardization(nn.Module):
         self.register_buffer("rate", rate)
 
     def _moments(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Weight as rows `[channels, fan_in]`, float32 at least, with its means and variances `[channels, 1]`."""
+        """Returns the weight as rows `[channels, fan_in]`, its means and its variances `[channels, 1]`."""
         check_floating("weight", weight)
         if weight.dim() < 2 or weight.shape[0] != self.channels:
             raise ValueError(f"weight: expected [{self.channels}, ...], got shape {tuple(weight.shape)}")
@@ -109,7 +109,7 @@ class WeightStandardization(nn.Module):
         return rows, mean, variance
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The standardised weight, shape and dtype of `weight` `[channels, ...]`."""
+        """Returns the standardised weight, shape and dtype of `weight` `[channels, ...]`."""
         rows, mean, variance = self._moments(weight)
         rows = (rows - mean) / (variance + _EPSILON).sqrt()
         if self.gain is not None:
@@ -119,12 +119,12 @@ class WeightStandardization(nn.Module):
         return (rows * self.scale.unsqueeze(1)).reshape(weight.shape).to(weight.dtype)
 
     def homeostatic_step(self, rates: Tensor, once_in: int | None = None) -> Tensor:
-        """Takes note of the channels' spikes per neuron and step in a batch, `[C]`; returns a change of the bias.
+        """Updates the running rates from a batch's rates `[C]`; returns the change of the bias.
 
-        The running rate r of a channel follows the batches' rates, a tenth of the way each. In units of the initial
-        deviation of the weights the change is 0.01 where r was below 0.02, as nothing else wakes the channel, -0.01
-        where it was above 0.8, and else 0. Neurons that fire once at most, in so many steps, are woken where they
-        fire in less than nine sequences of ten, as a neuron without a spike has no time.
+        The running rate r of a channel is a moving average with factor 0.1. In units of the initial standard deviation
+        of the weights the change is 0.01 if r was below 0.02, since nothing else wakes the channel, -0.01 if it was
+        above 0.8, else 0. For neurons that fire at most once in T steps the lower limit is a spike in nine of ten
+        sequences.
         """
         assert self.rate is not None
         # Before this batch is added: every process of a distributed training has these.
@@ -135,7 +135,7 @@ class WeightStandardization(nn.Module):
 
     @torch.no_grad()
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """Set scale, gain and bias so that the standardised weight is `weight`, and return the V to store."""
+        """Sets scale, gain and bias so that the standardised weight is `weight`; returns the V to store."""
         rows, mean, variance = self._moments(weight)
         # A constant channel has no deviation to divide by: its V is 0 and its scale arbitrary.
         deviation = torch.where(variance > 0, variance, 1.0).sqrt()
