@@ -42,12 +42,8 @@ def export_onnx(net: nn.Module, file: str | Path, x: Tensor) -> None:
     >>> with tempfile.TemporaryDirectory() as folder:                  # doctest: +SKIP
     ...     export_onnx(net, f"{folder}/net.onnx", torch.zeros(30, 1, 20))
     """
-    if x.dim() < 3:
-        raise ValueError(f"x: expected [T, N, ...], got shape {tuple(x.shape)}")
     onnx = import_extra("onnx", "onnx", "ONNX graphs")
-    sizes = tuple(x.shape[2:])
-    frame = (sizes[0], *[1] * (3 - len(sizes)), *sizes[1:])
-    stages = stages_of(net, frame)  # type: ignore[arg-type]
+    stages = stages_of(net, x)
     graph = _Graph(onnx)
     value = "x"
     graph.constant("batch_begin", np.array([1], np.int64))
@@ -67,7 +63,7 @@ def export_onnx(net: nn.Module, file: str | Path, x: Tensor) -> None:
         helper.make_graph(
             graph.nodes,
             "net",
-            [helper.make_tensor_value_info("x", kind, ["T", "N", *sizes])],
+            [helper.make_tensor_value_info("x", kind, ["T", "N", *x.shape[2:]])],
             [helper.make_tensor_value_info("y", kind, ["T", "N", *last])],
             graph.initializers,
         ),

@@ -33,47 +33,39 @@ Shape = tuple[int, int, int]
 LONGEST_DELAY = 255
 
 
-@dataclass
-class Stage:
-    """A convolution, or a linear map as one with a kernel as large as its input, with neurons and a pool.
+@dataclass(kw_only=True)
+class Connections:
+    """A convolution, or a linear map as one with a kernel as large as its input, and the pool behind its neurons.
 
     Args:
         name: path of the layer in the net.
-        weight: `[O, I, kh, kw]` in float64, groups filled with zeros.
+        weight: `[O, I, kh, kw]`, groups filled with zeros.
         bias: `[O]` or None.
+        recurrent: weights `[O, O]` from the last step's spikes, or None.
         stride, padding, dilation: per axis.
         input: shape of the input frame `[C, H, W]`.
-        cell: the neurons in discrete time, with gains of 1.
-        recurrent: weights `[O, O]` from the last step's spikes, or None.
         resets_all: whether a spike clears the synaptic current as well.
         pool: windows whose spikes are averaged for the next stage.
-        unit: what a unit of the cell's membrane is in the net's own, for a stage that gives potentials.
-        end: how many of the net's modules this stage and those before it are.
         delay: whole steps that each cell of the input waits `[C, H, W]`, or None.
         weight_delay: those of each weight, in its shape, or None.
         recurrent_delay: those of each recurrent weight, beyond the one step that spikes take to return, or None.
         axes: of space that the frames behind it have in the net, 0 for none.
-        refractory: of neurons in fixed point, see `Neurons`, whose bias current stays in the cell; None of others.
     """
 
     name: str
     weight: Tensor
     bias: Tensor | None
+    recurrent: Tensor | None = None
     stride: tuple[int, int]
     padding: tuple[int, int]
     dilation: tuple[int, int]
     input: Shape
-    cell: Cell | None = None
-    recurrent: Tensor | None = None
     resets_all: bool = False
     pool: tuple[int, int] = (1, 1)
-    unit: float = 1.0
-    end: int = 0
     delay: Tensor | None = None
     weight_delay: Tensor | None = None
     recurrent_delay: Tensor | None = None
     axes: int = 0
-    refractory: float | None = None
 
     @property
     def neurons(self) -> Shape:
@@ -93,6 +85,23 @@ class Stage:
         return channels, height // self.pool[0], width // self.pool[1]
 
 
+@dataclass(kw_only=True)
+class Stage(Connections):
+    """Connections in float64, and the neurons that they lead to.
+
+    Args:
+        cell: the neurons in discrete time, with gains of 1.
+        unit: what a unit of the cell's membrane is in the net's own, for a stage that gives potentials.
+        end: how many of the net's modules this stage and the stages before it are.
+        refractory: refractory steps of neurons in fixed point, whose bias current stays in the cell; None of others.
+    """
+
+    cell: Cell | None = None
+    unit: float = 1.0
+    end: int = 0
+    refractory: float | None = None
+
+
 def modules_of(net: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
     """Yields the modules over sequences that a net calls one after the other."""
     if isinstance(net, nn.Sequential) and not isinstance(net, PerStep | Described):
@@ -105,13 +114,18 @@ def modules_of(net: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]
         yield path, net
 
 
-def stages_of(net: nn.Module, shape: Shape) -> list[Stage]:
-    """Returns the stages of a net for input frames of this shape `[C, H, W]`.
+def stages_of(net: nn.Module, x: Tensor) -> list[Stage]:
+    """Returns the stages of a net for inputs `[T, N, ...]` with the sizes of `x`.
 
     Raises:
+        ValueError: an input without axes beside time and batch, or a net without weights.
         Unsupported: a net that is no chain of such stages; the message names the module by its path.
     """
-    chain = _Chain(shape)
+    if x.dim() < 3:
+        raise ValueError(f"x: expected [T, N, ...], got shape {tuple(x.shape)}")
+    # A row of features, and a row of frames, has axes of one element before its own.
+    channels, *space = x.shape[2:]
+    chain = _Chain((channels, *[1] * (2 - len(space)), *space))  # type: ignore[arg-type]
     for number, (path, module) in enumerate(modules_of(net), 1):
         graph, before = graph_of(module, path), len(chain.stages)
         value = graph.input
@@ -172,7 +186,7 @@ class _Chain:
             raise Unsupported("a convolution over three axes has no counterpart")
         values = given.weight.detach().double().cpu()
         channels, height, width = self.shape
-        sizes: dict[str, tuple[int, int]] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
+        sizes: dict[str, Any] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
         if values.dim() == 2:
             if values.shape[1] != channels * height * width:
                 raise Unsupported(f"expected {values.shape[1]} inputs, got frames {self.shape}")
@@ -184,8 +198,8 @@ class _Chain:
                 raise Unsupported(f"expected {inputs} channels per group, got frames of {channels}")
             values = without_groups(values, channels // inputs)
         own = None if given.bias is None else given.bias.detach().double().cpu()
-        axes = (sizes["stride"], sizes["padding"], sizes["dilation"])
-        self.stages.append(Stage(path, values, own, *axes, self.shape, axes=given.weight.dim() - 2))
+        axes = given.weight.dim() - 2
+        self.stages.append(Stage(name=path, weight=values, bias=own, input=self.shape, axes=axes, **sizes))
         if self.delays is not None:
             self.delay(self.delays, given)
             self.delays = None

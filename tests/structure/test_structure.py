@@ -65,7 +65,7 @@ def test_stages_hold_what_belongs_to_their_weights() -> None:
         snnlib.SRMLinear(16, 3),
         snnlib.SRMReadout(3, 2),
     ).eval()
-    first, second, last = stages_of(net, (2, 6, 6))
+    first, second, last = stages_of(net, torch.zeros(1, 1, 2, 6, 6))
     assert [stage.end for stage in (first, second, last)] == [3, 4, 5]
     assert first.weight.shape == (4, 2, 3, 3) and not first.weight[:2, 1].any() and first.bias is not None
     assert first.neurons == (4, 4, 4) and first.output == second.input == (4, 2, 2)

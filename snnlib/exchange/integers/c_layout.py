@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.exchange.integers.integer_layer import BOUNDS, IntegerLayer, size_of
+from snnlib.exchange.integers.integer_layer import IntegerLayer, bounds, size_of
 
 # As in net_layer.h: what vectors may reach beyond an array, and which layers' inputs go to all rows at once.
 SPARE, SHORT_RUN, RING_ROWS = 32, 128, 16
@@ -130,7 +130,7 @@ def _rows_of(layer: IntegerLayer) -> dict[str, Tensor]:
     both = {"bias": layer.bias, "drive": layer.drive}
     found: dict[str, Tensor] = {name: value for name, value in both.items() if value is not None}
     if layer.threshold is not None:
-        low, high = BOUNDS[layer.state_bits]
+        low, high = bounds(layer.state_bits)
         # A threshold beyond the state's range is never reached: no state is above the highest.
         found["above"] = (layer.threshold.long() - 1).clamp(low, high).to(wide)
         assert layer.reset is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from snnlib.checks import check_choice
 from snnlib.exchange.integers.c_layout import LARGEST_NUMBER
 from snnlib.exchange.integers.fixed_point import BITS, fraction_of
-from snnlib.exchange.integers.integer_layer import BOUNDS, LARGEST_COUNT, LEAK_BITS, IntegerLayer
+from snnlib.exchange.integers.integer_layer import LARGEST_COUNT, LEAK_BITS, IntegerLayer, bounds, steps_of
 from snnlib.exchange.integers.integer_net import IntegerNet
 from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
 from snnlib.structure.cells import Array
-from snnlib.structure.stages import Stage, decay_numbers, stages_of
+from snnlib.structure.stages import Connections, Stage, decay_numbers, stages_of
 
 __all__ = ["to_integers"]
 
@@ -26,12 +26,6 @@ __all__ = ["to_integers"]
 _ROOM = 0.9
 # Bits below the point while ranges are measured.
 _MEASURED = 6
-# What a layer in integers has as its stage has it.
-_SAME = (
-    *("name", "resets_all", "stride", "padding", "dilation", "pool", "input", "neurons", "axes"),
-    *("delay", "weight_delay", "recurrent_delay"),
-)
-
 
 Decay = Literal["multiplier", "shift"]
 
@@ -79,16 +73,12 @@ def to_integers(
     """
     check_weight_bits(weight_bits)
     check_scale(scale)
-    if state_bits not in BOUNDS:
+    if state_bits not in (16, 32):
         raise ValueError(f"state_bits: expected 16 or 32, got {state_bits}")
     check_choice("decay", decay, *get_args(Decay))
-    if x.dim() < 3:
-        raise ValueError(f"x: expected [T, N, ...], got shape {tuple(x.shape)}")
-    shape = tuple(x.shape[2:])
-    frame = (shape[0], *[1] * (3 - len(shape)), *shape[1:])
     layers: list[IntegerLayer] = []
     divisor, most = 1.0, LARGEST_COUNT
-    stages = stages_of(net, frame)  # type: ignore[arg-type]
+    stages = stages_of(net, x)
     for stage in stages:
         _check(stage, stage is stages[-1])
         assert stage.cell is not None
@@ -146,7 +136,7 @@ def _check_sums(layer: IntegerLayer, most: int) -> None:
     parts += [] if layer.recurrent is None else [layer.recurrent.double().abs().sum(1)]
     parts += [] if layer.bias is None else [layer.bias.double().abs()]
     largest = float(torch.stack(parts).sum(0).max())
-    if largest > BOUNDS[32][1]:
+    if largest > bounds(32)[1]:
         raise ValueError(
             f"{layer.name}: expected sums within 32 bits, got up to {largest:.3g} from inputs that count {most}, "
             "recurrence and bias in units of the weights; fewer inputs, larger weights or a smaller bias fit"
@@ -177,11 +167,15 @@ def _layer(
     outputs = len(unit)
     weight, *recurrent = [part.to(torch.int8) for part in integers]
     leaks = [_leak(value, decay) for value in decay_numbers(stage.cell)]
+    kept = {field.name: getattr(stage, field.name) for field in fields(Connections)}
+    own = {
+        "weight": weight,
+        "bias": None if stage.bias is None else _whole(stage.bias / unit),
+        "recurrent": recurrent[0] if recurrent else None,
+    }
     return IntegerLayer(
-        weight=weight,
+        **kept | own,
         scale=unit * stage.unit,
-        bias=None if stage.bias is None else _whole(stage.bias / unit),
-        recurrent=recurrent[0] if recurrent else None,
         threshold=None if stage.cell.threshold is None else _channels(stage.cell.threshold, outputs) / unit,
         reset=_reset(stage, unit),
         leak_m=leaks[0],
@@ -190,7 +184,6 @@ def _layer(
         state_bits=32,
         subtracts=stage.cell.spikes and stage.cell.reset_value is None,
         weight_bits=weight_bits,
-        **{field: getattr(stage, field) for field in _SAME},
     )
 
 
@@ -210,7 +203,7 @@ def _channels(value: Array, channels: int) -> Tensor:
 
 def _whole(values: Tensor, bits: int = 32) -> Tensor:
     """The nearest integers of so many bits."""
-    low, high = BOUNDS[bits]
+    low, high = bounds(bits)
     return values.double().round().clamp(low, high).to(torch.int32)
 
 
@@ -224,14 +217,13 @@ def _calibrated(
     layer: IntegerLayer, strict: bool, before: Sequence[IntegerLayer], x: Tensor, state_bits: int
 ) -> IntegerLayer:
     """The layer with the bits below the point that its states' range on the data leaves room for."""
-    measured = _at(layer, layer.fraction, strict)
+    # States of 48 bits hold all that sums of 32 bits add up to.
+    measured = _at(layer, layer.fraction, strict, 48)
     net = IntegerNet([*before, measured])
     frames = net.reference(x, until=len(before) - 1) if before else net.frames(x)
-    # Where a spike sets a membrane, there it begins.
-    start = torch.zeros(1) if layer.reset is None or layer.subtracts else layer.reset
-    largest = _largest_state(measured, frames, start.view(-1, 1, 1))
+    largest = _largest_state(measured, frames) / 2**measured.fraction
     bits = state_bits if layer.threshold is not None else 32
-    room = BOUNDS[bits][1] * _ROOM / max(largest, 1.0)
+    room = bounds(bits)[1] * _ROOM / max(largest, 1.0)
     # Sums are at most some 10^6 times a weight; more bits below the point would overflow the widest of states.
     fraction = min(max(math.floor(math.log2(room)), 0), 8)
     return _at(layer, fraction, strict, bits)
@@ -250,7 +242,7 @@ def _at(layer: IntegerLayer, fraction: int, strict: bool, state_bits: int = 32) 
     if threshold is not None:
         least = whole(threshold)
         # One beyond the widest state is never reached.
-        threshold = (least.floor() + 1 if strict else least.ceil()).clamp(BOUNDS[32][0], 2**31).long()
+        threshold = (least.floor() + 1 if strict else least.ceil()).clamp(bounds(32)[0], 2**31).long()
     return replace(
         layer,
         fraction=fraction,
@@ -260,27 +252,14 @@ def _at(layer: IntegerLayer, fraction: int, strict: bool, state_bits: int = 32) 
     )
 
 
-def _largest_state(layer: IntegerLayer, frames: Tensor, start: Tensor) -> float:
-    """Largest size of a membrane or current on the data, in units of the sums."""
-    sums = layer.sums(frames)
-    i = torch.zeros_like(sums[0])
-    v, largest = i + start, start.abs().max().float()
-    keep_m, keep_s = (1 - (leak or 0) / 2**LEAK_BITS for leak in (layer.leak_m, layer.leak_s))
-    threshold = torch.full((1,), torch.inf) if layer.threshold is None else layer.threshold.view(1, -1, 1, 1)
-    fires_at = threshold.double() / 2**layer.fraction
-    spikes: list[Tensor] = []
-    for now in sums:
-        total = (
-            now + layer.returned(spikes).view(now.shape) if spikes and layer.recurrent is not None else now
-        )
-        i = total if layer.leak_s is None else keep_s * i + total
-        v = keep_m * v + i
-        # Where a spike sets the membrane, what lies beyond the threshold saturates without a trace.
-        kept = v if layer.subtracts else v.clamp(max=fires_at)
-        largest = torch.maximum(largest, torch.maximum(i.abs().max(), kept.abs().max()).float())
-        s = v >= fires_at
-        v = torch.where(s, v - fires_at if layer.subtracts else start.to(v), v)
-        spikes.insert(0, s)
-        if layer.resets_all:
-            i = torch.where(s, torch.zeros_like(i), i)
-    return float(largest)
+def _largest_state(layer: IntegerLayer, frames: Tensor) -> float:
+    """Largest size of a membrane or current on the data."""
+    # A membrane begins where a spike sets it, and what lies beyond the threshold then saturates without a trace.
+    sets = layer.reset is not None and not layer.subtracts
+    start, most = (layer.reset, layer.threshold) if sets else (torch.zeros(1), None)
+    assert start is not None
+    largest = float(start.abs().max())
+    for current, membrane, _ in steps_of(layer, frames):
+        kept = membrane if most is None else membrane.clamp(max=most.view(-1, 1, 1))
+        largest = max(largest, float(current.abs().max()), float(kept.abs().max()))
+    return largest

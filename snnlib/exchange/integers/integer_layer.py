@@ -2,71 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from snnlib.structure.stages import Connections, Shape
+
 __all__ = ["IntegerLayer"]
 
 # Bits of a leak: a product with a state of 16 bits fits into 32.
 LEAK_BITS = 15
-# Widths of states, and the numbers that they hold.
-BOUNDS = {16: (-(2**15), 2**15 - 1), 32: (-(2**31), 2**31 - 1)}
 # The largest count of a cell of a frame, which is a byte.
 LARGEST_COUNT = 255
 
 
-@dataclass(frozen=True)
-class IntegerLayer:
-    """A layer in integers; what it computes stands at the head of `net_layer.h`.
+@dataclass(kw_only=True)
+class IntegerLayer(Connections):
+    """A layer in integers; the head of `net_layer.h` says what it computes.
+
+    Weights are int8, the bias int32.
 
     Args:
-        name: path of the layer in the float net.
-        weight: int8 `[O, I, kh, kw]`.
         scale: what a unit of the sums is in the float net `[O]`; of a layer that gives potentials one number for all.
-        bias: int32 `[O]` or None.
-        recurrent: int8 `[O, O]` or None.
         threshold: int64 `[O]`, up to 2^31, which no state reaches; None for potentials.
         reset: int32 `[O]`, what a spike sets the membrane to, or adds to it where it `subtracts`; None for potentials.
         leak_m, leak_s: leaks in units of 2^-15; leak_s is None without a synapse.
         fraction: bits of a state below a unit of the sums.
         state_bits: 16 or 32.
-        input: shape of the input frame `[C, H, W]`.
-        delay: steps that each cell of the input waits `[C, H, W]`, or None.
-        weight_delay: steps of each weight, or None.
-        recurrent_delay: steps of each recurrent weight beyond one, or None.
-        axes: of space that the layer's output has in the float net, 0 for none.
+        subtracts: whether a spike adds `reset` to the membrane in place of setting it.
+        weight_bits: 8 or 4.
         drive: int32 `[O]`, what comes into each membrane in every step, or None.
         refractory: steps that a membrane stays as a spike left it, while the current runs on.
         toward_zero: whether what a state keeps is rounded towards zero, not its leak to the nearest, as on Loihi.
     """
 
-    name: str
-    weight: Tensor
     scale: Tensor
-    bias: Tensor | None
-    recurrent: Tensor | None
     threshold: Tensor | None
     reset: Tensor | None
     leak_m: int
     leak_s: int | None
     fraction: int
     state_bits: int
-    resets_all: bool
     subtracts: bool
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    dilation: tuple[int, int]
-    pool: tuple[int, int]
-    input: tuple[int, int, int]
-    neurons: tuple[int, int, int]
     weight_bits: int
-    delay: Tensor | None = None
-    weight_delay: Tensor | None = None
-    recurrent_delay: Tensor | None = None
-    axes: int = 0
     drive: Tensor | None = None
     refractory: int = 0
     toward_zero: bool = False
@@ -92,12 +74,6 @@ class IntegerLayer:
         return self.period * size_of(self.input) if framed else 0, self.period * self.neurons[
             0
         ] if summed else 0
-
-    @property
-    def output(self) -> tuple[int, int, int]:
-        """Shape of the frame that the next layer reads."""
-        channels, height, width = self.neurons
-        return channels, height // self.pool[0], width // self.pool[1]
 
     def sums(self, frames: Tensor) -> Tensor:
         """Sums over inputs `[T, B, O, H, W]` of frames of counts `[T, B, C, H, W]`, exact in float64."""
@@ -137,10 +113,18 @@ def _later(x: Tensor, steps: int) -> Tensor:
     return torch.cat((torch.zeros_like(x[:steps]), x[: max(len(x) - steps, 0)]))
 
 
-def run_layer(layer: IntegerLayer, frames: Tensor) -> Tensor:
-    """Spikes or potentials `[T, N, O, H, W]` of a layer, as the equations say."""
+class LayerStep(NamedTuple):
+    """A time step of a layer: current, membrane before a spike resets it, and the output, spikes or the membrane."""
+
+    current: Tensor
+    membrane: Tensor
+    output: Tensor
+
+
+def steps_of(layer: IntegerLayer, frames: Tensor) -> Iterator[LayerStep]:
+    """Yields the time steps of a layer for frames of counts `[T, N, C, H, W]`, by its equations."""
     sums = layer.sums(frames).long()
-    low, high = BOUNDS[layer.state_bits]
+    low, high = bounds(layer.state_bits)
 
     def decayed(z: Tensor, leak: int) -> Tensor:
         if layer.toward_zero:
@@ -155,7 +139,6 @@ def run_layer(layer: IntegerLayer, frames: Tensor) -> Tensor:
     i, spikes = torch.zeros_like(v), list[Tensor]()
     drive = 0 if layer.drive is None else by_channel(layer.drive)
     left = torch.zeros_like(v)
-    values = []
     for now in sums:
         total = now
         if layer.recurrent is not None and spikes:
@@ -166,18 +149,26 @@ def run_layer(layer: IntegerLayer, frames: Tensor) -> Tensor:
         moved = (decayed(v, layer.leak_m) + current + drive).clamp(low, high)
         v = torch.where(left > 0, v, moved)
         if layer.threshold is None:
-            values.append(v.int())
+            yield LayerStep(current, v, v)
             continue
-        threshold = by_channel(layer.threshold)
-        s = (v >= threshold) & (left == 0)
+        s = (v >= by_channel(layer.threshold)) & (left == 0)
+        yield LayerStep(current, v, s)
         left = torch.where(s, layer.refractory, (left - 1).clamp(min=0))
         v = torch.where(s, v + reset if layer.subtracts else reset, v)
         if layer.resets_all:
             i = torch.where(s, 0, i)
         spikes.insert(0, s)
-        values.append(s.int())
-    return torch.stack(values)
 
 
-def size_of(shape: tuple[int, int, int]) -> int:
+def run_layer(layer: IntegerLayer, frames: Tensor) -> Tensor:
+    """Spikes or potentials `[T, N, O, H, W]` of a layer, int32."""
+    return torch.stack([step.output.int() for step in steps_of(layer, frames)])
+
+
+def bounds(bits: int) -> tuple[int, int]:
+    """Returns the least and the largest integer of this width."""
+    return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+
+def size_of(shape: Shape) -> int:
     return shape[0] * shape[1] * shape[2]

@@ -101,7 +101,7 @@ def compare_integers(
     (1.0, ['0', '1'])
     """
     modules = nn.Sequential(*(module for _, module in modules_of(net)))
-    ends = [stage.end for stage in stages_of(net, integers.layers[0].input)]
+    ends = [stage.end for stage in stages_of(net, x)]
     right = [0] * (len(ends) + 1)
     spikes = [SpikeCounts() for _ in ends]
     for begin in range(0, len(labels), _BATCH):
