@@ -27,7 +27,7 @@ from torch import Tensor
 from snnlib import ops
 from snnlib.checks import differentiable_once, step_shape
 from snnlib.functional.plan import pooled
-from snnlib.neurons.base import Neuron
+from snnlib.neurons.base import Neuron, start_state
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 
 # Below it the division by the scale would lose digits.
@@ -124,7 +124,7 @@ def scaled_neurons(
     kernel = after_affine(dynamics, scale.detach(), shift).kernel(current.dtype, current.device)
     time_dim = int(neuron.batch_first)
     shape = step_shape(current.shape, time_dim)
-    start = neuron.start_state(shape, current)
+    start = start_state(neuron, shape, current)
     one_pass = ops.scan_pool.can_fuse(current, kernel, window)
     numbers = scale, offset, kernel.constants, moments, epsilon, mean
     value: Tensor = _ScaledNeurons.apply(  # type: ignore[no-untyped-call]

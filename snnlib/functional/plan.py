@@ -25,7 +25,8 @@ from snnlib.functional.currents import EVENTS, Delayed, MapFacts, Need, StepBySt
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, channels_of
 from snnlib.functional.pool import nonoverlapping_avg_pool2d, spike_avg_pool2d
 from snnlib.functional.two_signals import TwoSignals
-from snnlib.neurons.base import Neuron, Output
+from snnlib.neurons.base import Neuron, Output, start_state, starts_at_zero
+from snnlib.neurons.constants import check_channels
 from snnlib.neurons.event import ByEvent
 from snnlib.neurons.models.srm import SRM
 from snnlib.sequences.input_time import spike_time_gradient
@@ -218,10 +219,10 @@ class LayerPlan:
         assert isinstance(operator, (Convolution, FullyConnected)) and kernel is not None
         x, weight, options, axes = operator.unfolded(x, weight)
         time_dim = int(neuron.batch_first)
-        if state is not None or not neuron.starts_at_zero:
+        if state is not None or not starts_at_zero(neuron):
             g = geometry(x, weight, options, time_dim)
             space = g.space[len(g.space) - axes :]
-            start = neuron.start_state((g.batch, g.channels, *space), x, state)
+            start = start_state(neuron, (g.batch, g.channels, *space), x, state)
             assert start is not None
             kernel = replace(kernel, state=start.reshape(-1, g.batch, g.channels, *g.space))
         # A literal: torch.compile takes defaults that are floats for inputs of the graph.
@@ -285,12 +286,12 @@ def plan_layer(
     shift = None
     learned = (x, weight, *(state if isinstance(state, tuple) else ()))
     if isinstance(operator, Delayed):
-        neuron.check_channels(channels_of(operator.operator, weight), x)
+        check_channels(neuron, channels_of(operator.operator, weight), x)
         learned = (*learned, operator.delay)
         if neuron.gradient == "surrogate" and operator.shifts(x):
             shift, operator = operator, operator.operator
     else:
-        neuron.check_channels(channels_of(operator, weight), x)
+        check_channels(neuron, channels_of(operator, weight), x)
     kernel = neuron.kernel(x) if kernel is None else kernel
     facts = CallFacts.of(
         MapFacts.of(x, operator),

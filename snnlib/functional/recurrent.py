@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from snnlib import ops
 from snnlib.backends import reference
 from snnlib.backends.arguments import Delays, LinearKernel, NeuronKernel
+from snnlib.backends.fixed_point import check_states
 from snnlib.checks import (
     check_device,
     check_floating,
@@ -25,8 +27,9 @@ from snnlib.checks import (
 from snnlib.functional.currents import Need, layer_currents, missing
 from snnlib.functional.operators import LinearOperator
 from snnlib.functional.sparse import SparselyConnected
-from snnlib.neurons.base import Neuron, Output
-from snnlib.neurons.constants import broadcast
+from snnlib.neurons.base import Neuron, Output, advance, start_state
+from snnlib.neurons.constants import broadcast, check_channels
+from snnlib.neurons.event import ByEvent
 from snnlib.sequences.lengths import without_padding
 
 __all__ = ["spiking_recurrent"]
@@ -98,7 +101,7 @@ def spiking_recurrent(
     # Of spikes whose gradient may be by time the next older step belongs to each, too.
     before = (2 if neuron.exact_times else 1) if delay is None else max_delay + 2
     own, spikes = _split(state, before, shape, current)
-    start = neuron.start_state(shape, current, own)
+    start = start_state(neuron, shape, current, own)
     kernel = neuron.kernel(current)
     if delay is not None:
         _check_delay(delay, weight, max_delay)
@@ -238,11 +241,11 @@ def _by_steps(
     params = broadcast(neuron.constants(), current.dim() - 1, wide)
     past = list(spikes.unbind(0))
     values = []
-    with neuron.watching():
+    with neuron.watching() if isinstance(neuron, ByEvent) else nullcontext():
         for t, now in enumerate(current.to(wide).unbind(time_dim)):
             if not neuron.gradient_through_time:
                 past = [part.detach() for part in past]
-            value, after = neuron.advance(before, now + sent_back(past), params)
+            value, after = advance(neuron, before, now + sent_back(past), params)
             if lengths is None:
                 before, past = after, [value, *past[:-1]]
             else:
@@ -252,8 +255,10 @@ def _by_steps(
                 past = [torch.where(valid, *pair) for pair in zip(shifted, past, strict=True)]
                 value = torch.where(valid, value, torch.zeros_like(value))
             values.append(value)
-    out = torch.stack(values, time_dim) if values else current
-    return Output(out.to(current.dtype), (neuron.check_final(torch.stack(before)), torch.stack(past)))
+    out, final = torch.stack(values, time_dim) if values else current, torch.stack(before)
+    if neuron.fixed_point:
+        check_states(final)
+    return Output(out.to(current.dtype), (final, torch.stack(past)))
 
 
 def _by_time(past: list[Tensor]) -> list[Tensor]:
@@ -344,7 +349,7 @@ def _check(current: Tensor, weight: Tensor, neuron: Neuron, operator: LinearOper
     if weight.dtype != current.dtype:
         raise TypeError(f"weight: expected {current.dtype}, got {weight.dtype}")
     check_device("weight", weight, current)
-    neuron.check_channels(current.shape[2], current)
+    check_channels(neuron, current.shape[2], current)
 
 
 def _split(

@@ -213,7 +213,7 @@ class SpikeDoctor(ShownAsText):
         if not math.isfinite(layer.rate):
             yield "finite", "NaN is among its spikes; look at its weights and its input"
         elif layer.dead == layer.channels:
-            learns = self._layers[layer.name].learns_when_silent
+            learns = words.learns_when_silent(self._layers[layer.name])
             yield "silent", words.silence(where, learns, words.PREPARE)
         elif layer.dead > tolerated * layer.channels:
             lost = f"{layer.dead} of {layer.channels} channels did not fire in {where} and cannot learn"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Self, cast, dataclass_transform
@@ -15,10 +14,10 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends.arguments import NeuronKernel
+from snnlib.backends.fixed_point import check_states
 from snnlib.backends.native import state_dtype
 from snnlib.checks import (
     NEURON_HINTS,
-    check_device,
     check_flag,
     check_floating,
     check_sequence_rank,
@@ -31,10 +30,11 @@ from snnlib.neurons.constants import (
     TABLES,
     add_constants,
     broadcast,
-    fit_learned,
+    check_channels,
+    fit_constants,
+    keeping_dtypes,
     kept_tables,
-    restore_dtypes,
-    stored_constants,
+    mean_threshold,
     widest,
 )
 from snnlib.neurons.dynamics import Dynamics
@@ -107,6 +107,8 @@ class Neuron(CheckedModule):
     gives_spikes: bool = True
     # Of which kind dL/dcurrent is: at spikes only, or everywhere by a surrogate.
     gradient: str = "surrogate"
+    # The first state before the first step, which `initial_state` gives by default.
+    initial_membrane: float = 0.0
     # Whether states are whole multiples of 2^-12 and weights of layers have 8 bits, as on Loihi.
     fixed_point: bool = False
     weight_exponent: int | None = None
@@ -185,30 +187,16 @@ class Neuron(CheckedModule):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Moves constants with the module; of dtypes only float64 applies, and only to learned constants."""
-        before = {name: tensor.data for name, tensor in stored_constants(self).items()}
         vars(self).pop(TABLES, None)
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        restore_dtypes(self, before)
-        return self
+        return super()._apply(keeping_dtypes(self, fn), recurse)  # type: ignore[no-untyped-call, no-any-return]
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        fit_learned(self, state_dict, prefix)
+        fit_constants(self, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *rest)
-
-    def resizable(self) -> dict[str, int | None]:
-        """Constants that are not learned, shared or one per channel."""
-        return {name: None for name in self.constant_names if name not in self.learnable}
 
     def constants(self) -> dict[str, Tensor]:
         """Constants by name, `[]` or `[C]`, as `dynamics` gets them: in float64 where the device has it."""
         return {name: widest(getattr(self, name)) for name in self.constant_names}
-
-    def check_channels(self, channels: int, like: Tensor) -> None:
-        """Raises ValueError unless the constants fit currents with this number of channels on the device of `like`."""
-        for name, value in self.constants().items():
-            check_device(name, value, like)
-            if value.dim() == 1 and len(value) != channels:
-                raise ValueError(f"{name}: expected {channels} values, one per channel, got {len(value)}")
 
     def __copy__(self) -> Self:
         """Returns a neuron with the same tensors, also where constants have bounds, which torch's own copy refuses."""
@@ -216,15 +204,10 @@ class Neuron(CheckedModule):
         vars(new).update(vars(self))
         return new
 
-    @property
-    def starts_at_zero(self) -> bool:
-        """Returns whether `initial_state` is all zeros, so that it need not be allocated."""
-        return type(self).initial_state is Neuron.initial_state
-
     def initial_state(self, current: Tensor, params: Params) -> State:
         """Returns the state before the first step, with shape, dtype and device of a step's current `[N, C, ...]`.
 
-        Default: zeros. A model in millivolts returns its rest:
+        Default: the first is `initial_membrane`, the others are 0. A model in millivolts returns its rest:
 
         >>> import torch, snnlib
         >>> class Millivolts(snnlib.neurons.Neuron):
@@ -238,7 +221,10 @@ class Neuron(CheckedModule):
         >>> Millivolts()(torch.full((8, 1, 1), 30.0)).flatten().int().tolist()
         [0, 0, 0, 0, 0, 0, 1, 0]
         """
-        return tuple(torch.zeros_like(current) for _ in self.state_names)
+        starts = (self.initial_membrane, *[0.0] * len(self.state_names))
+        return tuple(
+            torch.full_like(current, start) for start, _ in zip(starts, self.state_names, strict=False)
+        )
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """Runs a time step: (spikes, next state) from the state, the current `[N, C, ...]` and the constants."""
@@ -317,28 +303,11 @@ class Neuron(CheckedModule):
             window: of average pooling over the last two axes, if the kernel can pool (`ops.scan_pool.can_fuse`).
         """
         time_dim = int(self.batch_first)
-        start = self.start_state(step_shape(current.shape, time_dim), current, state)
+        start = start_state(self, step_shape(current.shape, time_dim), current, state)
         if kernel is None:
             return self._by_steps(current, start)
         value, final = ops.scan.run(current, replace(kernel, state=start), time_dim, window)
         return Output(value, (final,))
-
-    @property
-    def learns_when_silent(self) -> bool:
-        """Returns whether silent neurons get a gradient, as with a surrogate gradient."""
-        return self.gradient == "surrogate"
-
-    def watching(self) -> AbstractContextManager[None]:
-        """Returns a context manager for the steps of a sequence, in which a model may count spikes."""
-        return nullcontext()
-
-    def advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-        """Runs `step` and the options that all models share, such as `refractory`: (spikes, next state), checked."""
-        if not self.gradient_through_time:
-            state = tuple(part.detach() for part in state)
-        value, after = self._advance(state, current, params)
-        check_step(self, value, after, list(current.shape))
-        return value, after
 
     def _advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         return self.step(state, current, params)
@@ -348,7 +317,7 @@ class Neuron(CheckedModule):
         check_untransformed(type(self).__name__, batches=True)
         check_floating("x", x)
         check_sequence_rank(x, "[T, N, C, ...]")
-        self.check_channels(x.shape[2], x)
+        check_channels(self, x.shape[2], x)
 
     def _by_steps(self, x: Tensor, start: Tensor | None, by_step: bool = False) -> Output:
         """Returns values by the model's loop over the steps, or by its `step` alone; a state of None is zero."""
@@ -362,36 +331,19 @@ class Neuron(CheckedModule):
             shape = step_shape(x.shape, time_dim)
             start = x.new_zeros((len(self.state_names), *shape), dtype=wide)
         loop = Neuron._over_steps if by_step else type(self)._over_steps
-        with self.watching():
-            values, final = loop(self, x.to(wide).movedim(time_dim, 0), start, params)
-        return Output(values.movedim(0, time_dim).to(x.dtype), (self.check_final(final),))
-
-    def check_final(self, state: Tensor) -> Tensor:
-        """Returns the last state `[K, N, C, ...]` of a loop over `step`, checked by models with bounded states.
-
-        Raises:
-            OverflowError: a state that overflows fixed point; kernels raise the same error.
-        """
-        return state
+        values, final = loop(self, x.to(wide).movedim(time_dim, 0), start, params)
+        if self.fixed_point:
+            check_states(final)
+        return Output(values.movedim(0, time_dim).to(x.dtype), (final,))
 
     def _over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
         """Spikes and last state `[K, N, C, ...]` of currents `[T, N, C, ...]`, by `step`."""
         state: State = start.unbind(0)
         values = []
         for current in steps.unbind(0):
-            value, state = self.advance(state, current, params)
+            value, state = advance(self, state, current, params)
             values.append(value)
         return torch.stack(values) if values else steps, torch.stack(state)
-
-    def mean_threshold(self) -> float:
-        """Mean firing threshold of the channels; 1 for a model without the constant."""
-        return float(self.constants().get("threshold", torch.ones(())).detach().mean())
-
-    @property
-    def knows_potential(self) -> bool:
-        """Returns whether `free_potential` can compute the potential, as for models with linear dynamics."""
-        dynamics = self._forward_dynamics(self.constants())
-        return dynamics is not None and dynamics.linear
 
     def free_potential(self, x: Tensor) -> Tensor:
         """Membrane potential at every step, in units of the mean threshold, of neurons that never fire.
@@ -410,7 +362,7 @@ class Neuron(CheckedModule):
         free = replace(
             dynamics, threshold=math.inf, membrane=True, reset_next=False, fixed_point=False, refractory=0
         ).kernel(state_dtype(x), x.device)
-        return ops.scan.run(x, free, int(self.batch_first))[0] / self.mean_threshold()
+        return ops.scan.run(x, free, int(self.batch_first))[0] / mean_threshold(self)
 
     def potential(self, x: Tensor) -> Tensor:
         """Membrane potential of every step, before a spike of that step resets it, in the shape and dtype of `x`.
@@ -450,29 +402,11 @@ class Neuron(CheckedModule):
             )
         return torch.stack(seen, int(self.batch_first)).to(x.dtype) if seen else torch.empty_like(x)
 
-    def start_state(
-        self, shape: Sequence[int], like: Tensor, state: tuple[Tensor, ...] | None = None
-    ) -> Tensor | None:
-        """Returns the first state `[K, N, C, ...]` for steps of this shape `[N, C, ...]`; None if it is zero."""
-        wide = torch.promote_types(like.dtype, torch.float32)
-        if state is not None:
-            self._check_state(state, shape, like)
-            return state[0].to(wide)
-        if self.starts_at_zero:
-            return None
-        # Only shape, dtype and device are read.
-        now = like.new_empty((), dtype=wide).expand(*shape)
-        parts = self.initial_state(now, broadcast(self.constants(), len(shape), wide))
-        return torch.stack([part.expand(*shape) for part in parts])
-
     def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """Runs `step` in plain torch, even if kernels exist; tests compare the kernels with it."""
         self._check_currents(x)
-        start = self.start_state(step_shape(x.shape, int(self.batch_first)), x, state)
+        start = start_state(self, step_shape(x.shape, int(self.batch_first)), x, state)
         return self._by_steps(x, start, by_step=True)
-
-    def _check_state(self, state: object, step_shape: Sequence[int], x: Tensor) -> None:
-        check_state_shape(first_state(state), self.state_names, step_shape, x)
 
     def extra_repr(self) -> str:
         """Constants and options."""
@@ -489,6 +423,43 @@ class Neuron(CheckedModule):
         shown = {name: field for name, field in self.fields.items() if field.repr and field.kept}
         values = {name: getattr(self, name) for name, field in shown.items() if not field.constant}
         return {name: value for name, value in values.items() if value != shown[name].default}
+
+
+def starts_at_zero(neuron: Neuron) -> bool:
+    """Returns whether `initial_state` is all zeros, so that it need not be allocated."""
+    return type(neuron).initial_state is Neuron.initial_state and neuron.initial_membrane == 0
+
+
+def start_state(
+    neuron: Neuron, shape: Sequence[int], like: Tensor, state: tuple[Tensor, ...] | None = None
+) -> Tensor | None:
+    """Returns the first state `[K, N, C, ...]` for steps of this shape `[N, C, ...]`; None if it is zero."""
+    wide = torch.promote_types(like.dtype, torch.float32)
+    if state is not None:
+        check_state_shape(first_state(state), neuron.state_names, shape, like)
+        return state[0].to(wide)
+    if starts_at_zero(neuron):
+        return None
+    # Only shape, dtype and device are read.
+    now = like.new_empty((), dtype=wide).expand(*shape)
+    parts = neuron.initial_state(now, broadcast(neuron.constants(), len(shape), wide))
+    return torch.stack([part.expand(*shape) for part in parts])
+
+
+def advance(neuron: Neuron, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
+    """Runs `step` and the options that all models share, such as `refractory`: (spikes, next state), checked."""
+    if not neuron.gradient_through_time:
+        state = tuple(part.detach() for part in state)
+    value, after = neuron._advance(state, current, params)
+    check_step(neuron, value, after, list(current.shape))
+    return value, after
+
+
+def knows_potential(neuron: Neuron) -> bool:
+    """Returns whether `free_potential` can compute the potential, as for models with linear dynamics."""
+    dynamics = neuron._forward_dynamics(neuron.constants())
+    own = type(neuron).free_potential is not Neuron.free_potential
+    return own or (dynamics is not None and dynamics.linear)
 
 
 def _shown(value: Tensor) -> str:

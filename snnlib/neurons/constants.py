@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import check_count, in_transform
+from snnlib.checks import check_count, check_device, in_transform
 from snnlib.neurons.checks import check_numbers, is_learned
 
 if TYPE_CHECKING:
@@ -104,35 +104,52 @@ def kept_tables(neuron: Neuron) -> dict[Any, Any] | None:
     return kept.tables
 
 
-def stored_constants(neuron: Neuron) -> dict[str, Tensor]:
-    """Returns the stored tensors of a neuron's constants: the constants, or the originals of their parametrizations."""
-    stored = {**dict(neuron.named_parameters()), **dict(neuron.named_buffers())}
+def keeping_dtypes(neuron: Neuron, move: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Returns a move of a module's tensors that casts no constants but learned ones to float64 and back."""
+    # The original of a constant with bounds.
     names = {*neuron.constant_names, *(f"parametrizations.{n}.original" for n in neuron.constant_names)}
-    return {name: tensor for name, tensor in stored.items() if name in names}
+    stored = (*neuron.named_parameters(), *neuron.named_buffers())
+    constants = {id(tensor) for name, tensor in stored if name in names}
+
+    def moved(tensor: Tensor) -> Tensor:
+        after = move(tensor)
+        dtype = learned_dtype(after.dtype) if isinstance(tensor, nn.Parameter) else tensor.dtype
+        if id(tensor) not in constants or after.dtype == dtype:
+            return after
+        return torch.empty_like(after, dtype=dtype) if after.is_meta else tensor.to(after.device, dtype)
+
+    return moved
 
 
-def restore_dtypes(neuron: Neuron, before: Mapping[str, Tensor]) -> None:
-    """Undoes casts of constants after a move of the module; learned constants keep a cast to float64 or back."""
-    for name, after in stored_constants(neuron).items():
-        value = before[name]
-        dtype = learned_dtype(after.dtype) if isinstance(after, nn.Parameter) else value.dtype
-        if after.dtype != dtype:
-            # A parameter stays the object that an optimiser knows.
-            after.data = (
-                torch.empty_like(after, dtype=dtype) if after.is_meta else value.to(after.device, dtype)
-            )
+def fit_constants(neuron: Neuron, state_dict: dict[str, Tensor], prefix: str) -> None:
+    """Fits constants that a file has shared and the neuron per channel, or the other way round.
 
-
-def fit_learned(neuron: Neuron, state_dict: dict[str, Tensor], prefix: str) -> None:
-    """Reshapes a file's constants to the neuron's learned ones, which an optimiser may hold."""
-    for name in neuron.learnable:
+    Constants take the shape of the file, which keeps every bit. Learned constants, which an optimiser may hold, keep
+    their shape: the file's value is repeated, or taken once if all channels agree.
+    """
+    for name in neuron.constant_names:
         own, stored = getattr(neuron, name), state_dict.get(prefix + name)
-        if stored is None or own.shape == stored.shape or stored.is_meta:
+        if stored is None or stored.dim() + own.dim() != 1:
             continue
-        if stored.dim() == 0:
+        if name not in neuron.learnable:
+            setattr(neuron, name, own.new_empty(stored.shape))
+        elif not stored.dim():
             state_dict[prefix + name] = stored.expand(own.shape)
-        elif own.dim() == 0 and stored.numel() and bool((stored == stored.flatten()[0]).all()):
-            state_dict[prefix + name] = stored.flatten()[0]
+        elif len(stored) and not stored.is_meta and bool((stored == stored[0]).all()):
+            state_dict[prefix + name] = stored[0]
+
+
+def check_channels(neuron: Neuron, channels: int, like: Tensor) -> None:
+    """Raises ValueError unless constants fit currents with this number of channels on the device of `like`."""
+    for name, value in neuron.constants().items():
+        check_device(name, value, like)
+        if value.dim() == 1 and len(value) != channels:
+            raise ValueError(f"{name}: expected {channels} values, one per channel, got {len(value)}")
+
+
+def mean_threshold(neuron: Neuron) -> float:
+    """Mean firing threshold of the channels; 1 for a model without the constant."""
+    return float(neuron.constants().get("threshold", torch.ones(())).detach().mean())
 
 
 def _is_traced() -> bool:

@@ -28,7 +28,7 @@ from snnlib import ops
 from snnlib.backends import reference
 from snnlib.backends.arguments import ExactKernel, ExactRows, NeuronKernel
 from snnlib.checks import check_untransformed, differentiable_once, step_shape, warn_caller
-from snnlib.neurons.base import Neuron, Output
+from snnlib.neurons.base import Neuron, Output, start_state
 from snnlib.sequences.input_time import spike_time_gradient
 
 # Bound of the time per potential, in synaptic time constants per threshold: 4 steps for tau_s = 3, the papers' values.
@@ -102,7 +102,7 @@ class ByEvent(Neuron):
     def _count_clamped(self, current: Tensor, state: tuple[Tensor, ...] | None, kernel: ExactKernel) -> None:
         """Counts spikes and clamped gradients for these currents, since kernels do not count them."""
         time_dim = int(self.batch_first)
-        start = self.start_state(step_shape(current.shape, time_dim), current, state)
+        start = start_state(self, step_shape(current.shape, time_dim), current, state)
         with torch.no_grad():
             run = reference.exact.trace(current, replace(kernel, state=start), time_dim)
             self.note_clamped(torch.stack((run.fired.sum(), run.clamped.sum())))
@@ -138,8 +138,12 @@ class ByEvent(Neuron):
         if self._steps is not None:
             self._steps.append(counts)
 
+    def _by_steps(self, x: Tensor, start: Tensor | None, by_step: bool = False) -> Output:
+        with self.watching():
+            return super()._by_steps(x, start, by_step)
+
     def watching(self) -> AbstractContextManager[None]:
-        """See `Neuron.watching`: warns if most gradients of the first training batches are clamped."""
+        """Returns a context manager for a sequence, which warns if most gradients of the first batches are clamped."""
         counting = self.training and torch.is_grad_enabled() and self._batches < _BATCHES
         return self._counting() if counting and not torch.compiler.is_compiling() else nullcontext()
 

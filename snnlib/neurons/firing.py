@@ -165,21 +165,11 @@ class SpikingNeuron(Neuron):
         return membrane if self.floor is None else at_least(membrane, self.floor)
 
     @property
-    def initial_membrane(self) -> float:
+    def initial_membrane(self) -> float:  # type: ignore[override]
         """The membrane before the first step."""
         if self.start_value is not None:
             return self.start_value
         return self.reset_value if self.reset == "zero" else 0.0
-
-    @property
-    def starts_at_zero(self) -> bool:
-        """See `initial_state`."""
-        return type(self).initial_state is SpikingNeuron.initial_state and self.initial_membrane == 0
-
-    def initial_state(self, current: Tensor, params: Params) -> State:
-        """The membrane starts at `initial_membrane`, all else at 0."""
-        zeros = [torch.zeros_like(current) for _ in self.state_names[1:]]
-        return (torch.full_like(current, self.initial_membrane), *zeros)
 
     def reset_coefficients(self, params: Params, states: int) -> dict[str, Any] | None:
         """Returns the arguments of `Dynamics` for firing and reset; None if only `step` can compute them."""

@@ -60,35 +60,24 @@ class CheckedModule(nn.Module):
         """
         raise NotImplementedError
 
-    def resizable(self) -> dict[str, int | None]:
-        """Buffers that take the shape in a file, one number or one per channel, and the number of channels if known."""
-        return {}
-
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        own = getattr(destination, "_metadata", {}).get(prefix[:-1])
-        if own is not None and isinstance(getattr(self, _RESET, None), str):
-            own[_RESET] = getattr(self, _RESET)
+        own, reset = getattr(destination, "_metadata", {}).get(prefix[:-1]), getattr(self, _RESET, None)
+        if own is not None and isinstance(reset, str):
+            own[_RESET] = reset
         for name, value in self.stored_numbers().items():
             destination[prefix + name] = torch.tensor(value, dtype=torch.float64)
         if self.prepared is not None:
             destination[prefix + _PREPARED] = torch.tensor(self.prepared)
 
-    def _load_from_state_dict(
-        self,
-        state_dict: Any,
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        stored = local_metadata.get(_RESET, getattr(self, _RESET, None))
-        if stored != getattr(self, _RESET, None):
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
+        _, missing_keys, _, error_msgs = rest
+        own = getattr(self, _RESET, None)
+        stored = local_metadata.get(_RESET, own)
+        if stored != own:
             warn_caller(
                 f"load_state_dict: {prefix}{_RESET}: the weights are of neurons that are reset in another way, "
-                f"{stored!r}, and the net keeps its own, {getattr(self, _RESET, None)!r}"
+                f"{stored!r}, and the net keeps its own, {own!r}"
             )
         prepared = state_dict.pop(prefix + _PREPARED, None)
         self.prepared = None if prepared is None or prepared.is_meta else int(prepared)
@@ -100,15 +89,4 @@ class CheckedModule(nn.Module):
                 self.load_numbers(found)
             except ValueError as error:
                 error_msgs.append(f"{prefix}{error}")
-        for name, channels in self.resizable().items():
-            if prefix + name in state_dict:
-                self._take_shape(name, state_dict[prefix + name].shape, channels)
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
-
-    def _take_shape(self, name: str, shape: torch.Size, channels: int | None) -> None:
-        own = getattr(self, name)
-        both = {len(shape), own.dim()} == {0, 1}
-        if both and (channels is None or not shape or shape[0] == channels):
-            setattr(self, name, own.new_empty(shape))
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)

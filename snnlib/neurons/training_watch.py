@@ -69,13 +69,14 @@ def count_rate(samples: int, steps: int, few_steps: float = math.inf) -> float:
     return 1e-3 * math.sqrt(min(1.0, samples / 50)) * math.pow(min(1.0, few_steps / steps), 1.5)
 
 
-def silence(where: str, learns_when_silent: bool, remedy: str) -> str:
+def learns_when_silent(layer: Watched) -> bool:
+    """Returns whether silent neurons get a gradient, as with a surrogate gradient."""
+    return bool(getattr(layer, "neuron", layer).gradient == "surrogate")
+
+
+def silence(where: str, learns: bool, remedy: str) -> str:
     """Returns the text for a layer in which no neuron fired."""
-    lost = (
-        "the layers behind it get no input"
-        if learns_when_silent
-        else "neither this layer nor those before it learn"
-    )
+    lost = "the layers behind it get no input" if learns else "neither this layer nor those before it learn"
     return f"no neuron fired in {where}, so {lost}; {remedy}"
 
 
@@ -271,7 +272,7 @@ class TrainingWatch:
 
     def _close(self, layer: Watched, x: Tensor, spikes: Tensor) -> None:
         """Ends a window with its last batch, and warns of problems in its forward passes."""
-        sums, rates, learns = self._sums, self._sums.rates(), layer.learns_when_silent
+        sums, rates, learns = self._sums, self._sums.rates(), learns_when_silent(layer)
         busy = rates > BUSY_RATE
         # Outputs are prepared to fire in half of all steps: more than half of the way from there to all of them.
         risen = busy & (rates > (1 + (rates if self._began is None else self._began)) / 2)
@@ -318,7 +319,7 @@ class TrainingWatch:
         window = sums.window
         assert window is not None
         window.without_gradient = not sums.has_gradient
-        if not window.without_gradient or (window.silent == 1 and not layer.learns_when_silent):
+        if not window.without_gradient or (window.silent == 1 and not learns_when_silent(layer)):
             return
         # Later it may be a loss that is met, a layer behind that warns by itself, or a gradient cut on purpose.
         if window.is_first or sums.got_signal:
@@ -341,7 +342,7 @@ class TrainingWatch:
     def _say_lost(self, layer: Watched, share: float, where: str) -> None:
         if share > _MANY and self._sums.samples >= _FEWEST_SAMPLES:
             text = f"{share:.0%} of the channels that fired at the beginning did not fire in {where}; "
-            self._say(layer, "lost", text + (SLOWER if layer.learns_when_silent else _ANEW))
+            self._say(layer, "lost", text + (SLOWER if learns_when_silent(layer) else _ANEW))
 
     def _say(self, layer: Watched, kind: str, text: str) -> None:
         if kind not in self.said:
@@ -399,7 +400,7 @@ class _Sums:
         self._rates = self._rates + channel_rates(spikes)
         self._batches += 1
         self.samples += spikes.shape[batch_dim]
-        if not layer.learns_when_silent:
+        if not learns_when_silent(layer):
             got, fired = (_any(part, but=batch_dim) for part in (x, spikes))
             # Where none fires in any sample, it is the layer that is silent.
             self.silent_samples = self.silent_samples + (got & ~fired & fired.any()).sum()

@@ -11,6 +11,7 @@ from torch import Tensor
 from snnlib.functional import spiking_recurrent
 from snnlib.functional.operators import Convolution
 from snnlib.neurons import SRM, CubaLIF, Neuron
+from snnlib.neurons.base import advance
 from snnlib.neurons.constants import broadcast
 from snnlib.nn.weights.sparse import Sparse, connect
 
@@ -78,7 +79,7 @@ def _in_plain_torch(
     state = tuple(torch.zeros_like(current[0]) for _ in neuron.state_names)
     values = [torch.zeros_like(current[0])]
     for now in current:
-        value, state = neuron.advance(state, now + back(values, weight), params)
+        value, state = advance(neuron, state, now + back(values, weight), params)
         values.append(value)
     return torch.stack(values[1:])
 

@@ -70,11 +70,6 @@ class GraphNeuron(SpikingNeuron):
         # NIR allows any threshold.
         self.threshold = torch.from_numpy(np.array(cell.threshold))
 
-    @property
-    def starts_at_zero(self) -> bool:
-        """Returns whether membranes start at 0."""
-        return not bool(self.rest.any())
-
     def initial_state(self, current: Tensor, params: Params) -> State:
         """The membrane starts at rest."""
         return params["rest"].expand_as(current).clone(), torch.zeros_like(current)

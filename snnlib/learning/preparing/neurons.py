@@ -24,6 +24,7 @@ from snnlib.learning.preparing.targets import (
     much_better,
 )
 from snnlib.neurons import Neuron
+from snnlib.neurons.constants import mean_threshold
 from snnlib.neurons.surrogate import Surrogate
 from snnlib.structure.layers import neuron_of
 
@@ -145,7 +146,7 @@ class PrepareNeuron:
             if not isinstance(source, _NormBase):
                 scale = scale / size_of_potential(current, neuron)
             current = current * scale
-            reach = float(current.abs().max()) + _SURE * neuron.mean_threshold()
+            reach = float(current.abs().max()) + _SURE * mean_threshold(neuron)
             slope = current.new_ones(()), reach
         place, rates, wanted = find_places(neuron, current, target, slope)
         drawn = self.course.drawn(self.name)

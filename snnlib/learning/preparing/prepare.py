@@ -22,6 +22,7 @@ from snnlib.learning.preparing.neurons import PrepareNeuron, Sources, kept_by_ba
 from snnlib.learning.preparing.report import LayerPreparation, Preparation, course_to_take
 from snnlib.learning.preparing.targets import OUTPUT_RATE
 from snnlib.neurons import Neuron
+from snnlib.neurons.training_watch import learns_when_silent
 from snnlib.nn.fusion.fuse import unfused
 from snnlib.nn.fusion.gradient_kinds import gradient_findings
 from snnlib.nn.layers.dropout import SpikeDropout
@@ -151,7 +152,7 @@ def prepare_(
     if standardized:
         _warn_of_potentials(results)
     ends = [module for name in outputs if isinstance(module := spiking[name], SpikingLayer)]
-    silent_learn = all(layer.learns_when_silent for layer in ends)
+    silent_learn = all(learns_when_silent(layer) for layer in ends)
     time_dim = int(any(module.batch_first for module in spiking.values()))
     sizes = x.shape[time_dim], x.shape[1 - time_dim]
     return Preparation(
@@ -205,7 +206,7 @@ def _standardize(spiking: Mapping[str, nn.Module]) -> set[str]:
     """Standardise the layers that nothing but their own spikes teaches, and return their names."""
     chosen = set()
     for name, layer in spiking.items():
-        if not isinstance(layer, SpikingLayer) or isinstance(layer, Recurrent) or layer.learns_when_silent:
+        if not isinstance(layer, SpikingLayer) or isinstance(layer, Recurrent) or learns_when_silent(layer):
             continue
         other = is_parametrized(layer, "weight") and standardization_of(layer) is None
         if other or layer.weight[0].numel() < 2 or not learned_weight(layer).requires_grad:

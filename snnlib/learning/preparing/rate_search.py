@@ -11,6 +11,8 @@ from torch import Tensor
 from snnlib.backends.fixed_point import LIMIT
 from snnlib.learning.preparing.targets import REACHABLE_SHARE
 from snnlib.neurons import Neuron
+from snnlib.neurons.base import knows_potential
+from snnlib.neurons.constants import mean_threshold
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.sequences.spike_count import channel_rates
 
@@ -30,13 +32,14 @@ _SHARE_OF_BITS = 0.5
 def known_potential(neurons: SpikingLayer | Neuron) -> Callable[[Tensor], Tensor] | None:
     """Returns `free_potential` of a layer or of neurons alone; None for models whose potential is not known."""
     neuron = neurons.neuron if isinstance(neurons, SpikingLayer) else neurons
-    return neurons.free_potential if neuron.knows_potential else None
+    return neurons.free_potential if knows_potential(neuron) else None
 
 
 def size_of_potential(current: Tensor, neurons: SpikingLayer | Neuron) -> float:
     """Returns the RMS of the nonzero potential in thresholds, without spikes; of currents if it is not known."""
     free = known_potential(neurons)
-    values = current / neurons.mean_threshold() if free is None else free(current)
+    neuron = neurons.neuron if isinstance(neurons, SpikingLayer) else neurons
+    values = current / mean_threshold(neuron) if free is None else free(current)
     squares = values.float().square()
     # In float64, so that the number of threads that add cannot show in the weights.
     return float((squares.sum(dtype=torch.float64) / (squares != 0).sum()).sqrt())
@@ -47,7 +50,7 @@ def _room(neurons: SpikingLayer | Neuron, current: Tensor) -> float:
     neuron = neurons.neuron if isinstance(neurons, SpikingLayer) else neurons
     if not neuron.fixed_point:
         return math.inf
-    largest = float(neuron.free_potential(current.abs()).max()) * neuron.mean_threshold()
+    largest = float(neuron.free_potential(current.abs()).max()) * mean_threshold(neuron)
     return _SHARE_OF_BITS * LIMIT / largest
 
 

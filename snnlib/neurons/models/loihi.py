@@ -100,11 +100,6 @@ class LoihiNeuron(SpikingNeuron):
         found = super().constants()
         return found | {name: _rounded(found[name], _MANTISSAS) for name in ("threshold", "bias_current")}
 
-    def check_final(self, state: Tensor) -> Tensor:
-        """See `Neuron.check_final`."""
-        fixed_point.check_states(state)
-        return state
-
 
 class LoihiLIF(LoihiNeuron):
     """Leaky integrate-and-fire neurons of Loihi: currents `[T, N, C, ...]` to spikes of the same shape.
@@ -257,11 +252,6 @@ class LoihiIntegrator(Neuron):
         """Constants as the neuron applies them: bias currents are multiples of 1/64."""
         found = super().constants()
         return found | {"bias_current": _rounded(found["bias_current"], _MANTISSAS)}
-
-    def check_final(self, state: Tensor) -> Tensor:
-        """See `Neuron.check_final`."""
-        fixed_point.check_states(state)
-        return state
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """Runs a time step."""

@@ -114,10 +114,6 @@ class LRU(SimplyReset):
         """Returns whether there is a threshold."""
         return "threshold" in self.constant_names
 
-    def mean_threshold(self) -> float:
-        """Mean firing threshold of the channels; 1 without a threshold."""
-        return super().mean_threshold() if self.gives_spikes else 1.0
-
     def _coefficients(self, params: Params) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Returns the real and imaginary parts of lambda, and of the input's factor."""
         rate, angle = params["nu"].exp(), params["theta"].exp()

@@ -23,6 +23,7 @@ from snnlib.backends.arguments import SRM_STATES, NeuronKernel, SrmKernel
 from snnlib.checks import check_floating, check_number
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_threshold
+from snnlib.neurons.constants import mean_threshold
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
 from snnlib.neurons.fields import Constant, constant, one_of, option
 from snnlib.sequences.input_time import CHOICES
@@ -149,11 +150,6 @@ class SRM(ByEvent):
         """See `Neuron.kernel`: None with a reset of the membrane alone, which runs by `step`."""
         return None if self.exact_times else SrmKernel(self.threshold.to(dtype), self.kernel_numbers)
 
-    @property
-    def knows_potential(self) -> bool:
-        """True: without spikes the potential is a linear filter of the current."""
-        return True
-
     def free_potential(self, x: Tensor) -> Tensor:
         """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
         check_floating("current", x)
@@ -161,7 +157,7 @@ class SRM(ByEvent):
             (), torch.finfo(torch.float32).max, dtype=torch.promote_types(x.dtype, torch.float32)
         )
         _, potential, *_ = ops.scan_srm.trace(x.detach(), never, self.taus, int(self.batch_first))
-        return potential / self.mean_threshold()
+        return potential / mean_threshold(self)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """Runs a time step."""

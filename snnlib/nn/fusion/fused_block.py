@@ -11,6 +11,7 @@ from torch.nn.modules import module as torch_module
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.neurons.base import Output
+from snnlib.neurons.training_watch import learns_when_silent
 from snnlib.nn.layers.per_step import AvgPool2d, pooling_window
 from snnlib.nn.layers.spiking import SpikingConv2d
 from snnlib.nn.layers.spiking_layer import SpikingLayer
@@ -109,9 +110,9 @@ def pooled_layer_at(children: Sequence[Child]) -> Block | None:
     if not issubclass(kind, SpikingConv2d) or kind.__module__.partition(".")[0] != "snnlib":
         return None
     layer = cast(SpikingLayer, layer)
-    if layer.learns_when_silent:
+    if learns_when_silent(layer):
         check_pool(name, pool_name, pool)
-    if type(pool) is not (AvgPool2d if layer.learns_when_silent else SpikeAvgPool2d):
+    if type(pool) is not (AvgPool2d if learns_when_silent(layer) else SpikeAvgPool2d):
         return None
     window = pooling_window(pool)
     return None if window is None else PooledLayer(layer, pool, window)

@@ -16,6 +16,7 @@ from snnlib.functional.normalized import after_affine, along_channels, scaled_ne
 from snnlib.functional.plan import Path, neurons_and_pool, plan_layer
 from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons import Neuron
+from snnlib.neurons.constants import check_channels
 from snnlib.nn.fusion.event_driven_map import linear_map_of
 from snnlib.nn.fusion.fused_block import Block, Child, check_pool
 from snnlib.nn.fusion.linear_map import LinearMap, currents_of, operator_of, runs_on_events
@@ -74,7 +75,7 @@ class NormalizedNeurons(Block):
         if norm is None and linear.bias is None:
             return spiking_layer(x, weight, operator, neuron, return_state=False, pool=self.window).value
         operator.check(x, weight)
-        neuron.check_channels(len(weight), x)
+        check_channels(neuron, len(weight), x)
         return self._run_on_cpu(x, linear, norm) if x.device.type == "cpu" else self._run_on_device(x, linear)
 
     def _run_on_cpu(self, x: Tensor, linear: LinearMap, norm: Norm | None) -> Tensor:

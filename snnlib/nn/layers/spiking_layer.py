@@ -24,6 +24,7 @@ from snnlib.functional.plan import LayerPlan, plan_layer
 from snnlib.functional.quantize import fixed_point_weight
 from snnlib.functional.sparse import SparselyConnected, fan_in
 from snnlib.neurons import LIF, Neuron, Output
+from snnlib.neurons.constants import mean_threshold
 from snnlib.neurons.training_watch import TrainingWatch, cannot_watch
 from snnlib.nn.layers.delays import Delays, check_sequence
 from snnlib.nn.weights.gain import WeightWithGain
@@ -284,14 +285,9 @@ class SpikingLayer(WeightWithGain):
         gain = (
             math.sqrt(max(fan_in(self.operator, self.weight), 1) * EXPECTED_INPUT_RATE) * self.response_std()
         )
-        bound = math.sqrt(3) * self.mean_threshold() / gain
+        bound = math.sqrt(3) * mean_threshold(self.neuron) / gain
         draw_weight(self.weight, bound)
         nn.init.ones_(self.gain)
-
-    @property
-    def learns_when_silent(self) -> bool:
-        """Returns whether silent neurons get a gradient, as with a surrogate gradient."""
-        return self.neuron.learns_when_silent
 
     def fire(self, current: Tensor) -> Tensor:
         """Returns the spikes of the neurons for an input current `[T, N, C, ...]`."""
@@ -303,11 +299,7 @@ class SpikingLayer(WeightWithGain):
 
     def firing_weight(self) -> float:
         """Returns a weight at which a single event makes a neuron fire, approximately."""
-        return self.mean_threshold() / self.response_std() * _SURE
-
-    def mean_threshold(self) -> float:
-        """Mean firing threshold of the channels."""
-        return self.neuron.mean_threshold()
+        return mean_threshold(self.neuron) / self.response_std() * _SURE
 
     def response_std(self) -> float:
         """Standard deviation of the free membrane potential for white input current of variance 1; 1 if unknown.

@@ -26,6 +26,7 @@ from snnlib.functional.plan import pooled
 from snnlib.functional.recurrent import spiking_recurrent
 from snnlib.functional.sparse import SparselyConnected, fan_in
 from snnlib.neurons import CubaLIF, Neuron, Output
+from snnlib.neurons.constants import mean_threshold
 from snnlib.neurons.surrogate import Surrogate, Triangle
 from snnlib.nn.layers.delays import Delays, check_sequence
 from snnlib.nn.layers.spiking_layer import (
@@ -82,7 +83,7 @@ class Recurrent(SpikingLayer):
         if self.recurrent_weight.is_meta:
             return
         count = max(fan_in(self.recurrent_operator, self.recurrent_weight), 1)
-        bound = self.mean_threshold() * math.sqrt(3 / count) / self.response_std()
+        bound = mean_threshold(self.neuron) * math.sqrt(3 / count) / self.response_std()
         draw_weight(self.recurrent_weight, bound)
 
     def forward(self, x: Tensor, *, pool: tuple[int, int] = (1, 1)) -> Tensor:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from textwrap import indent
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
 from snnlib.checks import in_transform
 from snnlib.neurons.module import CheckedModule
-from snnlib.nn.weights.stored_weight import load_weight, standardization_of, store_weight
+from snnlib.nn.weights.stored_weight import load_weight, standardization_of, steps_of, store_weight
 
 
 class WeightWithGain(CheckedModule):
@@ -55,10 +54,6 @@ class WeightWithGain(CheckedModule):
         on_cpu = self.gain.device.type == "cpu" and not in_transform()
         return on_cpu and self.gain.dim() == 0 and self.gain.item() == 1
 
-    def resizable(self) -> dict[str, int | None]:
-        """The gain, shared or one per channel."""
-        return {"gain": self.weight.shape[0]}
-
     def state_dict(
         self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
     ) -> Any:
@@ -69,27 +64,26 @@ class WeightWithGain(CheckedModule):
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         load_weight(self, state_dict, prefix, errors=rest[-1])
+        shape = state_dict.get(f"{prefix}gain", self.gain).shape
+        # Shared or one per channel, as in the file.
+        if shape != self.gain.shape and shape in ((), self.weight.shape[:1]):
+            self.gain = self.gain.new_empty(shape)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def __repr__(self) -> str:
         """Returns the repr of a plain layer, with a note if its weight is standardised."""
         step = standardization_of(self)
-        if step is None and not self.hidden_parts:
+        if is_parametrized(self, "weight") and (step is None or len(steps_of(self)) > 1):
             return super().__repr__()
-        if is_parametrized(self, "weight") and (
-            step is None or len(cast(Any, self.parametrizations)["weight"]) > 1
-        ):
-            return super().__repr__()
-        main = self.extra_repr()
+        text = self.extra_repr()
         if step is not None:
             learned = [name for name in ("gain", "bias") if getattr(step, name) is not None]
-            main += ", standardised" + (f" with {' and '.join(learned)}" if learned else "")
-        name = type_before_parametrizations(self).__name__
+            text += ", standardised" + (f" with {' and '.join(learned)}" if learned else "")
         hidden = {"parametrizations", *self.hidden_parts}
-        parts = [f"({key}): {module!r}" for key, module in self.named_children() if key not in hidden]
-        if not parts:
-            return f"{name}({main})"
-        return f"{name}(\n" + "".join(f"{indent(part, '  ')}\n" for part in (main, *parts)) + ")"
+        modules = {name: module for name, module in self._modules.items() if name not in hidden}
+        shown: nn.Module = object.__new__(type_before_parametrizations(self))
+        vars(shown).update(_modules=modules, extra_repr=lambda: text)
+        return nn.Module.__repr__(shown)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickles: the class that torch generates for a parametrized layer cannot be found by name."""

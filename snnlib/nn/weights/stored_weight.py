@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized
+from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from snnlib.nn.weights.weight_standardization import WeightStandardization
 
@@ -24,19 +24,21 @@ _ROUNDING = 1e-2
 _ORIGINAL, _STEP = "parametrizations.weight.original", "parametrizations.weight.0."
 
 
+def steps_of(layer: nn.Module) -> ParametrizationList | tuple[()]:
+    """Returns the parametrizations of a layer's weight, in order."""
+    return cast(Any, layer).parametrizations["weight"] if is_parametrized(layer, "weight") else ()
+
+
 def standardization_of(layer: nn.Module) -> WeightStandardization | None:
     """Returns the first parametrization of the layer's weight if it is a standardisation, else None."""
-    if not is_parametrized(layer, "weight"):
-        return None
-    step = cast(nn.ModuleList, cast(nn.ModuleDict, layer.parametrizations)["weight"])[0]
+    step = next(iter(steps_of(layer)), None)
     return step if isinstance(step, WeightStandardization) else None
 
 
 def learned_weight(layer: nn.Module) -> Tensor:
     """Returns the parameter behind a layer's weight: the original of its parametrization, if it has one."""
-    if not is_parametrized(layer, "weight"):
-        return cast(Tensor, layer.weight)
-    return next(cast(nn.ModuleDict, layer.parametrizations)["weight"].parameters(recurse=False))
+    steps = steps_of(layer)
+    return next(steps.parameters(recurse=False)) if steps else cast(Tensor, layer.weight)
 
 
 def store_weight(layer: nn.Module, stored: Any, prefix: str) -> None:
