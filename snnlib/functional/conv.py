@@ -46,7 +46,7 @@ def conv2d_input_backward(
     deterministic: bool | None = None,
     allow_tf32: bool | None = None,
 ) -> Tensor:
-    """Adjoint of `conv2d` in its input: the transposed convolution that takes credit back to the input's cells.
+    """Adjoint of `conv2d` in its input: the transposed convolution from output gradients to input gradients.
 
     For every x of `input_size`, with `g = grad_output` and the dot product over all elements::
 
@@ -56,22 +56,21 @@ def conv2d_input_backward(
 
     Args:
         input_size: `(B, C, H, W)`; frames are folded, `B = T * N`.
-        grad_output: `[B, C_out, H_out, W_out]`, of the shape that the convolution gives.
+        grad_output: `[B, C_out, H_out, W_out]`, the shape of the convolution's output.
         weight: `[C_out, C / groups, kh, kw]`.
         stride, padding, dilation, groups: as in `torch.nn.functional.conv2d`; padding in numbers, the same on both
             sides.
-        benchmark: time several algorithms at the first call of a shape and keep the fastest.
-        deterministic: only algorithms that give the same bits in every run.
-        allow_tf32: allow float32 products with a mantissa of 10 bits.
-            These three speak to cuDNN and change nothing on a CPU. Default: torch's global flags
-            `torch.backends.cudnn.benchmark`, `.deterministic` and `.allow_tf32`.
+        benchmark: whether cuDNN times several algorithms at the first call of a shape and keeps the fastest.
+        deterministic: whether cuDNN uses only algorithms that give the same bits in every run.
+        allow_tf32: whether cuDNN may multiply float32 with a mantissa of 10 bits. The three flags have no effect on a
+            CPU. Default: torch's global flags `torch.backends.cudnn.benchmark`, `.deterministic` and `.allow_tf32`.
 
-    CUDA tensors of float32, bfloat16 and float16 go to cuDNN directly where the module was built with CUDA and finds
-    the library, all others through `aten::convolution_backward`, with the flags set globally for the length of the
-    call. Before a CUDA graph is captured, call it once with the same shapes, so that its engine is chosen.
+    CUDA tensors of float32, bfloat16 and float16 use cuDNN directly if the module was built with CUDA and finds the
+    library; all other tensors use `aten::convolution_backward`, with the flags set globally during the call. Before
+    capturing a CUDA graph, call the function once with the same shapes, so that cuDNN chooses its engine.
 
     Returns:
-        Tensor of `input_size`; channels last if one of the tensors is, else contiguous.
+        Tensor of size `input_size`; channels last if one of the arguments is, else contiguous.
 
     Raises:
         TypeError: an argument is not a floating-point tensor, or dtypes differ.
@@ -106,7 +105,7 @@ def conv2d_weight_backward(
     deterministic: bool | None = None,
     allow_tf32: bool | None = None,
 ) -> Tensor:
-    """Adjoint of `conv2d` in its weight: the correlation of credit with the input, summed over frames.
+    """Adjoint of `conv2d` in its weight: the correlation of output gradients and input, summed over frames.
 
     For every w of `weight_size`, with `g = grad_output` and the dot product over all elements::
 
@@ -116,13 +115,12 @@ def conv2d_weight_backward(
 
     Args:
         weight_size: `(C_out, C / groups, kh, kw)`.
-        grad_output: `[B, C_out, H_out, W_out]`, of the shape that the convolution gives; frames are folded,
-            `B = T * N`.
+        grad_output: `[B, C_out, H_out, W_out]`, the shape of the convolution's output; frames are folded, `B = T * N`.
         input: `[B, C, H, W]`.
         stride, padding, dilation, groups, benchmark, deterministic, allow_tf32: as in `conv2d_input_backward`.
 
     Returns:
-        Tensor of `weight_size`; channels last if one of the tensors is, else contiguous.
+        Tensor of size `weight_size`; channels last if one of the arguments is, else contiguous.
 
     Raises:
         TypeError: an argument is not a floating-point tensor, or dtypes differ.

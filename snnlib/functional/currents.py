@@ -1,4 +1,4 @@
-"""Maps from events `[T, N, ...]` to currents `[T, N, C, ...]`: step by step, by events, and with delays."""
+"""Linear maps from events `[T, N, ...]` to currents `[T, N, C, ...]`: per step, event-driven, and with delays."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from snnlib.functional.unfolded import unfolded_rows
 
 
 class SequenceMap(Protocol):
-    """A map from events `[T, N, ...]` to currents `[T, N, C, ...]`, linear in these and in the weight."""
+    """A map from events `[T, N, ...]` to currents `[T, N, C, ...]`, linear in the events and in the weight."""
 
     def currents(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Currents from events."""
+        """Returns currents for events."""
 
     def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """Adjoint in x: a fresh tensor of x's shape."""
+        """Returns the adjoint in x: a new tensor of x's shape."""
 
     def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """Adjoint in the weight."""
+        """Returns the adjoint in the weight."""
 
 
 class StepByStep:
-    """A linear operator, applied to the frame of each step."""
+    """Applies a linear operator to the frame of each step."""
 
     def __init__(self, operator: LinearOperator, time_dim: int) -> None:
         self.operator, self.time_dim = operator, time_dim
 
     def currents(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Dense products, or on a GPU sums in the CPU's order where these are asked for."""
+        """Returns currents by dense products, or on a GPU by sums in the CPU's order if requested."""
         if isinstance(self.operator, (Convolution, FullyConnected)):
             conv = self.operator.unfolded(x, weight)
             # In float32 for half precision as well, as on the CPU.
@@ -59,12 +59,13 @@ class StepByStep:
 
 
 class Delayed:
-    """A linear operator whose input events arrive later: an operator for `spiking_layer`.
+    """A linear operator with delayed input events: an operator for `spiking_layer`.
 
     Args:
         operator: a convolution, a fully connected map or sparse connections.
         delay: time steps >= 0, one per input channel `[C_in]` or of the weight's shape.
-        before: so many of the first steps of an input belong to the past: they send events on but have no output.
+        before: number of first steps of an input that belong to the past: their events arrive, but they have no
+            output.
         rounded: whether delays are rounded to whole steps; else delays between steps are interpolated.
         time_dim: dimension of time in the input, 0 or 1.
     """
@@ -89,14 +90,14 @@ class Delayed:
         return Delayed(self.operator, self.delay.detach(), self.before, self.rounded, self.time_dim)
 
     def shifts(self, x: Tensor) -> bool:
-        """Returns whether delays are a sequence of their own in front of the operator.
+        """Returns whether a delayed sequence is computed before the operator.
 
-        A fully connected map on a CPU takes up delays with the events, and so do delays per connection.
+        Fully connected maps on a CPU, and delays per connection, apply delays to the events themselves.
         """
         return self.delay.dim() == 1 and (not isinstance(self.operator, FullyConnected) or x.is_cuda)
 
     def shifted(self, x: Tensor) -> Tensor:
-        """The delayed sequence, without the steps of the past."""
+        """Returns the delayed sequence, without the steps of the past."""
         x, delay = self._as_features(x)
         delayed: Tensor = ops.delay.delay_forward(x, delay, self.rounded, self.time_dim)
         return self._after(delayed)
@@ -149,9 +150,9 @@ class Delayed:
         return torch.autograd.grad(currents, weight, signal.to(currents.dtype))[0]
 
     def _as_features(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Frames of a fully connected map as `[T, N, features]`, one delay for each feature; else both as they are.
+        """Returns frames of a fully connected map as `[T, N, features]` with a delay per feature; else both unchanged.
 
-        Delays of the frames' channels count for all cells of theirs.
+        A delay per channel applies to all pixels of the channel.
         """
         delay = self.delay
         if not isinstance(self.operator, FullyConnected) or delay.dim() != 1 or x.dim() == 3:
@@ -172,15 +173,15 @@ Need = tuple[Callable[[Any], bool], str]
 
 @dataclass(frozen=True)
 class MapFacts:
-    """Facts by which currents are sums over events or products of torch.
+    """Facts that decide whether currents are sums over events or products of torch.
 
     Args:
         operator: name of the operator's class.
         convolution: whether it is a convolution or a full matrix.
-        sparse: whether its connections are sparse, which are met by events alone.
-        delayed: whether events arrive later.
-        dtype: of the input, the one of autocast where that is on.
-        native: whether the device has the kernels of a layer, on the path that is asked for.
+        sparse: whether its connections are sparse, which only events support.
+        delayed: whether events are delayed.
+        dtype: dtype of the input, or of autocast if it is on.
+        native: whether the device has the kernels of a layer, on the requested path.
     """
 
     operator: str
@@ -192,7 +193,7 @@ class MapFacts:
 
     @classmethod
     def of(cls, x: Tensor, operator: LinearOperator | Delayed) -> MapFacts:
-        """Returns the facts for an input of this dtype on this device."""
+        """Returns the facts for an input of this dtype and device."""
         return cls(
             type(operator).__name__,
             # The compiler of torch 2.6 takes kinds in a tuple alone.
@@ -218,7 +219,7 @@ EVENTS: Sequence[Need] = (
 
 
 def missing(needs: Sequence[Need], facts: object) -> str:
-    """Returns the sentence of the first need that is not met; empty if all are."""
+    """Returns the message of the first unmet condition; empty if all are met."""
     for met, sentence in needs:
         if not met(facts):
             return sentence
@@ -226,7 +227,7 @@ def missing(needs: Sequence[Need], facts: object) -> str:
 
 
 def layer_currents(x: Tensor, weight: Tensor, operator: LinearOperator | Delayed, time_dim: int) -> Tensor:
-    """Currents `[T, N, C, ...]` of a linear operator without neurons: sums over events on a CPU."""
+    """Returns the currents `[T, N, C, ...]` of a linear operator without neurons: sums over events on a CPU."""
     operator.check(x, weight)
     by_events = not missing(EVENTS, MapFacts.of(x, operator))
     if not isinstance(operator, Delayed):
@@ -237,7 +238,7 @@ def layer_currents(x: Tensor, weight: Tensor, operator: LinearOperator | Delayed
 def currents(
     x: Tensor, weight: Tensor, operator: LinearOperator | Delayed, time_dim: int, by_events: bool
 ) -> Tensor:
-    """Returns currents `[T, N, C, ...]`, by events where `EVENTS` are met."""
+    """Returns currents `[T, N, C, ...]`, event-driven if all conditions in `EVENTS` are met."""
     if isinstance(operator, Delayed):
         return operator.currents(x, weight)
     if by_events and isinstance(operator, (Convolution, FullyConnected)):
@@ -246,7 +247,7 @@ def currents(
 
 
 def event_driven_currents(conv: SequenceConvolution, time_dim: int) -> Tensor:
-    """Currents `[T, N, C, ...]` of a layer's map as the op takes it: sums over events."""
+    """Returns the currents `[T, N, C, ...]` of a layer's map as sums over events."""
     no_rows = None, None, 0
     current: Tensor = ops.currents.currents_forward(
         conv.x, conv.weight, None, *no_rows, *conv.options, True, time_dim

@@ -1,4 +1,4 @@
-"""Linear operators whose input events arrive later, and neurons behind them."""
+"""Linear operators with delayed input events, and neurons behind them."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def delayed_layer(
     return_state: bool = True,
     pool: tuple[int, int] = (1, 1),
 ) -> Output:
-    """Spikes of neurons whose input events arrive `delay` steps later, and their state after the last step.
+    """Returns spikes of neurons whose input events arrive `delay` steps later, and their last state.
 
     Args:
         x: events `[T, N, ...]` (`[N, T, ...]` where the neuron is `batch_first`).
         weight: the operator's weight.
         operator: a convolution or a fully connected map.
-        neuron: any neuron model; one with `gradient="event"` runs at rounded delays.
+        neuron: any neuron model; models with `gradient="event"` use rounded delays.
         delay: time steps >= 0, one per input channel `[C_in]` or of the weight's shape.
-        before: so many of the first steps of x belong to the past: they send events on but have no output.
-        rounded: whether delays are rounded to whole steps; else those between steps are interpolated.
+        before: number of first steps of x that belong to the past: their events arrive, but they have no output.
+        rounded: whether delays are rounded to whole steps; if False, delays between steps are interpolated.
         state, return_state, pool: as in `spiking_layer`.
 
     Raises:
-        ValueError: a delay of another shape, or an operator that takes no delays per connection.
+        ValueError: a delay of a wrong shape, or an operator without delays per connection.
 
     >>> import torch, snnlib
     >>> x = torch.tensor([1.0, 0.0, 0.0, 0.0]).reshape(4, 1, 1)

@@ -1,4 +1,4 @@
-"""Scaling of gradients: the value passes, its gradient is damped, stopped or reversed."""
+"""Scaling of gradients: passes values unchanged and damps, stops or reverses their gradient."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class _GradScale(torch.autograd.Function):
 def grad_scale(x: Tensor, scale: float | Tensor) -> Tensor:
     """The identity, with the gradient multiplied by `scale`.
 
-    Forward `y = x`, bit for bit, in memory of its own; backward::
+    Forward `y = x`, bit for bit, in new memory; backward::
 
         dL/dx = scale * dL/dy        exactly 0 where scale is 0, even if dL/dy is infinite or NaN
 
-    A scale of 1 changes nothing, below 1 it damps (0.85 in front of every layer multiplies the gradient by 0.85^L at
-    depth L), 0 stops the gradient, -1 reverses it (adversarial training). Every differentiation scales once more: with
+    A scale of 1 changes nothing, a scale below 1 damps (0.85 before every layer multiplies the gradient by 0.85^L at
+    depth L), 0 stops the gradient, -1 reverses it (adversarial training). Every differentiation scales again: with
     `L = f(y)` the second derivative with respect to x is `scale^2 f''`.
 
     Works under `torch.compile(fullgraph=True)`, `torch.func.vmap` and `torch.func.grad`, also nested; not in forward

@@ -1,4 +1,4 @@
-"""Neurons on currents that are scaled and shifted channel by channel, as batch norm does; these are never stored.
+"""Neurons on normalised currents, scaled and shifted per channel as by batch norm, without storing them.
 
     z = scale (current - mean) + offset;   spikes = neuron(z)
 
@@ -35,7 +35,7 @@ _LEAST_SCALE = 1e-20
 
 
 def after_affine(dynamics: Dynamics, scale: Tensor, shift: Tensor) -> Dynamics:
-    """The neurons for currents that come as `scale current + shift`, one of each per channel."""
+    """Returns neurons for currents `scale current + shift`, with scale and shift per channel."""
     constant: list[Coefficient] = [*dynamics.d, *[0.0] * (dynamics.states - len(dynamics.d))]
     return replace(
         dynamics,
@@ -88,7 +88,7 @@ class _ScaledNeurons(torch.autograd.Function):
 
 
 def along_channels(values: Tensor, current: Tensor) -> Tensor:
-    """Values per channel `[C]` as they multiply currents `[T, N, C, ...]`."""
+    """Returns values per channel `[C]` in a shape that broadcasts with currents `[T, N, C, ...]`."""
     return values.to(current.dtype).reshape(-1, *[1] * (current.dim() - 3))
 
 
@@ -102,9 +102,9 @@ def scaled_neurons(
     moments: Tensor | None = None,
     epsilon: float = 0.0,
 ) -> Tensor | None:
-    """Value of neurons on `scale (current - mean) + offset`, pooled by `window`.
+    """Returns values of neurons on `scale (current - mean) + offset`, pooled by `window`.
 
-    None where the neurons take no scaled currents: without linear dynamics, or with a channel whose scale is 0.
+    Returns None if the neurons cannot take scaled currents: without linear dynamics, or with a scale of 0.
 
     Args:
         current: `[T, N, C, ...]`.
@@ -112,9 +112,10 @@ def scaled_neurons(
         mean: `[C]`, float64, a constant.
         offset: `[C]`, float64; may learn.
         neuron: a model whose constants may learn.
-        window: of average pooling; (1, 1) for none.
-        moments: `ops.batch_norm.moments(current)` where mean and scale come from them: gradients flow through these.
-        epsilon: what was added to the variance.
+        window: window of average pooling; (1, 1): no pooling.
+        moments: `ops.batch_norm.moments(current)` if mean and scale depend on the current: gradients flow through
+            them.
+        epsilon: constant that was added to the variance.
     """
     dynamics = neuron.dynamics(neuron.constants())
     if dynamics is None or bool((scale.abs() < _LEAST_SCALE).any()):

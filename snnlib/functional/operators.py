@@ -1,4 +1,4 @@
-"""The linear half of an SRM layer: forward and the two adjoint maps that the event-driven backward needs."""
+"""Linear operators of layers: forward, and the two adjoint maps of the event-driven backward pass."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ class SequenceConvolution(NamedTuple):
 
 
 class LinearOperator(Protocol):
-    """The methods that `srm_layer` asks of an operator that is linear in the events and in the weight.
+    """Interface of operators for layers, linear in the events and in the weight.
 
     Frames are folded: `x` is `[B, ...]` with `B = T * N`, and so are the signals of the neurons.
     """
 
     def check(self, x: Tensor, weight: Tensor) -> None:
-        """Raise an error that names the argument if the unfolded `x` and `weight` do not fit."""
+        """Raises an error that names the argument if the unfolded `x` and `weight` do not fit."""
 
     def forward(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Currents `[B, C, ...]` from events."""
+        """Returns currents `[B, C, ...]` for events."""
 
     def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """Adjoint in x: a fresh tensor of x's shape."""
+        """Returns the adjoint in x: a new tensor of x's shape."""
 
     def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """Adjoint in the weight, summed over frames."""
+        """Returns the adjoint in the weight, summed over frames."""
 
 
 def check_pair(x: Tensor, weight: Tensor, weight_layout: str) -> None:
@@ -68,12 +68,12 @@ def check_pair(x: Tensor, weight: Tensor, weight_layout: str) -> None:
 
 
 def channels_of(operator: LinearOperator, weight: Tensor) -> int:
-    """Returns the output channels, dimension 0 of a weight unless the operator says otherwise."""
+    """Returns the number of output channels: `operator.outputs` if it has one, else dimension 0 of the weight."""
     return int(getattr(operator, "outputs", weight.shape[0]))
 
 
 def _with_zeros(x: Tensor, after: list[int]) -> Tensor:
-    """So many zeros after each of the last axes."""
+    """Appends these numbers of zeros to the last axes."""
     if not any(after):
         return x
     # F.pad counts axes from the last one.
@@ -81,10 +81,10 @@ def _with_zeros(x: Tensor, after: list[int]) -> Tensor:
 
 
 def convolved_channels_last(x: Tensor) -> bool:
-    """Returns whether a library convolves channels-last frames faster than planes on x's device.
+    """Returns whether channels-last convolutions are faster than contiguous ones on x's device.
 
-    oneDNN takes about half the time. Tensor cores read nothing else, for which cuDNN turns planes round and back at
-    each call; they have no float64.
+    oneDNN takes about half the time. Tensor cores need channels-last tensors, so cuDNN would transpose contiguous ones
+    at each call; they have no float64.
     """
     return x.device.type == "cpu" or (x.device.type == "cuda" and x.dtype != torch.float64)
 
@@ -92,8 +92,8 @@ def convolved_channels_last(x: Tensor) -> bool:
 class FullyConnected:
     """`I = x W^T` for frames x `[B, inputs]` and W `[outputs, inputs]`.
 
-    Frames may have axes, `[B, C, H, W]` with `C H W = inputs`: their cells count in the order of `torch.nn.Flatten`,
-    but channels-last frames, as convolutional layers leave them, are read where they lie.
+    Frames may have axes, `[B, C, H, W]` with `C H W = inputs`, in the order of `torch.nn.Flatten`. Channels-last
+    frames, as convolutional layers return them, are not copied.
 
     >>> import torch, snnlib
     >>> operator = snnlib.functional.FullyConnected()
@@ -125,7 +125,7 @@ class FullyConnected:
         return signal.t() @ x.flatten(1)
 
     def unfolded(self, x: Tensor, weight: Tensor) -> SequenceConvolution:
-        """Returns the map of an unfolded sequence: a kernel as large as the image, one pixel without axes."""
+        """Returns the convolution for an unfolded sequence, with a kernel as large as the image."""
         if x.dim() != 5:
             x = x.flatten(2)[..., None, None]
         options = ConvOptions((1, 1), (0, 0), (1, 1), 1)
@@ -137,10 +137,10 @@ class Convolution:
 
     Args:
         dims: number of space axes.
-        stride: step of the window, an integer or one per axis.
+        stride: step of the kernel, an integer or one per axis.
         padding: zeros on both sides, an integer or one per axis; `"same"` keeps the size (stride 1 only, the odd
             zero of an even extent goes to the end, as in torch); `"valid"` is 0.
-        dilation: distance of the kernel's taps.
+        dilation: spacing between kernel elements.
         groups: number of independent channel groups.
 
     Raises:
@@ -193,7 +193,7 @@ class Convolution:
             conv_outputs("x", x.shape[3:], weight.shape[2:], self.stride, self.padding, self.dilation)
 
     def _margins(self, weight: Tensor) -> tuple[tuple[int, ...], list[int]]:
-        """(symmetric padding, extra zeros at the end of each axis) for this kernel."""
+        """Returns (symmetric padding, extra zeros at the end of each axis) for this kernel."""
         if not self.same:
             return self.padding, [0] * self.dims
         totals = [step * (size - 1) for step, size in zip(self.dilation, weight.shape[2:], strict=True)]
@@ -232,18 +232,18 @@ class Convolution:
         )
 
     def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """Transposed convolution of the signal."""
+        """Returns the transposed convolution of the signal."""
         grad = self._backward(signal, x, weight, [True, False, False])[0]
         if grad.shape == x.shape:
             return grad
         return grad[(slice(None), slice(None), *(slice(size) for size in x.shape[2:]))].contiguous()
 
     def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """Correlation of the signal with the events."""
+        """Returns the correlation of the signal with the events."""
         return self._backward(signal, x, weight, [False, True, False])[1]
 
     def unfolded(self, x: Tensor, weight: Tensor) -> SequenceConvolution:
-        """Returns the map of an unfolded sequence: one row for a single axis; the odd zeros of a "same" are in x."""
+        """Returns the convolution for an unfolded sequence; x already has the extra zeros of "same"."""
         padding, extra = self._margins(weight)
         x = _with_zeros(x, extra)
         options = ConvOptions(self.stride, padding, self.dilation, self.groups)

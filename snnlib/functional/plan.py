@@ -1,7 +1,7 @@
-"""How a layer's call runs: a plan chosen from a table, and the paths that it may take.
+"""Plans of layer calls: a table of conditions chooses one of five paths.
 
-`plan_layer` looks at what is called, never at values, and `LayerPlan.run` does it. `explain_dispatch` prints the same
-plan. A new neuron or operator changes what its kernel or facts say, or a row of `RULES`, and no branch.
+`plan_layer` makes a plan from kinds, options, dtypes and flags, never from values; `LayerPlan.run` runs it, and
+`explain_dispatch` prints it. A new neuron or operator changes its kernel or facts, or a row of `RULES`, but no branch.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _ENTRIES_ONLY: ContextVar[bool] = ContextVar("entries only", default=False)
 
 @contextmanager
 def entries_only() -> Iterator[None]:
-    """Lets layers that run from a state save what they would without one, which takes less memory.
+    """Lets layers that run from a state save near-threshold steps instead of currents, in less memory.
 
-    Gradients by the input then equal those of the whole sequence up to the order of their sums, not bit for bit.
+    Gradients of the input then equal those of the whole sequence up to the order of sums, not bit for bit.
     """
     token = _ENTRIES_ONLY.set(True)
     try:
@@ -51,7 +51,7 @@ def entries_only() -> Iterator[None]:
 
 
 class Path(Enum):
-    """The ways in which currents and neurons are computed, the fastest first."""
+    """Ways to compute currents and neurons, the fastest first."""
 
     LAYER = "layer"
     CURRENTS_SCAN = "currents -> scan"
@@ -62,19 +62,19 @@ class Path(Enum):
 
 @dataclass(frozen=True)
 class CallFacts:
-    """Facts of a call that choose its path: kinds, options, dtypes and flags, never values.
+    """Facts that choose the path of a call: kinds, options, dtypes and flags, never values.
 
     Calls with equal facts take one path.
 
     Args:
         map: the operator and its input.
         neuron: name of the neuron's class.
-        kernel: class of its kernel; None runs `step`.
-        runs_in_layer, records, records_states: what the kernel can (`backends/arguments.py`).
+        kernel: class of its kernel; None: `step` runs.
+        runs_in_layer, records, records_states: capabilities of the kernel (`backends/arguments.py`).
         learns: whether the neuron's constants learn.
-        differentiates: whether a gradient of input, weight or state is wanted.
-        streams: whether a state is given or asked for.
-        entries_only: whether gradients through states may have another order of their sums.
+        differentiates: whether input, weight or state needs a gradient.
+        streams: whether a state is given or requested.
+        entries_only: whether gradients through states may sum in another order.
     """
 
     map: MapFacts
@@ -90,7 +90,7 @@ class CallFacts:
 
     @classmethod
     def of(cls, map_: MapFacts, neuron: Neuron, kernel: NeuronKernel | None, **flags: bool) -> CallFacts:
-        """Returns the facts of these neurons behind a map; the flags are the last three."""
+        """Returns the facts of these neurons behind a map."""
         name = type(neuron).__name__
         if kernel is None:
             return cls(map_, name, None, False, False, False, False, **flags)
@@ -135,7 +135,7 @@ def _may_reorder(c: CallFacts) -> bool:
 
 
 def choose(facts: CallFacts) -> tuple[Path, tuple[str, ...]]:
-    """Returns the first path of which nothing is missing, and what each path before it lacks."""
+    """Returns the first path whose conditions are met, and what each path before it lacks."""
     refusals: tuple[str, ...] = ()
     for path, of_map, of_call in RULES:
         lacking = missing(of_map, facts.map) or missing(of_call, facts)
@@ -150,14 +150,13 @@ class LayerPlan:
     """How one call of a layer runs.
 
     Args:
-        facts: what the path follows from.
-        path: the path.
-        lacking: what each faster path lacks, with places for the facts.
+        facts: the facts that decided.
+        path: the path. lacking: what each faster path lacks, as templates for the facts.
         operator, neuron: of the layer.
-        kernel: of the neuron, for the dtype of the input.
-        return_state: whether the state after the last step is wanted.
+        kernel: kernel of the neuron, for the dtype of the input.
+        return_state: whether the state after the last step is returned.
         pool: window of average pooling.
-        shift: delays in front of the operator, as a sequence of their own; None without any.
+        shift: delays that are applied before the operator, as a delayed sequence; None: no such delays.
     """
 
     facts: CallFacts
@@ -172,7 +171,7 @@ class LayerPlan:
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """Returns a sentence for each faster path: why it does not take the call."""
+        """Returns a sentence for each faster path: why it cannot run the call."""
         return tuple(sentence.format(c=self.facts, m=self.facts.map) for sentence in self.lacking)
 
     @property
@@ -188,7 +187,7 @@ class LayerPlan:
         return f"{self.path.value} ({passed})" if passed else self.path.value
 
     def run(self, x: Tensor, weight: Tensor, state: State | None = None) -> Output:
-        """Values of the layer, and the state to go on from."""
+        """Returns the values of the layer and the last state."""
         if self.shift is not None:
             x = self.shift.shifted(x)
         if not isinstance(self.operator, Delayed):
@@ -214,7 +213,7 @@ class LayerPlan:
         return neurons_and_pool(self.neuron, self.kernel, current, state, self.pool, x.dtype)
 
     def _in_one_op(self, x: Tensor, weight: Tensor, state: State | None) -> Output:
-        """The layer in one kernel, from a state with as many space axes as its spikes have."""
+        """Runs the layer in one kernel, from a state with the space axes of its spikes."""
         operator, neuron, kernel = self.operator, self.neuron, self.kernel
         assert isinstance(operator, (Convolution, FullyConnected)) and kernel is not None
         x, weight, options, axes = operator.unfolded(x, weight)
@@ -242,7 +241,7 @@ class LayerPlan:
         return Output(out.squeeze(added), (final.squeeze(added) if self.return_state else final,))
 
     def _by_two_signals(self, x: Tensor, weight: Tensor, kernel: SrmKernel, state: State | None) -> Output:
-        """SRM neurons behind any operator, whose weights and inputs get gradients of different signals."""
+        """Runs SRM neurons behind any operator, with different signals for weights and inputs."""
         neuron, start, time_dim = self.neuron, first_state(state), int(self.neuron.batch_first)
         assert isinstance(neuron, SRM)
         options = kernel.taus, neuron.input_grad_scale, time_dim
@@ -275,11 +274,11 @@ def plan_layer(
     return_state: bool = True,
     pool: tuple[int, int] = (1, 1),
 ) -> LayerPlan:
-    """Returns how `spiking_layer` runs this call, whose arguments it checks.
+    """Checks the arguments of a call of `spiking_layer` and returns its plan.
 
     Args:
         x, weight, operator, neuron, state, return_state, pool: as in `spiking_layer`.
-        kernel: the neuron with other constants. Default None, `neuron.kernel(x)`.
+        kernel: kernel of the neuron with other constants. Default None, `neuron.kernel(x)`.
     """
     check_untransformed("spiking_layer")
     operator.check(x, weight)
@@ -314,7 +313,7 @@ def neurons_and_pool(
     pool: tuple[int, int],
     dtype: torch.dtype,
 ) -> Output:
-    """Means of the values of neurons over windows, in this dtype, and the state: in one pass where a kernel does it."""
+    """Returns pooled values of neurons in this dtype, and the state: in one pass if a kernel can."""
     one_pass = pool != (1, 1) and kernel is not None and ops.scan_pool.can_fuse(current, kernel, pool)
     value, after = neuron.scan(current, state, kernel, pool if one_pass else (1, 1))
     value = value.to(dtype)
@@ -322,7 +321,7 @@ def neurons_and_pool(
 
 
 def pooled(value: Tensor, pool: tuple[int, int], neuron: Neuron) -> Tensor:
-    """Means of windows of the spikes `[T, N, C, H, W]` of neurons, without overlap, with their kind of gradient."""
+    """Averages spikes `[T, N, C, H, W]` over windows without overlap, with the neurons' kind of gradient."""
     if pool == (1, 1):
         return value
     by_time = neuron.gradient == "event"
@@ -330,7 +329,7 @@ def pooled(value: Tensor, pool: tuple[int, int], neuron: Neuron) -> Tensor:
 
 
 class _Layer(torch.autograd.Function):
-    """Convolution, neurons and pooling as one op, whose gradients come from what it recorded of the neurons."""
+    """Convolution, neurons and pooling as one op, with gradients from a record of the neurons."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""Pooling over sequences: with the event-time gradient, for neurons that learn from spike times, and with torch's."""
+"""Pooling over sequences: with the event-time gradient, for neurons that learn from spike times, or torch's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _windows(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Windows:
-    """The windows over a sequence, once all arguments are checked."""
+    """Checks all arguments and returns the windows over a sequence."""
     check_floating("x", x)
     check_rank("x", x, LAYOUTS[dims], exactly=dims + 3)
     kernel = as_sizes("kernel_size", kernel_size, dims, minimum=1)
@@ -80,18 +80,18 @@ def spike_avg_pool2d(
 
         dL/dx_i = x_i * sum_w g_w / (sum of x over w)        = x * avg_pool2d^T(g / y)
 
-    A window's gradient is shared out whole among its events, in proportion to their amplitudes, so the sum of dL/dx
-    equals the sum of g over windows that are not silent. It is the exact derivative of event times: scaling the
-    events of a window by 1/k^2 does not make them k^2 times less responsible for when the next layer fires. For
-    binary spikes and non-overlapping windows it is the papers' inverse-output scaling. A window counts as silent,
-    and passes no gradient, when its signed sum is within the rounding error of its magnitudes.
+    The events of a window share its whole gradient in proportion to their amplitudes, so the sum of dL/dx equals the
+    sum of g over windows that are not silent. This is the exact derivative by event times: a window's mean scales its
+    events by 1/k^2, but their times decide as before when the next layer fires. For binary spikes and non-overlapping
+    windows it equals the papers' inverse-output scaling. A window counts as silent, and passes no gradient, if its
+    signed sum is within the rounding error of its magnitudes.
 
     Args:
-        x: events `[T, N, C, H, W]` (`[N, T, ...]` works as well: time plays no part), any real amplitudes.
+        x: events `[T, N, C, H, W]` or `[N, T, ...]`, any real amplitudes.
         kernel_size: window size, an integer or `(kh, kw)`.
         stride: window step; default `kernel_size`.
         padding: zeros on both sides, at most half the window.
-        ceil_mode: whether windows may hang over the end.
+        ceil_mode: whether windows may extend beyond the end.
         count_include_pad: whether padding counts in the divisor.
         divisor_override: divisor in place of the window's size.
 
@@ -136,8 +136,8 @@ def spike_max_pool2d(
 ) -> Tensor:
     """Max pooling of a spike train: a window fires when one of its inputs does.
 
-    The gradient of a window goes to its largest event, the first of equals as in torch; a window whose maximum is 0
-    holds no event there and passes nothing. Sums of gradients are kept.
+    The gradient of a window goes to its largest event, the first of equal ones as in torch; a window whose maximum is
+    0 has no event and passes no gradient. The sum of gradients is preserved.
 
     Args:
         x: events `[T, N, C, H, W]` (`[N, T, ...]` works as well).
@@ -162,7 +162,7 @@ def spike_max_pool2d(
 
 
 class _NonoverlappingAvgPool(torch.autograd.Function):
-    """Nothing is kept for backward, where torch's pooling keeps its input."""
+    """Average pooling that saves nothing for backward, where torch saves the input."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, window: tuple[int, int]) -> Tensor:
@@ -178,7 +178,7 @@ class _NonoverlappingAvgPool(torch.autograd.Function):
 
 
 def nonoverlapping_avg_pool2d(x: Tensor, window: tuple[int, int]) -> Tensor:
-    """Means of windows of a sequence `[T, N, C, H, W]` without overlap and padding; cells in no window are left out.
+    """Averages a sequence `[T, N, C, H, W]` over windows without overlap; ignores pixels outside of windows.
 
     `y[i, j] = mean of x over the window`, `dL/dx = (dL/dy) / (cells of a window)`: torch's `avg_pool2d`.
 
@@ -191,10 +191,10 @@ def nonoverlapping_avg_pool2d(x: Tensor, window: tuple[int, int]) -> Tensor:
 
 
 def max_pool2d(frames: Tensor, windows: Windows, dilation: tuple[int, ...] = (1, 1)) -> Tensor:
-    """`torch.nn.functional.max_pool2d` of frames `[B, C, H, W]`, with the same bits of value and gradient.
+    """Max pooling of frames `[B, C, H, W]`, with the bits of torch's `max_pool2d` in value and gradient.
 
-    The kernels keep a byte per window for the backward pass, where torch keeps the frames and 8 bytes per window. A
-    GPU, dilated windows, those above 256 cells and dtypes without kernels take torch's.
+    The kernels save one byte per window for the backward pass; torch saves the frames and 8 bytes per window. Torch's
+    pooling runs on a GPU, with dilation, for windows above 256 pixels, and for dtypes without kernels.
 
     >>> import torch
     >>> x = torch.tensor([[0.0, 2, 1], [2, 1, 3]])[None, None].requires_grad_()
@@ -229,7 +229,7 @@ def max_pool2d(frames: Tensor, windows: Windows, dilation: tuple[int, ...] = (1,
 
 
 def _check_dilated(space: Sequence[int], windows: Windows, dilation: Sequence[int]) -> None:
-    """Raise ValueError for a window all of whose cells lie in the padding, where torch's gradient corrupts memory."""
+    """Raises ValueError for a window entirely within the padding, where torch's gradient corrupts memory."""
     dilated = windows.dilated(dilation)
     for size, count, extent, step, zeros, gap in zip(
         space, dilated.counts(space), *dilated[:3], dilation, strict=True

@@ -20,7 +20,8 @@ __all__ = ["srm_potential"]
 def causal_filter(sequence: Tensor, kernel: Tensor, time_dim: int = 0) -> Tensor:
     """`y[t] = sum_{k <= t} kernel[t - k] x[k]` along `time_dim`; one kernel value per step of the sequence.
 
-    A product with a lower triangular matrix `[T, T]`: T^2 multiplications per neuron, and every derivative by autograd.
+    Computed as a product with a lower triangular matrix `[T, T]`: T^2 multiplications per neuron, with derivatives of
+    any order by autograd.
 
     >>> import torch
     >>> causal_filter(torch.tensor([1.0, 0.0, 1.0]), torch.tensor([4.0, 2.0, 1.0])).tolist()
@@ -81,7 +82,7 @@ def srm_potential_stream(
 ) -> Output:
     """Runs a chunk of a sequence: as `srm_potential`, from `state` `[2, N, ...]` (u and s; None: zero).
 
-    The first value of the result, `spikes`, is the potential; the second the state to go on from.
+    The first value of the result, `spikes`, is the potential; the second is the last state.
     """
     check_floating("current", current)
     check_rank("current", current, "[T, N, ...]", at_least=2)

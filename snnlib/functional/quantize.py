@@ -23,13 +23,13 @@ _ROUND: dict[str, Callable[[Tensor], Tensor]] = {"trunc": torch.trunc, "nearest"
 
 
 def check_bits(bits: int) -> None:
-    """Raise ValueError unless `bits` is a width that quantisation takes."""
+    """Raises ValueError unless quantisation supports the width `bits`."""
     if not (isinstance(bits, int) and 2 <= bits <= MAX_BITS):
         raise ValueError(f"bits: expected an integer from 2 to {MAX_BITS}, got {bits!r}")
 
 
 def check_exponent_range(exponent_range: tuple[int, int]) -> None:
-    """Raise ValueError unless `exponent_range` is `(lowest, highest)` with powers of two that float32 holds."""
+    """Raises ValueError unless `exponent_range` is `(lowest, highest)` with powers of two in float32's range."""
     low, high = exponent_range
     if not -MAX_EXPONENT <= low <= high <= MAX_EXPONENT:
         raise ValueError(
@@ -39,16 +39,16 @@ def check_exponent_range(exponent_range: tuple[int, int]) -> None:
 
 
 def _straight_through(x: Tensor, value: Tensor, passes: Tensor) -> Tensor:
-    """`value`, with x's gradient where `passes` and none elsewhere; saves one bool per element.
+    """Returns `value`, with x's gradient where `passes` and 0 elsewhere; saves one bool per element.
 
-    The difference is exact, because value lies within a factor 2 of x or is 0. Plain operations rather than an
-    autograd function: they compile, batch (vmap) and differentiate twice.
+    The difference is exact, because value lies within a factor 2 of x or is 0. Plain operations instead of an autograd
+    function compile, batch (vmap) and differentiate twice.
     """
     return torch.where(passes, x + (value - x).detach(), value)
 
 
 def round_ste(x: Tensor, rounding: Rounding = "trunc") -> Tensor:
-    """Round to integers; the gradient passes as if nothing had happened (straight-through estimator).
+    """Rounds to integers; the gradient passes unchanged (straight-through estimator).
 
     Forward `trunc(x)`, toward zero, or `round(x)`, halves to even; backward `dL/dx = dL/dy` (0 where x is not finite).
 
@@ -72,7 +72,7 @@ def round_ste(x: Tensor, rounding: Rounding = "trunc") -> Tensor:
 
 
 def power_of_two_exponent(max_abs: Tensor, bits: int, exponent_range: tuple[int, int] = (-31, 31)) -> Tensor:
-    """The finest power-of-two scale at which `max_abs` still fits into signed integers of `bits` bits.
+    """Returns the finest power-of-two scale at which `max_abs` fits into signed integers of `bits` bits.
 
     `i = max { i : round(max_abs 2^i) < 2^(bits-1) }`, halves to even, clamped to `exponent_range`. In closed form,
     with `max_abs = m 2^k` and `1/2 <= m < 1` (frexp)::
@@ -127,7 +127,7 @@ def _power_of_two(exponent: int | Tensor, like: Tensor) -> Tensor:
 
 
 def _prepare(x: Tensor, exponent: int | Tensor, bits: int, rounding: str) -> tuple[Tensor, int]:
-    """Scale and largest integer of a quantisation whose arguments are checked here."""
+    """Checks the arguments of a quantisation; returns its scale and largest integer."""
     check_floating("x", x)
     check_bits(bits)
     check_choice("rounding", rounding, *_ROUND)
@@ -165,7 +165,7 @@ def quantize_power_of_two(
         bits: width of the integers with sign: 2 to 24, at most 11 for float16 and 8 for bfloat16.
         rounding: `"trunc"`, toward zero (default, as a cast to integers does), or `"nearest"`, halves to even: a
             quarter of the squared error.
-        symmetric: whether integers are symmetric about 0; without, `qmin = -qmax - 1` as in two's complement. Default
+        symmetric: whether integers are symmetric about 0; if False, `qmin = -qmax - 1` as in two's complement. Default
             True.
 
     Returns:
@@ -192,10 +192,10 @@ def quantize_power_of_two(
 
 
 def fixed_point_weight(weight: Tensor, exponent: int | None) -> Tensor:
-    """Returns the weight in 8 bits, `k 2^exponent` with k from -128 to 127, for neurons in fixed point.
+    """Returns an 8-bit weight `k 2^exponent` with k from -128 to 127, for neurons in fixed point.
 
-    An exponent of None takes the finest one, from -12 to 2, at which the largest and the smallest weight round to such
-    a k. Gradients pass as in `quantize_power_of_two`.
+    None takes the finest exponent from -12 to 2 at which the largest and the smallest weight fit. Gradients pass as in
+    `quantize_power_of_two`.
     """
     low, high = WEIGHT_EXPONENTS
     fine: int | Tensor = -high if exponent is None else -exponent
@@ -211,7 +211,7 @@ def fixed_point_weight(weight: Tensor, exponent: int | None) -> Tensor:
 
 
 def quantize_to_int(x: Tensor, exponent: int | Tensor, bits: int, rounding: Rounding = "trunc") -> Tensor:
-    """The integers behind `quantize_power_of_two`, for export to hardware: `y = n 2^-exponent`.
+    """Returns the integers n of `quantize_power_of_two`, `y = n 2^-exponent`, for export to hardware.
 
     Arguments as in `quantize_power_of_two`.
 

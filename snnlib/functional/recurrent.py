@@ -1,4 +1,4 @@
-"""Neurons whose spikes come back as currents one step later, as a stateless function."""
+"""Recurrent neurons as a stateless function."""
 
 from __future__ import annotations
 
@@ -47,32 +47,31 @@ def spiking_recurrent(
     max_delay: int = 0,
     rounded: bool = False,
 ) -> Output:
-    """Spikes of recurrent neurons for their input currents, and the state to go on from.
+    """Returns spikes of recurrent neurons for input currents, and their last state.
 
     ::
 
         s[t] = neuron(current[t] + weight s[t-1])                 or operator(s[t-1], weight)
 
-    `weight[i, j]` leads from neuron j to neuron i, as in `torch.nn.RNN`, with a delay of one step, to which `delay` is
-    added. Gradients flow to the current, the weight, the neuron's learnable constants, the delay and the state.
+    `weight[i, j]` connects neuron j to neuron i, as in `torch.nn.RNN`, with a delay of one step plus `delay`.
+    Gradients flow to the current, the weight, the neuron's learnable constants, the delay and the state.
 
     Args:
         current: input currents `[T, N, H]`, or `[T, N, C, ...]` with an operator (`[N, T, ...]` where the neuron is
             `batch_first`).
         weight: recurrent weights `[H, H]`, or the operator's, of the current's dtype.
-        neuron: any neuron model; one with several values per spike feeds these back.
-        operator: what takes the spikes of one step to the currents of the next, in frames of one shape, such as
-            `Convolution(2, padding="same")`; it runs by the neuron's `step`. None for a full matrix, and
-            `SparselyConnected`, whose weight is `[connections]`, runs in the kernels of one.
-        state: what an earlier call returned: the neurons' states `[K, N, H]` in the order of `neuron.state_names`, and
-            their last spikes `[1, N, H]`. None starts anew.
+        neuron: any neuron model; if it outputs values other than 0 and 1, these are fed back.
+        operator: map from the spikes of a step to the currents of the next, of the same shape, such as
+            `Convolution(2, padding="same")`; runs by the neuron's `step`. None for a full matrix, which has kernels,
+            as has `SparselyConnected` with a weight `[connections]`.
+        state: the state that an earlier call returned: the neurons' states `[K, N, H]` in the order of
+            `neuron.state_names`, and their last spikes `[1, N, H]`. None: the initial state.
         lengths: number of steps of each sample `[N]`, 0 to T; None for T. Later steps have spikes and gradients of 0,
-            and the state is that after the sample's own last step.
-        delay: further steps until a spike comes back, per neuron `[H]` or per connection `[H, H]`, from 0 to
-            `max_delay`; None for none. The state then has `max_delay + 2` last spikes, the newest first. With a full
-            matrix only.
+            and the state is the one after the sample's own last step.
+        delay: further steps until a spike arrives, per neuron `[H]` or per connection `[H, H]`, from 0 to `max_delay`;
+            None: no delay. The state then has `max_delay + 2` last spikes, the newest first. Full matrices only.
         max_delay: longest `delay`.
-        rounded: whether delays are rounded to whole steps; else those between steps are interpolated.
+        rounded: whether delays are rounded to whole steps; if False, delays between steps are interpolated.
 
     Raises:
         TypeError: current or weight is not a floating-point tensor, they differ in dtype, or lengths are no integers.
@@ -133,14 +132,14 @@ def spiking_recurrent(
 
 @dataclass(frozen=True)
 class RecurrenceFacts:
-    """Facts by which a kernel takes a recurrent sequence.
+    """Facts that decide whether a kernel runs a recurrent sequence.
 
     Args:
-        back: name of the operator's class through which spikes come back; empty for a full matrix.
-        delayed: whether they come back with delays.
-        known: whether the neurons are those of the linear family, with spikes as values.
-        device: type of the device.
-        unsupported: why kernels of this device do not take so many neurons; empty if they do.
+        back: class name of the recurrent operator; empty for a full matrix.
+        delayed: whether recurrent spikes are delayed.
+        known: whether the neurons belong to the linear family and output spikes.
+        device: device type.
+        unsupported: why kernels of this device cannot take this number of neurons; empty if they can.
     """
 
     back: str
@@ -177,7 +176,7 @@ RECURRENT_KERNELS: Sequence[Need] = (
 
 
 def why_by_steps(facts: RecurrenceFacts) -> str:
-    """Returns why a recurrent sequence takes the neuron's `step` in a loop; empty where kernels take it."""
+    """Returns why a recurrent sequence runs by `step` in a loop; empty if kernels run it."""
     return missing(RECURRENT_KERNELS, facts).format(c=facts)
 
 
@@ -236,7 +235,7 @@ def _by_steps(
     spikes: Tensor,
     lengths: Tensor | None,
 ) -> Output:
-    """The definition: one step after the other, by the neuron's own `step`."""
+    """Runs the definition: one step after the other, by the neuron's own `step`."""
     time_dim, wide, before = int(neuron.batch_first), start.dtype, start.unbind(0)
     params = broadcast(neuron.constants(), current.dim() - 1, wide)
     past = list(spikes.unbind(0))
@@ -262,17 +261,17 @@ def _by_steps(
 
 
 def _by_time(past: list[Tensor]) -> list[Tensor]:
-    """The last spikes, the newest first, with the gradient by their time (`snnlib.sequences.input_time`).
+    """Gives the last spikes, the newest first, the spike-time gradient (`snnlib.sequences.input_time`).
 
-    The difference that is subtracted is 0. It gives the older spike of each pair minus the gradient of the step after
-    its own; of the oldest spikes no connection asks any more.
+    The subtracted difference is 0. Its gradient gives the older spike of each pair minus the gradient of the next
+    step; no connection reads the oldest spikes any more.
     """
     pairs = itertools.pairwise(past)
     return [*(newer - (older - older.detach()) for newer, older in pairs), past[-1]]
 
 
 def _sent_back(past: list[Tensor], back: Tensor | None, weight: Tensor) -> Tensor:
-    """Currents of the spikes that arrive now; `back` has the taps of every delay, `[D, H]` or `[D, H, H]`."""
+    """Returns currents of the arriving spikes; `back` has weights per whole delay, `[D, H]` or `[D, H, H]`."""
     if back is None:
         return past[0] @ weight.t()
     by_connection = back.dim() == 3
@@ -286,7 +285,7 @@ def _sent_back(past: list[Tensor], back: Tensor | None, weight: Tensor) -> Tenso
 
 
 def _through(operator: LinearOperator, spikes: Tensor, weight: Tensor) -> Tensor:
-    """Currents of the spikes of the step before, in frames of the same shape."""
+    """Returns currents of the last step's spikes, in frames of the same shape."""
     back = layer_currents(spikes[None], weight, operator, 0)[0]
     if back.shape != spikes.shape:
         raise ValueError(
@@ -297,7 +296,7 @@ def _through(operator: LinearOperator, spikes: Tensor, weight: Tensor) -> Tensor
 
 
 class _Taps(torch.autograd.Function):
-    """Weights of every whole delay `[longest + 2, ...]`, two of each connection not zero, with gradients."""
+    """Weights for every whole delay `[longest + 2, ...]`, two of them nonzero per connection, with gradients."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, delay: Tensor, rounded: bool, longest: int) -> Tensor:
@@ -355,7 +354,7 @@ def _check(current: Tensor, weight: Tensor, neuron: Neuron, operator: LinearOper
 def _split(
     state: tuple[Tensor, ...] | None, before: int, shape: list[int], like: Tensor
 ) -> tuple[tuple[Tensor, ...] | None, Tensor | None]:
-    """The neurons' own state, whose shape the neuron checks, and the last spikes."""
+    """Splits the state into the neurons' own state, whose shape the neuron checks, and the last spikes."""
     if state is None:
         return None, None
     if not (isinstance(state, tuple) and len(state) == 2 and all(isinstance(part, Tensor) for part in state)):

@@ -1,4 +1,4 @@
-"""Addition of two spike trains that shares each event's gradient out between them."""
+"""Addition of two spike trains that divides each event's gradient between them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def spike_add(a: Tensor, b: Tensor) -> Tensor:
 
         dL/da = g a / (a + b),    dL/db = g b / (a + b)        0 where a + b is silent
 
-    An event of amplitude 2 made of two spikes has the gradient of both, since every layer's dL/dx is proportional to
-    the amplitude x; each spike gets the half that is its own. Plain `a + b` gives all of it to both, so that it counts
-    twice, and more often with every further block; here `dL/da + dL/db = g` at every event. An event counts as silent
-    when its signed sum is within the rounding error of its magnitudes.
+    Every layer's dL/dx is proportional to the amplitude x, so an event of amplitude 2, made of two spikes, has twice
+    the gradient; each spike gets its half. Plain `a + b` would give both halves to both spikes, and count the gradient
+    twice at every block; here `dL/da + dL/db = g` at every event. An event counts as silent if its signed sum is
+    within the rounding error of its magnitudes.
 
     Args:
         a: events `[T, N, ...]`, any real amplitudes.

@@ -1,4 +1,4 @@
-"""A linear operator whose connections are sparse: those that exist are stored by input, and no others cost anything."""
+"""A linear operator with sparse connections, stored by input."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["SparselyConnected"]
 
 
 class SparselyConnected(nn.Module):
-    """`I = x W^T` for a W `[outputs, inputs]` of which the connections of input j are those from `starts[j]` on.
+    """`I = x W^T` for a sparse W `[outputs, inputs]`; the connections of input j begin at index `starts[j]`.
 
     ::
 
         I[n, targets[c]] += x[n, j] weight[c]            for c from starts[j] to starts[j + 1] - 1
 
-    An operator for `snnlib.functional.spiking_layer` and `spiking_recurrent` whose weight is `[connections]`. On a CPU
-    an event adds its input's connections, the weight's gradient reads the signal at the targets of each event, and sums
-    have the order of a full matrix: with zeros elsewhere that gives the same bits by its event kernels. Other devices
-    take `index_add`. Frames may have axes, whose cells count in the order of `torch.nn.Flatten`.
+    An operator for `snnlib.functional.spiking_layer` and `spiking_recurrent` with a weight `[connections]`. On a CPU
+    an event adds the weights of its input's connections, and the gradient of the weights reads the signal at the
+    targets of each event. Sums have the order, and so the bits, of a full matrix with zeros in event-driven kernels.
+    Other devices use `index_add`. Frames may have axes, in the order of `torch.nn.Flatten`.
 
     Args:
         starts: integers `[inputs + 1]`, from 0 to the number of connections in rising order.
@@ -78,21 +78,21 @@ class SparselyConnected(nn.Module):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Outputs and inputs, as of a full matrix."""
+        """(outputs, inputs), the shape of the full matrix."""
         return self.outputs, len(self.starts) - 1
 
     @property
     def fan_in(self) -> float:
-        """Mean number of connections that lead to an output."""
+        """Mean number of connections per output."""
         return len(self.targets) / self.outputs
 
     def sources(self) -> Tensor:
-        """The input of each connection, int32 `[connections]`."""
+        """Returns the input of each connection, int32 `[connections]`."""
         inputs = torch.arange(self.shape[1], dtype=torch.int32, device=self.starts.device)
         return inputs.repeat_interleave(self.starts.diff(), output_size=len(self.targets))
 
     def dense(self, weight: Tensor | None = None) -> Tensor:
-        """The full matrix `[outputs, inputs]`, 0 where there is no connection; None takes `values`."""
+        """Returns the full matrix `[outputs, inputs]`, 0 without a connection; None takes `values`."""
         self._check_copied()
         weight = self.values if weight is None else weight
         out = weight.new_zeros(self.shape[::-1])
@@ -105,7 +105,7 @@ class SparselyConnected(nn.Module):
 
     @property
     def values(self) -> nn.Parameter:
-        """The weights `[connections]` that a layer learns with this operator, the layer's own parameter."""
+        """The layer's parameter with the weights `[connections]` of this operator."""
         if "_owner" not in self.__dict__:
             raise ValueError(
                 "weight: expected an operator that a layer has, got one without weights of its own"
@@ -115,20 +115,22 @@ class SparselyConnected(nn.Module):
 
     @torch.no_grad()
     def rewire_(self, fallen: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Moves connections to places drawn uniformly among those that have none; their weights are 0 there.
+        """Moves connections to uniformly drawn free positions, with weights of 0.
 
-        Takes time and memory by connections, not by the size of the full matrix.
+        Time and memory are proportional to the number of connections, not to the size of the full matrix.
 
         Args:
-            fallen: which connections move, int64 in rising order, of places that have none as many at most.
-            generator: of the draws, on the CPU. Default None, torch's own.
+            fallen: indices of the connections that move, int64 in rising order, at most as many as there are free
+                positions.
+            generator: random generator on the CPU. Default None, torch's own.
 
         Returns:
-            (order, new): for each connection which one it was, int64 `[connections]`, and the moved ones in rising
-            order, for which that means nothing. A sequence that goes with the connections follows by `old[order]`.
+            (order, new): the old index of each connection, int64 `[connections]`, and the new indices of the moved
+            connections in rising order, at which `order` has no meaning. Reorder values per connection by
+            `old[order]`.
 
         Raises:
-            ValueError: more connections than there are free places.
+            ValueError: more connections than free positions.
         """
         device = self.starts.device
         outputs, inputs = self.shape
@@ -183,7 +185,7 @@ class SparselyConnected(nn.Module):
         return self._backward(signal, x, weight, (True, False))[0].view(x.shape)
 
     def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """`a^T x` where there are connections."""
+        """`a^T x` at the connections."""
         return self._backward(signal, x, weight, (False, True))[1]
 
     def _backward(
@@ -194,7 +196,7 @@ class SparselyConnected(nn.Module):
         return found[0], found[1]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SparselyConnected:
-        """A copy that knows its connections, as `AveragedModel` writes to the buffers of the copy that it makes."""
+        """Returns a copy that remembers its connections, since `AveragedModel` averages the copy's buffers."""
         self._check_copied()
         new = type(self).__new__(type(self))
         memo[id(self)] = new
@@ -204,7 +206,7 @@ class SparselyConnected(nn.Module):
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        """State of a pickle, which knows of no original."""
+        """Returns the state for pickles, without the original."""
         self._check_copied()
         return {name: value for name, value in vars(self).items() if name != "_copied"}
 
@@ -213,14 +215,14 @@ class SparselyConnected(nn.Module):
         return zlib.crc32(next(parts), zlib.crc32(next(parts)))
 
     def _written(self) -> tuple[int, int]:
-        """Returns which tensor holds the targets, and how often it has been written to."""
+        """Returns identity and version of the tensor of targets."""
         return id(self.targets), 0 if self.targets.is_inference() else self.targets._version
 
     def _check_copied(self) -> None:
         """Undoes averages of indices in the buffers of a copy.
 
         Raises:
-            ValueError: the buffers hold other connections, so that averages mix weights of different ones.
+            ValueError: the buffers hold other connections, so averages would mix weights of different connections.
         """
         if self._copied is None or torch.compiler.is_compiling():
             return
@@ -269,17 +271,17 @@ class SparselyConnected(nn.Module):
 
 
 def fan_in(operator: LinearOperator | None, weight: Tensor) -> float:
-    """Connections that lead to a neuron, on average where they are sparse; None stands for a full matrix."""
+    """Returns the fan-in of a neuron, the mean if connections are sparse; None stands for a full matrix."""
     return operator.fan_in if isinstance(operator, SparselyConnected) else weight.shape[1:].numel()
 
 
 def rows_by_input(
     sources: Tensor, targets: Tensor, outputs: int, inputs: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Starts `[inputs + 1]`, targets in order, and the order of connections that are given in any.
+    """Sorts connections by input: returns starts `[inputs + 1]`, sorted targets, and the order.
 
     Raises:
-        ValueError: a source or target that is none, or two connections of the same input and output.
+        ValueError: a source or target out of range, or two connections of the same input and output.
     """
     for name, part, count in (("sources", sources, inputs), ("targets", targets, outputs)):
         check_integers(name, part)
@@ -295,7 +297,7 @@ def rows_by_input(
 
 
 def _distinct(count: int, among: int, generator: torch.Generator | None) -> Tensor:
-    """Returns so many distinct numbers below `among`, each set of them as likely as any other, in rising order."""
+    """Draws distinct numbers below `among` uniformly, in rising order."""
     if 2 * count >= among:
         return torch.randperm(among, generator=generator)[:count].sort().values
     drawn = torch.empty(0, dtype=torch.int64)
@@ -306,7 +308,7 @@ def _distinct(count: int, among: int, generator: torch.Generator | None) -> Tens
 
 
 def _merged(count: int, fallen: Tensor, new: Tensor) -> Tensor:
-    """Returns which of `count` connections each one was, where those at `fallen` left and others came to `new`."""
+    """Returns the old index of each of `count` connections after those at `fallen` moved to `new`."""
     every = torch.arange(len(fallen), device=fallen.device)
     # The one after each that left, by its number among those that stay, and where it is now.
     stays = fallen - every

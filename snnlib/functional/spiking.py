@@ -1,4 +1,4 @@
-"""Any neuron behind a linear operator, as one stateless function: event-driven currents, then the neurons."""
+"""Any neurons behind a linear operator, as one stateless function: event-driven currents, then neurons."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def spiking_layer(
     return_state: bool = True,
     pool: tuple[int, int] = (1, 1),
 ) -> Output:
-    """Spikes of `neuron(operator(x, weight))`, averaged over windows `pool`, and the state after the last step.
+    """Returns spikes of `neuron(operator(x, weight))`, averaged over windows `pool`, and the last state.
 
-    On a CPU the currents are sums over events. Neurons of one state without learnable constants, and those with an
-    event-driven gradient, run in the same kernel and save their entries or spikes only; others run on currents
-    `[T, N, C, ...]`, which are saved. Gradients flow through states wherever one is given or asked for.
+    On a CPU the currents are sums over events. Neurons of one state without learnable constants, and neurons with an
+    event-driven gradient, run in the same kernel and save near-threshold steps or spikes only; other neurons run on
+    currents `[T, N, C, ...]`, which are saved. Gradients flow through states that are given or returned.
 
     Args:
         x: events `[T, N, ...]` (`[N, T, ...]` where the neuron is `batch_first`): spikes or any real amplitudes.
         weight: the operator's weight, dimension 0 the output channels; x's dtype.
-        operator: `Convolution(...)`, `FullyConnected()` or an object with the same four methods.
-        neuron: any neuron model.
-        state: what an earlier call returned; None starts anew.
-        return_state: whether the state after the last step is wanted.
+        operator: `Convolution(...)`, `FullyConnected()` or an object with the same four methods. neuron: any neuron
+            model.
+        state: the state that an earlier call returned; None: the initial state.
+        return_state: whether to return the state after the last step.
         pool: window of average pooling over the last two axes, without overlap: with the event-time gradient for
             neurons with `gradient="event"`, with ordinary gradients for others.
 

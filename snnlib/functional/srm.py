@@ -30,7 +30,7 @@ __all__ = [
 
 
 class NeuronOptions(TypedDict, total=False):
-    """Keyword arguments of all functions; meaning and defaults as in `snnlib.neurons.SRM`."""
+    """Keyword arguments of all functions, with meaning and defaults as in `snnlib.neurons.SRM`."""
 
     tau_m: float
     tau_s: float
@@ -43,7 +43,7 @@ class NeuronOptions(TypedDict, total=False):
 
 
 def srm_neurons(name: str, like: Tensor, **options: Unpack[NeuronOptions]) -> SRM:
-    """Neurons for one call, with a threshold on the device of the tensor `like`, which has this name in errors."""
+    """Returns neurons for one call, on the device of `like`; errors name the argument `name`."""
     check_floating(name, like)
     threshold = options.get("threshold", 1.0)
     if isinstance(threshold, Tensor):
@@ -73,7 +73,7 @@ def _spikes(current: Tensor, state: Tensor | None, return_state: bool, neuron: S
 
 
 def srm_neuron(current: Tensor, **neuron: Unpack[NeuronOptions]) -> Tensor:
-    """Spikes of SRM neurons for a sequence of input currents.
+    """Returns spikes of SRM neurons for a sequence of input currents.
 
     With `e_x = 1 - 1/tau_x`, from zero state and again after every spike::
 
@@ -81,9 +81,9 @@ def srm_neuron(current: Tensor, **neuron: Unpack[NeuronOptions]) -> Tensor:
         s <- e_s (s + I)                    synaptic trace
         spike = u >= threshold;             at a spike u = s = 0
 
-    The gradient is event-driven. `dL/dspikes` is read at spikes only and means "more, or earlier, spikes here";
-    each step gets `a[t] = dL/ds min(1/delta_u, grad_clamp) eps[dt]` from the first output spike at or after it, the
-    implicit derivative of the spike's time. A neuron that never fires gets exactly zero.
+    The gradient is event-driven. `dL/dspikes` counts at spikes only and asks for "more, or earlier, spikes here"; each
+    step gets `a[t] = dL/ds min(1/delta_u, grad_clamp) eps[dt]` from the first output spike at or after it, the
+    implicit derivative of the spike's time. A neuron that never fires has a gradient of exactly zero.
 
     Args:
         current: input current `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.
@@ -114,7 +114,7 @@ def srm_neuron_stream(
     batch_first: bool = False,
     return_state: bool = True,
 ) -> Output:
-    """Runs a chunk of a sequence: as `srm_neuron`, from `state` (None: zero) and with the state to go on from.
+    """Runs a chunk of a sequence: as `srm_neuron`, from `state` (None: zero), and returns the last state.
 
     Gradients flow through the states: chunks give the gradients of the whole.
     """
@@ -125,7 +125,7 @@ def srm_neuron_stream(
 
 
 class SRMTrace(NamedTuple):
-    """Results of SRM neurons at every step; each has the current's shape and dtype."""
+    """Results of SRM neurons at every step, each with the current's shape and dtype."""
 
     spikes: Tensor
     potential: Tensor
@@ -134,7 +134,7 @@ class SRMTrace(NamedTuple):
 
 
 def srm_trace(current: Tensor, **neuron: Unpack[NeuronOptions]) -> SRMTrace:
-    """Spikes with the potential before each reset, for plots and tests; no gradient.
+    """Returns spikes and the potential before each reset, for plots and tests, without gradients.
 
     `potential` is u, `delta_u = u - u_last` the slope that the weight gradient divides by, and `delta_ut` the trace
     `g <- e_g (g + I)` that the input gradient divides by. Arguments and errors as in `srm_neuron`.
@@ -155,15 +155,15 @@ def srm_trace(current: Tensor, **neuron: Unpack[NeuronOptions]) -> SRMTrace:
 def srm_backward(
     grad_spikes: Tensor, current: Tensor, **neuron: Unpack[NeuronOptions]
 ) -> tuple[Tensor, Tensor]:
-    """The two signals of an SRM layer's backward pass, for tests and for layers of your own.
+    """Returns the two signals of an SRM layer's backward pass, for tests and for your own layers.
 
     Each step t is credited to the first spike at or after it, `dt` steps later, with `q = dL/ds` there::
 
         a[t] = q min(1/delta_u, grad_clamp) eps[dt]        dL/dW = conv_weight_backward(x, a)
         b[t] = q / delta_ut e_g^(dt+1)                     dL/dx = x * conv_input_backward(b, W)
 
-    `b` is 0 where `delta_ut <= 0`. Both are 0 after a neuron's last spike. `grad_spikes` away from spikes is not
-    read. Shapes and dtypes of both are `current`'s; arguments and errors as in `srm_neuron`.
+    `b` is 0 where `delta_ut <= 0`. Both are 0 after a neuron's last spike. `grad_spikes` counts at spikes only. Both
+    signals have `current`'s shape and dtype; arguments and errors as in `srm_neuron`.
 
     >>> import torch, snnlib
     >>> current = torch.tensor([3.5, 0.0], dtype=torch.float64).reshape(2, 1, 1)
@@ -191,10 +191,10 @@ def srm_layer_stream(
     return_state: bool = True,
     pool: tuple[int, int] = (1, 1),
 ) -> Output:
-    """Runs a chunk of a sequence through a layer, from `state` (None: zero) and with the state to go on from.
+    """Runs a chunk of a sequence through a layer, from `state` (None: zero), and returns the last state.
 
-    Arguments and errors as in `srm_layer`; `pool` averages the spikes of a 2-D convolution in windows without overlap.
-    Gradients flow through the states: chunks give the gradients of the whole.
+    Arguments and errors as in `srm_layer`; `pool` averages the spikes of a 2-D convolution over windows without
+    overlap. Gradients flow through states, so chunks give the gradients of the whole sequence.
     """
     options = {"threshold": threshold, "input_grad_scale": input_grad_scale, "batch_first": batch_first}
     made = srm_neurons("weight", weight, **{**neuron.options(), **options})
@@ -212,8 +212,8 @@ def srm_layer(x: Tensor, weight: Tensor, operator: LinearOperator, **neuron: Unp
         dL/dx = input_grad_scale * x * operator.input_backward(b, W)
 
     For `input_grad_scale` 1 and `tau_s <= tau_grad <= tau_m` the sum of `dL/dx` over all input events equals the sum
-    of `dL/ds` over all output spikes. An input of amplitude 0 is no event and gets no gradient,
-    as long as weights and gradients are finite (`docs/performance.md`, Same bits).
+    of `dL/ds` over all output spikes. An input of 0 is not an event and gets no gradient, as long as weights and
+    gradients are finite (`docs/performance.md`, Same bits).
 
     Args:
         x: events `[T, N, ...]` (`[N, T, ...]` with `batch_first`): spikes or any real amplitudes.
@@ -271,8 +271,8 @@ def srm_conv2d(
 ) -> Tensor:
     """SRM layer over a 2-D convolution: x `[T, N, C, H, W]`, weight `[C_out, C / groups, kh, kw]`; see `srm_layer`.
 
-    `stride`, `padding` (numbers, `"same"` or `"valid"`), `dilation` and `groups` mean what they do in
-    `torch.nn.functional.conv2d`; the keyword arguments what they do in `srm_layer`.
+    `stride`, `padding` (numbers, `"same"` or `"valid"`), `dilation` and `groups` are as in
+    `torch.nn.functional.conv2d`, the keyword arguments as in `srm_layer`.
 
     >>> import torch, snnlib
     >>> x = (torch.rand(10, 2, 2, 8, 8) < 0.1).float()
@@ -293,7 +293,7 @@ def srm_conv3d(
 ) -> Tensor:
     """SRM layer over a 3-D convolution: x `[T, N, C, D, H, W]`, weight `[C_out, C / groups, kd, kh, kw]`.
 
-    See `srm_layer`; the convolution is over space only, time is the neurons' own.
+    See `srm_layer`; the convolution is over space only, not over time.
 
     >>> import torch, snnlib
     >>> snnlib.functional.srm_conv3d(torch.ones(10, 2, 1, 5, 5, 5), torch.rand(4, 1, 3, 3, 3), stride=2).shape
@@ -305,7 +305,7 @@ def srm_conv3d(
 def srm_linear(x: Tensor, weight: Tensor, **neuron: Unpack[NeuronOptions]) -> Tensor:
     """Fully connected SRM layer: x `[T, N, inputs]` or `[T, N, C, ...]`, weight `[outputs, inputs]`.
 
-    See `srm_layer`; frames with axes are taken as by `FullyConnected`.
+    See `srm_layer`; frames with axes as in `FullyConnected`.
 
     >>> import torch, snnlib
     >>> frames = (torch.rand(10, 2, 4, 3, 3) < 0.1).float()          # of a convolutional layer

@@ -1,4 +1,4 @@
-"""The teacher current: it makes a silent labelled neuron fire once, so that the neuron receives a gradient."""
+"""Teacher current, which makes a silent labelled neuron fire once so that it receives a gradient."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def supervised_current(
     threshold: float | Tensor = 1.0,
     batch_first: bool = False,
 ) -> Tensor:
-    """Current of a teacher that makes each sample's labelled neuron fire once where it would not fire at all.
+    """Returns a current that makes each sample's labelled neuron fire once if it would stay silent.
 
-    A neuron's potential u is highest at a step t*, where the smallest push is enough::
+    At the step t* of a neuron's highest potential u the smallest current suffices::
 
         teacher[t*] = tau_s (1.01 threshold - u[t*])        0 at all other steps, neurons and samples
 
-    t* is the last step where u never rises above 0, so that every input comes before it.
+    If u never rises above 0, t* is the last step, so that every input comes before it.
 
     Args:
         current: input current `[T, N, classes]` (`[N, T, classes]` with `batch_first`).
         target: labels `[N]`, integers from 0 to classes - 1.
-        neuron: the neurons, of which the time constants count.
+        neuron: the neurons, whose time constants are used.
         threshold: firing threshold, a number or `[classes]`.
         batch_first: whether the batch dimension comes before time.
 
     Returns:
-        The teacher's current, shape and dtype of `current`, without gradient. bfloat16 may round the push of an
-        inhibited neuron below the threshold: give currents in float32.
+        The teacher's current, shape and dtype of `current`, without gradient. Pass currents in float32: rounding in
+        bfloat16 can leave an inhibited neuron below the threshold.
 
     Raises:
         TypeError: `current` is not a floating-point tensor, or `target` not an integer tensor.

@@ -1,4 +1,4 @@
-"""SRM neurons behind a linear map as one function of autograd: weights and inputs get gradients of different signals.
+"""SRM neurons behind a linear map as one autograd function, with different signals for weights and inputs.
 
 With the signals a and b of `srm_backward`::
 
@@ -22,8 +22,8 @@ from snnlib.ops.srm_credit import through_state
 class TwoSignals(torch.autograd.Function):
     """Linear map and SRM neurons; `delay` holds the delays of the map's inputs, or None.
 
-    An input that arrives later by a fraction r of a step changes the potential of a spike dt steps afterwards by
-    `-r eps'(dt)`: delays get the signal of the kernel `eps'`, `eps_slope`.
+    An input that arrives a fraction r of a step later changes the potential at a spike dt steps afterwards by
+    `-r eps'(dt)`, so delays get the signal of the kernel `eps'`, `eps_slope`.
     """
 
     @staticmethod
@@ -95,7 +95,7 @@ class TwoSignals(torch.autograd.Function):
 
 
 def _sum_of_channels(products: Tensor, channels: int) -> Tensor:
-    """Sums of a tensor of the weight's shape for each input channel: of cells of frames, taps, outputs and groups."""
+    """Sums a tensor of the weight's shape per input channel, over pixels, kernel elements, outputs and groups."""
     if products.dim() == 2:
         return products.sum(0)
     inputs = products.shape[1]
@@ -103,13 +103,13 @@ def _sum_of_channels(products: Tensor, channels: int) -> Tensor:
 
 
 def eps_slope(a: Tensor, spikes: Tensor, taus: tuple[float, float, float], time_dim: int) -> Tensor:
-    """The signal a with the kernel `eps'`, the derivative of eps by the time since the input, in place of eps.
+    """Returns the signal a with `eps'`, the derivative of eps by the time since the input, in place of eps.
 
     With `eps(t) = K (e_s^(t+1) - e_m^(t+1))` and its derivative by t,
 
         eps'[dt] = p eps[dt] + o eps[dt - 1],   p = (e_s ln e_s - e_m ln e_m) / (e_s - e_m),   o = e_s (ln e_s - p)
 
-    so the signal is `p a[t] + o a[t+1]`, without the second term at a spike, behind which a belongs to the next one.
+    so the signal is `p a[t] + o a[t+1]`, without the second term at a spike, after which a belongs to the next spike.
     """
     tau_m, tau_s, _ = taus
     # A time constant of one step has forgotten all after it.

@@ -1,4 +1,4 @@
-"""Inputs of every output cell of a convolution, as a fully connected map has them."""
+"""Unfolds a convolution into a fully connected map: the inputs of every output pixel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from snnlib.functional.operators import Convolution, FullyConnected, LinearOpera
 def unfolded_rows(
     x: Tensor, weight: Tensor, operator: LinearOperator, time_dim: int
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """Inputs `[T, N, I]` of every output cell as a fully connected map has them, and the cells' axes, if any."""
+    """Returns the inputs `[T, N, I]` of every output pixel, as for a fully connected map, and the space axes."""
     if isinstance(operator, FullyConnected):
         return x.flatten(2), ()
     if not isinstance(operator, Convolution) or operator.dims > 2 or operator.groups > 1:
@@ -33,10 +33,10 @@ def unfolded_rows(
 
 
 class _Windows(torch.autograd.Function):
-    """Inputs of every output cell, `[B, H_out, W_out, I]`, of frames `[B, C, H, W]`.
+    """Inputs of every output pixel, `[B, H_out, W_out, I]`, of frames `[B, C, H, W]`.
 
-    The values are those of `unfold`, which has the inputs before the cells: a copy of views takes half the time of that
-    and of bringing them in order, and makes no second tensor of this size.
+    The values are those of torch's `unfold` with inputs last. A copy of views takes half the time of `unfold` and a
+    transposition, and needs no second tensor of this size.
     """
 
     @staticmethod

@@ -1,7 +1,7 @@
-"""torch.library ops under `torch.ops.snnlib`: check, allocate, call a path; with fake and autograd registrations.
+"""torch.library ops under `torch.ops.snnlib`: check, allocate, call a kernel or the reference; fakes and autograd.
 
-Six families, each a forward and a backward op: `scan`, `layer`, `currents`, `recurrent`, `delay` and `pool`. `conv` has
-the two backward passes of a convolution that `compat` names. Public functions with checked arguments and full
+Six families, each a forward and a backward op: `scan`, `layer`, `currents`, `recurrent`, `delay` and `pool`. `conv`
+has the two backward passes of a convolution that `compat` publishes. Public functions with checked arguments and full
 documentation are in `snnlib.functional`.
 """
 

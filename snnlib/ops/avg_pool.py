@@ -1,4 +1,4 @@
-"""Spike average pooling: how the ops of `pool.py` call its kernels.
+"""Calls of the spike average pooling kernels, for the ops of `pool.py`.
 
 Kernels: cpp/include/snnlib/pool/windows.h; reference: snnlib/backends/reference/pool.py.
 """
@@ -44,9 +44,9 @@ def backward(grad_output: Tensor, x: Tensor, windows: Windows) -> Tensor:
 
 
 def shares(grad: Tensor, shape: Sequence[int], window: tuple[int, int], planes: bool = False) -> Tensor:
-    """The adjoint of means of windows without overlap and padding, of sequences `[T, N, C, H, W]` of this shape.
+    """Returns the adjoint of average pooling without overlap and padding, for sequences of this shape.
 
-    Channels-last in memory, as event-driven layers want their gradient, or one plane per channel.
+    The result is channels-last, as event-driven layers read it, or contiguous.
     """
     (high, wide), (rows, columns) = window, grad.shape[3:]
     share = (grad / (high * wide)).flatten(0, 1)

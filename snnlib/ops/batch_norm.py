@@ -1,7 +1,7 @@
 """Batch normalisation over steps, samples and space of channels-last currents `[T, N, C, ...]`, float32 on a CPU.
 
-Kernels: cpp/cpu/batch_norm.cpp; reference: snnlib/backends/reference/batch_norm.py. For `functional.normalized`, which
-no compiler traces, so these are functions and no ops of torch.
+Kernels: cpp/cpu/batch_norm.cpp; reference: snnlib/backends/reference/batch_norm.py. These are plain functions instead
+of torch ops, since compilers do not trace `functional.normalized`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from snnlib.backends import native, reference
 
 
 def _rows(x: Tensor) -> tuple[int, int] | None:
-    """(rows, channels) of the matrix that the tensor is in memory; None if it is none."""
+    """Returns (rows, channels) if the tensor is a matrix in memory, else None."""
     last = x.movedim(2, -1)
     return (math.prod(last.shape[:-1]), last.shape[-1]) if last.is_contiguous() and x.numel() else None
 
 
 def moments(x: Tensor) -> Tensor:
-    """Mean and variance per channel `[2, C]`, float64; the variance is divided by the number of values."""
+    """Returns mean and biased variance per channel `[2, C]`, float64."""
     rows = _rows(x)
     run = native.kernel("batch_norm_moments", x) if rows and x.dtype == torch.float32 else None
     if run is None or rows is None:
@@ -32,9 +32,9 @@ def moments(x: Tensor) -> Tensor:
 
 
 def backward_(grad: Tensor, x: Tensor, moments: Tensor, epsilon: float) -> Tensor:
-    """Take what the statistics of the batch pass back off `grad`, in place, the gradient as if they were constant.
+    """Subtracts the gradient through the batch statistics from `grad`, the gradient for constant ones, in place.
 
-    Returns the sums over `grad` as it came, `[2, C]` in float64: of itself and of its products with `x - mean`.
+    Returns sums over the given `grad`, `[2, C]` in float64: of `grad`, and of its products with `x - mean`.
     """
     rows = _rows(x)
     fits = rows and x.dtype == grad.dtype == torch.float32 and grad.stride() == x.stride()

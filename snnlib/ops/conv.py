@@ -1,7 +1,8 @@
 """The two adjoint maps of a 2-D convolution, `[B, C, H, W]`.
 
-CUDA tensors take cuDNN directly (snnlib/backends/cudnn.py), all others and all that cuDNN refuses
-`aten::convolution_backward`. Both are linear in each tensor, so their gradients are a convolution and each other.
+CUDA tensors use cuDNN directly (snnlib/backends/cudnn.py), other tensors and cases that cuDNN rejects
+`aten::convolution_backward`. Both maps are linear in each tensor; the gradients of each are a convolution and the
+other map.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _cudnn_backward(
     options: ConvOptions,
     flags: Flags,
 ) -> bool:
-    """Let cuDNN write the gradient into its place in (x, weight, grad_output), on a GPU; False where aten has to."""
+    """Lets cuDNN write the gradient into its place in (x, weight, grad_output); returns False if it cannot."""
     global _warned  # noqa: PLW0603
     path = native.asked_path()
     if path == "reference" or not torch.backends.cudnn.enabled:
@@ -78,7 +79,7 @@ def _backward(
     options: ConvOptions,
     flags: Flags,
 ) -> Tensor:
-    """Gradient of `size` from the output's gradient and the other operand of the convolution."""
+    """Returns a gradient of size `size` from the output's gradient and the convolution's other operand."""
     check_reverse_mode("convolution backward")
     layout = _memory_format(grad_output, operand)
     if grad_output.numel() == 0 or operand.numel() == 0:
@@ -115,7 +116,7 @@ def conv2d_input_backward(
     deterministic: bool | None,
     allow_tf32: bool | None,
 ) -> Tensor:
-    """Adjoint of the convolution in its input."""
+    """Returns the adjoint of the convolution in its input."""
     check_conv2d_tensors(grad_output, "weight", weight, "[C_out, C / groups, kh, kw]")
     options = ConvOptions(stride, padding, dilation, groups)
     check_conv2d_sizes("input_size", input_size, "weight", weight.shape, grad_output, options)
@@ -141,7 +142,7 @@ def conv2d_weight_backward(
     deterministic: bool | None,
     allow_tf32: bool | None,
 ) -> Tensor:
-    """Adjoint of the convolution in its weight, summed over frames."""
+    """Returns the adjoint of the convolution in its weight, summed over frames."""
     check_conv2d_tensors(grad_output, "input", input, "[B, C, H, W]")
     options = ConvOptions(stride, padding, dilation, groups)
     check_conv2d_sizes("input", input.shape, "weight_size", weight_size, grad_output, options)
@@ -160,7 +161,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _gradients(to_input: bool, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Double backward of a gradient by input (`to_input`) or weight: a convolution, and the other backward op."""
+    """Double backward of the gradient of input (`to_input`) or weight: a convolution, and the other backward op."""
     grad_output, operand = ctx.saved_tensors
     needs, (stride, padding, dilation, groups) = ctx.needs_input_grad, ctx.options[:4]
     x, weight = (grad, operand) if to_input else (operand, grad)

@@ -1,4 +1,4 @@
-"""The native calls of a convolution, with neurons behind it or without: what layers and currents share."""
+"""Native calls of a convolution with or without neurons, for the ops of layers and currents."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _MOST_BLOCKS, _BLOCK_BYTES, _LEAST_BLOCKS = 32, 16 << 20, 4
 
 
 def layer_arguments(call: LayerArgs, neuron: NeuronKernel | None, constants: Tensor | None) -> dict[str, Any]:
-    """`LayerArgs` of cpp/include/snnlib/layer/layer.h; no neurons give currents.
+    """Returns `LayerArgs` of cpp/include/snnlib/layer/layer.h; without neurons the output is currents.
 
-    The constants are contiguous and of float32.
+    The constants have to be contiguous float32.
     """
     g = call.geometry
     arguments: dict[str, Any] = {
@@ -48,10 +48,10 @@ def forward(
     states: tuple[Tensor | None, Tensor | None] = (None, None),
     bits: Tensor | None = None,
 ) -> Any:
-    """Fills `out`, and where they are given the bits and the second of `states`; returns the record.
+    """Fills `out`, and if given the bits and the second of `states`; returns the record.
 
-    Without neurons `out` gets the currents. These come from events or, where rates are high, from torch's convolution.
-    `states` are those before the first and after the last step.
+    Without neurons `out` gets the currents. Currents are sums over events or, at high rates, torch's convolution.
+    `states` holds the states before the first and after the last step.
     """
     numbers = None if neuron is None else neuron.constants.to(torch.float32).contiguous()
     arguments = layer_arguments(call, neuron, numbers)
@@ -75,7 +75,7 @@ def forward(
 
 
 class GradientCall(NamedTuple):
-    """Backward pass of a layer; each method returns the requested gradients, and empty tensors for others."""
+    """Backward pass of a layer; each method returns the requested gradients, and empty tensors for the others."""
 
     layer: LayerArgs
     input_grad_scale: float
@@ -84,14 +84,14 @@ class GradientCall(NamedTuple):
     record: dict[str, Any]
 
     def empty_signal(self) -> Tensor:
-        """Memory for a dense signal, one number per neuron and step."""
+        """Allocates a dense signal, one number per neuron and step."""
         g = self.layer.geometry
         return conv_layout.empty_sequence(self.layer.x, g.channels, g.space, torch.float32)
 
     def signals(self, a: Tensor | None, b: Tensor | None, start: Tensor | None) -> None:
-        """Fill the dense signals for the weights and for the inputs, and dL/dstate before the first step.
+        """Fills the dense signals for weights and inputs, and dL/dstate before the first step.
 
-        Neurons with a surrogate have a alone.
+        Neurons with a surrogate have only a.
         """
         kernel = conv_layout.kernel("layer_signals", self.layer.x)
         kernel(**self.record, a=a, b=b, grad_start=start)  # type: ignore[misc]
@@ -99,7 +99,7 @@ class GradientCall(NamedTuple):
     def by_events(
         self, of_weight: bool, of_input: bool, by_inputs: bool, start: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """From the input's events or the output's spikes; the weight's as a sum over blocks of tasks.
+        """Returns gradients from input events or output spikes; the weight's is a sum over blocks of work items.
 
         Fills `start` with dL/dstate before the first step.
         """

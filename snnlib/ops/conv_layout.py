@@ -1,7 +1,7 @@
-"""Layouts of sequences and states, channels-last, and of weights, as the kernels of a convolution take them.
+"""Layouts of sequences, states and weights for the kernels of a convolution.
 
-The kernels know neighbouring places of a kernel only. The rows of a dilated kernel have zeros between its places, and
-the gradients at those zeros are left out.
+Kernels read contiguous kernel elements only. A dilated kernel gets zeros between its elements, and the gradients at
+these zeros are dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PIECE = 128
 
 
 def kernel(name: str, x: Tensor, **others: Tensor | None) -> Callable[..., Any] | None:
-    """The compiled function, None where the reference has to do."""
+    """Returns the compiled function; None if the reference has to run."""
     # Kernels compute in float32, gradient checks in float64.
     return None if x.dtype == torch.float64 else native.kernel(name, x, **others)
 
@@ -31,7 +31,7 @@ def kernel(name: str, x: Tensor, **others: Tensor | None) -> Callable[..., Any] 
 def empty_sequence(
     x: Tensor, channels: int, space: Sequence[int], dtype: torch.dtype | None = None
 ) -> Tensor:
-    """A sequence `[T, N, C, ...]` with x's first two dimensions."""
+    """Allocates a sequence `[T, N, C, ...]` with x's first two dimensions."""
     return _empty((*x.shape[:2], channels, *space), x, dtype)
 
 
@@ -41,13 +41,13 @@ def _empty(shape: Sequence[int], x: Tensor, dtype: torch.dtype | None) -> Tensor
 
 
 def lie_alike(a: Tensor, b: Tensor) -> bool:
-    """Returns whether tensors of one shape have their elements in one order; a stride of one element says nothing."""
+    """Returns whether tensors of one shape have one memory order; strides of dimensions of size 1 are ignored."""
     strides = zip(a.shape, a.stride(), b.stride(), strict=True)
     return all(first == second for size, first, second in strides if size > 1)
 
 
 def laid_out(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """A sequence or a state in this dtype and channels-last, copied if need be."""
+    """Returns a sequence or a state in this dtype and channels-last, copied if necessary."""
     # Asked of a tensor without memory, as one that is given back unused would leave a gap.
     wanted = _empty(tensor.shape, tensor.new_empty(0, device="meta"), dtype)
     if tensor.dtype == dtype and lie_alike(tensor, wanted):
@@ -65,28 +65,28 @@ def output_shape(x: Tensor, g: Geometry, pool: Sequence[int]) -> tuple[int, ...]
 
 
 def empty_output(x: Tensor, g: Geometry, pool: Sequence[int]) -> Tensor:
-    """Memory for what the forward pass gives."""
+    """Allocates the output of the forward pass."""
     return _empty(output_shape(x, g, pool), x, None)
 
 
 def empty_state(x: Tensor, g: Geometry, variables: int) -> Tensor:
-    """State of the neurons `[K, N, C, ...]`."""
+    """Allocates the state of the neurons `[K, N, C, ...]`."""
     return _empty((variables, g.batch, g.channels, *g.space), x, state_dtype(x))
 
 
 def empty_grad_state(x: Tensor, g: Geometry, variables: int, needed: bool) -> Tensor:
-    """dL/dstate of the neurons, without elements where it is not needed."""
+    """Allocates dL/dstate of the neurons, without elements if it is not needed."""
     return empty_state(x, g, variables) if needed else x.new_empty(0, dtype=state_dtype(x))
 
 
 def no_gradient(x: Tensor, weight: Tensor, options: Sequence[Any], time_dim: int) -> Tensor:
-    """A gradient of zeros by the output, which has these (stride, padding, dilation, groups, pool)."""
+    """Returns a zero gradient in the shape of the output for (stride, padding, dilation, groups, pool)."""
     *map_, pool = options
     return empty_output(x, geometry(x, weight, ConvOptions(*map_), time_dim), pool).zero_()
 
 
 def empty_bits(x: Tensor, g: Geometry, keep: bool) -> Tensor:
-    """Memory for the record's spike bits, without elements unless they are kept."""
+    """Allocates the record's spike bits, without elements unless they are saved."""
     if not keep:
         return x.new_empty(0, dtype=torch.int16)
     shape = bits_shape(x, g)
@@ -99,19 +99,19 @@ def bits_shape(x: Tensor, g: Geometry) -> tuple[int, ...]:
 
 
 def elements(tensor: Tensor | None) -> dict[str, Any]:
-    """`Elements` of cpp/include/snnlib/core/dtype.h."""
+    """Returns `Elements` of cpp/include/snnlib/core/dtype.h."""
     return {"data": tensor, "dtype": 0 if tensor is None else native.DTYPE_CODES[tensor.dtype]}
 
 
 def input_sequence(x: Tensor, time_dim: int) -> dict[str, Any]:
-    """`InputSequence` of cpp/include/snnlib/layer/layer.h."""
+    """Returns `InputSequence` of cpp/include/snnlib/layer/layer.h."""
     strides = x.stride()
     named = {"step": strides[time_dim], "batch": strides[1 - time_dim], "channel": strides[2]}
     return {**named, "height": strides[-2], "width": strides[-1], "elements": elements(x)}
 
 
 def frame_order(g: Geometry, time_dim: int) -> dict[str, int]:
-    """`FrameOrder` of cpp/include/snnlib/layer/layer.h, of an output of the input's time layout."""
+    """Returns `FrameOrder` of cpp/include/snnlib/layer/layer.h for an output in the input's time layout."""
     step, batch = (g.batch, 1) if time_dim == 0 else (1, g.steps)
     return {"step_stride": step, "batch_stride": batch}
 
@@ -121,14 +121,14 @@ def _padded(floats: int) -> int:
 
 
 def kernel_rows(weight: Tensor, dilation: Sequence[int], by_scatter: bool) -> Tensor:
-    """Weight `[O, C, kh, kw]` in float32, in the order in which `scatter` (each event's row) or `gather` walk it."""
+    """Returns a weight `[O, C, kh, kw]` in float32, in the order in which `scatter` (by event) or `gather` read it."""
     by_tap = _by_tap(_spread(weight.to(torch.float32), dilation))
     rows = by_tap.flip(1).transpose(1, 2).flatten(2) if by_scatter else by_tap.flatten(1, 2)
     return _whole_groups(rows).contiguous()
 
 
 def tap_rows(weight: Tensor) -> Tensor:
-    """Weight `[O, C, kh, kw]` as float32 rows `[pieces, kh, kw, C, O / pieces]`, padded to whole groups."""
+    """Returns a weight `[O, C, kh, kw]` as float32 rows `[slices, kh, kw, C, O / slices]`, padded to whole groups."""
     rows = _whole_groups(_by_tap(weight.to(torch.float32)))
     piece = math.gcd(rows.shape[-1], _PIECE)
     return rows.view(*rows.shape[:-1], rows.shape[-1] // piece, piece).movedim(3, 0).contiguous()
@@ -141,14 +141,14 @@ def _whole_groups(rows: Tensor) -> Tensor:
 
 
 def _by_tap(weight: Tensor) -> Tensor:
-    """`[kh, kw, C, O]`. Torch transposes matrices in blocks, and other tensors up to ten times as slowly."""
+    """Returns `[kh, kw, C, O]` by a matrix transposition; other tensors take torch up to ten times as long."""
     outputs, inputs, *taps = weight.shape
     matrix = weight.flatten(1).t().contiguous()
     return matrix.view(inputs, *taps, outputs).movedim(0, 2)
 
 
 def from_tap_rows(rows: Tensor) -> Tensor:
-    """`[O, C, kh, kw]` of a gradient `[kh, kw, C, O]`."""
+    """Returns `[O, C, kh, kw]` from a gradient `[kh, kw, C, O]`."""
     *taps, inputs, outputs = rows.shape
     matrix = rows.movedim(2, 0).flatten(0, 2).t().contiguous()
     return matrix.view(outputs, inputs, *taps)
@@ -164,7 +164,7 @@ def _spread(weight: Tensor, dilation: Sequence[int]) -> Tensor:
 
 
 def gradient_rows(g: Geometry, by_inputs: bool) -> tuple[int, ...]:
-    """Shape of a weight gradient as the kernels sum it."""
+    """Returns the shape of a weight gradient in the kernels."""
     if not by_inputs:
         return g.kernel_h, g.channels, _padded(g.kernel_w * g.in_channels)
     block = block_channels(g)

@@ -1,4 +1,4 @@
-"""Counts that a layer's forward pass takes on its way, where events and spikes are in the cache."""
+"""Counts of events and spikes, taken by a layer's forward pass while they are in the cache."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class LayerCounts:
     """Counts of the layer ops of a `with` block.
 
     Args:
-        fan_out: nonzero weights that each cell of the input meets, int32 `[H, W, C]`, contiguous.
+        fan_out: number of nonzero weights at each input element, int32 `[H, W, C]`, contiguous.
 
     Attributes:
-        spikes: nonzero outputs of neurons, before pooling; None as long as no kernel counted, or where some are NaN.
-        products: sum of the fan-outs of nonzero inputs; None where the currents came from a dense convolution.
+        spikes: nonzero outputs of neurons, before pooling; None before the first count, or if some are NaN.
+        products: sum of the fan-outs of nonzero inputs; None if the currents came from a dense convolution.
         events: nonzero inputs.
-        graded: not 0 if some inputs are other than -1, 0 and 1.
+        graded: nonzero if some inputs differ from -1, 0 and 1.
     """
 
     def __init__(self, fan_out: Tensor) -> None:
@@ -32,7 +32,7 @@ class LayerCounts:
         self.events = self.graded = 0
 
     def take(self, counts: Counts, by_events: bool) -> None:
-        """Counts of a kernel."""
+        """Adds the counts of a kernel."""
         products, events, graded, spikes, unknown = counts
         self.spikes = None if unknown else spikes
         if by_events:
@@ -43,13 +43,13 @@ _active: ContextVar[LayerCounts | None] = ContextVar("counts", default=None)
 
 
 def active() -> LayerCounts | None:
-    """The counts of the block that runs."""
+    """Returns the counts of the active block, or None."""
     return _active.get()
 
 
 @contextmanager
 def counted(fan_out: Tensor) -> Iterator[LayerCounts]:
-    """Let one call of an op count."""
+    """Lets one call of an op count."""
     counts = LayerCounts(fan_out)
     token = _active.set(counts)
     try:

@@ -1,7 +1,7 @@
-"""An event-driven convolution without neurons, for those that stand apart or have several states.
+"""Event-driven convolution without neurons, for standalone neurons and neurons with several states.
 
-Spike tensors are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Sums are those
-of the layers with neurons, bit for bit. Kernels: cpp/cpu/taps.cpp, layer_forward.cpp and layer_backward.cpp;
+Spike tensors are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Sums equal
+those of layers with neurons bit for bit. Kernels: cpp/cpu/taps.cpp, layer_forward.cpp and layer_backward.cpp;
 reference: snnlib/backends/reference/srm_conv.py.
 """
 
@@ -26,7 +26,7 @@ from snnlib.ops.sparse_linear import SparseMap
 
 
 def weight_gradient(signal: Tensor, call: LayerArgs) -> Tensor:
-    """dL/dW of a dense float32 signal in the layout of `empty_sequence`: by input events or densely."""
+    """Returns dL/dW for a dense float32 signal in the layout of `empty_sequence`, event-driven or dense."""
     g = call.geometry
     way = algorithm_backward.decide_for_signal(call.x, g)
     if way == "taps":
@@ -44,13 +44,13 @@ def weight_gradient(signal: Tensor, call: LayerArgs) -> Tensor:
 
 
 def in_order(x: Tensor, g: Geometry) -> bool:
-    """Returns whether a GPU adds events as the CPU's event-driven kernels do, as `use_convolution("events")` asks."""
+    """Returns whether a GPU adds events in the CPU kernels' order, as requested by `use_convolution("events")`."""
     asked = algorithm.chosen() == "events" and not g.unsupported and x.dtype != torch.float64
     return asked and native.has_kernel("event_currents", x)
 
 
 def _tap_shape(call: LayerArgs) -> dict[str, int]:
-    """`TapShape` of cpp/include/snnlib/events/taps.h."""
+    """Returns `TapShape` of cpp/include/snnlib/events/taps.h."""
     g, names = call.geometry, ("in_channels", "in_height", "in_width", "channels", "height", "width")
     stride, padding, dilation, _ = call.options
     pairs = {"kernel": call.weight.shape[2:], "stride": stride, "padding": padding, "dilation": dilation}
@@ -113,13 +113,13 @@ def currents_forward(
     rounded: bool,
     time_dim: int,
 ) -> Tensor:
-    """Currents of a convolution without neurons `[T, N, C, ...]`, float32 (float64 for float64), channels-last.
+    """Returns currents `[T, N, C, ...]` of a convolution, float32 (float64 for float64), channels-last.
 
-    With a `delay`, `[I]` or `[O, I]`, those of a fully connected map of x `[T, N, I]` with a weight `[O, I]`, in x's
-    dtype: events of input i reach output o after `delay[o, i]` steps, whole ones if they are `rounded`.
+    With a `delay`, `[I]` or `[O, I]`, the map is fully connected, x `[T, N, I]` and weight `[O, I]`, and currents have
+    x's dtype: events of input i reach output o after `delay[o, i]` steps, rounded to whole steps if `rounded`.
 
-    With `starts` `[I + 1]` those of a sparse map of x `[T, N, I]` to so many `outputs`, whose connections of input j
-    are those from `starts[j]` on: weights `[C]` and their `targets` `[C]`, int32 in rising order.
+    With `starts` `[I + 1]` the map from x `[T, N, I]` to `outputs` outputs is sparse. The connections of input j begin
+    at index `starts[j]` of the weights `[C]` and `targets` `[C]`, int32 in rising order.
     """
     checks.check_reverse_mode("currents")
     if starts is not None:
@@ -178,7 +178,7 @@ def currents_backward(
     need_weight: bool,
     need_delay: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dL/dx, dL/dW and dL/ddelay of dL/dcurrents; one that is not needed has no elements."""
+    """Returns dL/dx, dL/dW and dL/ddelay from dL/dcurrents; unneeded gradients have no elements."""
     if starts is not None:
         sparse = SparseMap(x, weight, starts, sparse_linear.given(targets), outputs)
         return *sparse_linear.backward(signal, sparse, need_input, need_weight), x.new_empty(0)

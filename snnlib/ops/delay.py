@@ -1,8 +1,8 @@
-"""Sequences whose channels arrive later; in front of a fully connected map delayed_linear.py makes none of them.
+"""Delayed sequences, one delay per channel; delayed_linear.py delays the events of a fully connected map.
 
-A delay between whole steps is two taps, so both have gradients by their delays; rounded ones get the slope between the
-neighbouring steps. Kernels: cpp/include/snnlib/delay/delay.h, cpp/cpu/delay.cpp and cuda/delay.cu; reference:
-snnlib/backends/reference/delay.py.
+A delay between whole steps interpolates two steps, whose difference is its gradient; a rounded delay gets the slope
+between the neighbouring steps. Kernels: cpp/include/snnlib/delay/delay.h, cpp/cpu/delay.cpp and cuda/delay.cu;
+reference: snnlib/backends/reference/delay.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from snnlib.ops.fake import register_fake
 
 
 def check_delays(x: Tensor, delay: Tensor, time_dim: int, weight: Tensor | None = None) -> None:
-    """Check a sequence and its delays, one per channel or one for each element of the weight."""
+    """Checks a sequence and its delays, one per channel or one for each element of the weight."""
     checks.check_kernel_dtype("x", x)
     checks.check_rank("x", x, "[T, N, C, ...]", at_least=3)
     checks.check_time_dim(time_dim)
@@ -35,14 +35,14 @@ def check_delays(x: Tensor, delay: Tensor, time_dim: int, weight: Tensor | None 
 
 
 def _dense(x: Tensor) -> Tensor:
-    """The sequence `[T, N, C, ...]` in memory as `[T, N, C, S]` or `[T, N, S, C]`, of the kernels' dtype."""
+    """Returns the sequence `[T, N, C, ...]` in the kernels' dtype and as `[T, N, C, S]` or `[T, N, S, C]` in memory."""
     x = x.to(state_dtype(x))
     last = x.dim() > 3 and x.movedim(2, -1).is_contiguous()
     return x if last else x.contiguous()
 
 
 def _sequence(x: Tensor, delays: Tensor, time_dim: int) -> dict[str, Any]:
-    """A dense sequence and its whole delays, in `DelayShiftArgs` of cpp/include/snnlib/delay/delay.h."""
+    """Returns `DelayShiftArgs` of cpp/include/snnlib/delay/delay.h for a dense sequence and whole delays."""
     space = x.shape[3:].numel()
     channel, cell = (1, x.shape[2]) if x.dim() > 3 and x.stride(2) == 1 else (space, 1)
     outer = (x.shape[2] * space * x.shape[1], x.shape[2] * space)
@@ -66,12 +66,12 @@ def time_first(x: Tensor, time_dim: int) -> Tensor:
 
 
 def whole_steps(whole: Tensor, x: Tensor, time_dim: int) -> Tensor:
-    """Whole delays as kernels take them: longer ones than the sequence, by which nothing arrives, fit an index too."""
+    """Returns whole delays for kernels, clamped to the length of the sequence so that they fit an index."""
     return whole.clamp(max=x.shape[time_dim] + 1).int().contiguous()
 
 
 def shifted(x: Tensor, delay: Tensor, rounded: bool, time_dim: int, earlier: bool) -> Tensor:
-    """Shifts a sequence by the delays, or a gradient back (`earlier`, the adjoint)."""
+    """Shifts a sequence by the delays; with `earlier`, a gradient back (the adjoint)."""
     kernel = native.kernel("delay_shift", x, delay=delay)
     if kernel is None:
         wide = time_first(x, time_dim).to(state_dtype(x))
@@ -88,7 +88,7 @@ def shifted(x: Tensor, delay: Tensor, rounded: bool, time_dim: int, earlier: boo
 
 @torch.library.custom_op("snnlib::delay_forward", mutates_args=())
 def delay_forward(x: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> Tensor:
-    """Sequence with each channel delayed by `delay` `[C]` steps, >= 0; steps before the first are 0."""
+    """Delays each channel of a sequence by `delay` `[C]` steps, >= 0; steps before the first are 0."""
     checks.check_reverse_mode("delays")
     check_delays(x, delay, time_dim)
     return shifted(x, delay, rounded, time_dim, earlier=False)
@@ -103,7 +103,7 @@ def _(c: SimpleNamespace) -> Tensor:
 def delay_backward(
     grad: Tensor, x: Tensor, delay: Tensor, rounded: bool, time_dim: int, need_x: bool, need_delay: bool
 ) -> tuple[Tensor, Tensor]:
-    """dL/dx and dL/ddelay `[C]`; one that is not needed has no elements."""
+    """Returns dL/dx and dL/ddelay `[C]`; unneeded gradients have no elements."""
     check_delays(x, delay, time_dim)
     checks.check_gradient("grad", grad, x.shape, "x's shape", x)
     grad_x, grad_delay = x.new_empty(0), delay.new_empty(0)

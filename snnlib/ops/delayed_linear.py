@@ -1,6 +1,6 @@
-"""Currents of a fully connected map whose events arrive later: how the ops of `currents.py` call its kernels.
+"""Calls of the kernels for fully connected maps with delays, for the ops of `currents.py`.
 
-There is a delay for each input channel or for each connection.
+Delays are per input channel or per connection.
 
 Kernels: cpp/include/snnlib/delay/linear.h and cpp/cpu/delayed_linear.cpp; reference:
 snnlib/backends/reference/delay.py.
@@ -30,7 +30,7 @@ _TILE = 8 * GROUP
 
 
 class Delayed(NamedTuple):
-    """Events x `[T, N, I]`, weights `[O, I]`, and delays `[I]` or `[O, I]`, rounded to whole steps or not."""
+    """Events x `[T, N, I]`, weights `[O, I]`, and delays `[I]` or `[O, I]`, possibly rounded to whole steps."""
 
     x: Tensor
     weight: Tensor
@@ -40,14 +40,14 @@ class Delayed(NamedTuple):
 
 
 def _by_products(x: Tensor, delay: Tensor) -> bool:
-    """Returns whether delays per channel go by dense products of delayed sequences."""
+    """Returns whether delays per channel use dense products of delayed sequences."""
     if delay.dim() > 1 or algorithm.chosen() == "events":
         return False
     return algorithm.chosen() == "dense" or (x.numel() > _SMALL and algorithm.density(x) > _DENSE)
 
 
 def _sums_by_products(x: Tensor, grad: Tensor, whole: Tensor, time_dim: int) -> list[Tensor]:
-    """The sums of `_sums`, all of them, by dense products."""
+    """Returns all sums of `_sums` by dense products."""
     signal = grad.to(whole.dtype).flatten(0, 1)
     events = x.to(whole.dtype)
     # Nobody reads the sum before the arrival of an event without delay.
@@ -56,7 +56,7 @@ def _sums_by_products(x: Tensor, grad: Tensor, whole: Tensor, time_dim: int) -> 
 
 
 def _arguments(call: Delayed) -> dict[str, Any]:
-    """`DelayedLinearArgs` of cpp/include/snnlib/delay/linear.h."""
+    """Returns `DelayedLinearArgs` of cpp/include/snnlib/delay/linear.h."""
     x, weight, delay, rounded, time_dim = call
     batch, steps, dtype = x.shape[1 - time_dim], x.shape[time_dim], state_dtype(x)
     by_connection = delay.dim() > 1
@@ -89,7 +89,7 @@ def _arguments(call: Delayed) -> dict[str, Any]:
 
 
 def _by_channel(call: Delayed) -> dict[str, Tensor | int]:
-    """Taps and weights of currents with delays per channel."""
+    """Returns interpolation factors and weights for delays per channel."""
     dtype = state_dtype(call.x)
     rest = split(call.delay.to(dtype), call.rounded)[1]
     rows = call.weight.t().to(dtype).contiguous()
@@ -101,7 +101,7 @@ def _by_channel(call: Delayed) -> dict[str, Tensor | int]:
 
 
 def _sums(kernel: Any, grad: Tensor, call: Delayed, need_delay: bool) -> list[Tensor]:
-    """Sums `[I, O]` of `x[t] grad[t + k + i]` for i = -1, 0, 1; one that is not needed is that of i = 0."""
+    """Returns sums `[I, O]` of `x[t] grad[t + k + i]` for i = -1, 0, 1; unneeded sums repeat i = 0."""
     signal = grad.to(state_dtype(call.x)).contiguous()
     first = -1 if call.rounded and need_delay else 0
     count = 3 if call.rounded and need_delay else 1 if call.rounded else 2
@@ -115,7 +115,7 @@ def _sums(kernel: Any, grad: Tensor, call: Delayed, need_delay: bool) -> list[Te
 def _gradients(
     kernel: Any, grad: Tensor, call: Delayed, need_weight: bool, need_delay: bool
 ) -> tuple[Tensor, Tensor]:
-    """dL/dweight and dL/ddelay of delays per connection; one that is not needed has no elements."""
+    """Returns dL/dweight and dL/ddelay for delays per connection; unneeded gradients have no elements."""
     signal = grad.to(state_dtype(call.x)).contiguous()
     by_weight, by_delay = (
         signal.new_empty(call.weight.shape if need else 0) for need in (need_weight, need_delay)
@@ -185,7 +185,7 @@ def _input_gradient(grad: Tensor, call: Delayed) -> Tensor:
 def backward(
     grad: Tensor, call: Delayed, need_x: bool, need_weight: bool, need_delay: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns dL/dx, dL/dweight and dL/ddelay; one that is not needed has no elements."""
+    """Returns dL/dx, dL/dweight and dL/ddelay; unneeded gradients have no elements."""
     _check(call)
     x, weight, delay, rounded, time_dim = call
     shape = (*x.shape[:2], weight.shape[0])

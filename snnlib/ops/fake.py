@@ -1,4 +1,4 @@
-"""Fakes of ops, which tell compilers shapes, dtypes and layouts of results."""
+"""Fake implementations of ops, from which compilers learn shapes, dtypes and layouts of results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Fake = Callable[[SimpleNamespace], Any]
 
 
 def register_fake(op: CustomOpDef) -> Callable[[Fake], Fake]:
-    """Registers a function of the arguments, as attributes of one object by their names in the schema of the op."""
+    """Registers a fake that gets the op's arguments as attributes of one object."""
     arguments = op._opoverload._schema.arguments
     defaults = {argument.name: argument.default_value for argument in arguments}
 

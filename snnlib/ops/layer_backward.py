@@ -1,6 +1,6 @@
-"""The gradients of a convolution with neurons behind it, from the record of spikes or entries.
+"""Gradients of a convolution with neurons, from the record of spikes or near-threshold steps.
 
-Each gradient is driven by input events, by output spikes, or dense, by torch (`backends.algorithm_backward`).
+Each gradient is driven by input events or by output spikes, or is dense, by torch (`backends.algorithm_backward`).
 Kernels: cpp/cpu/layer_backward.cpp; equations: cpp/include/snnlib/layer/rows.h; reference:
 snnlib/backends/reference/layer.py and srm_conv.py.
 """
@@ -36,7 +36,7 @@ _GAIN = row_names(1).index("b0")
 
 
 class Record(NamedTuple):
-    """The record of a forward pass: spikes or entries, their numbers, and the first of each task."""
+    """Record of a forward pass: bits of spikes or near-threshold steps, their numbers, and each work item's first."""
 
     bits: Tensor
     numbers: Tensor
@@ -44,7 +44,7 @@ class Record(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """The gradients that are asked for."""
+    """The requested gradients."""
 
     weight: bool
     input: bool
@@ -85,10 +85,10 @@ def layer_backward(
     grad_state: Tensor | None = None,
     need_state: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dL/dW, dL/dx and dL/dstate before the first step; one that is not needed has no elements.
+    """Returns dL/dW, dL/dx and dL/dstate before the first step; unneeded gradients have no elements.
 
-    `output` is the forward pass's, which only neurons whose spikes are moved need, behind a pool; `grad_state` is
-    dL/dstate after the last step, of other neurons than those with exact times.
+    `output`, from the forward pass, is needed only for pooled neurons with an event-driven gradient; `grad_state` is
+    dL/dstate after the last step, and not supported by neurons with exact spike times.
     """
     call = LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), pool, time_dim)
     neuron = neuron_kernel(constants, None, flags, taus)
@@ -157,7 +157,7 @@ def layer_backward(
 
 
 def _check_exact(neuron: ExactKernel, grad_state: Tensor | None, needs: Needs) -> None:
-    """Checks that the record of neurons with exact spike times says all that their gradients depend on."""
+    """Checks that the record of neurons with exact spike times suffices for the requested gradients."""
     if grad_state is not None or needs.state:
         raise ValueError("grad_state: expected no gradients of states of neurons with exact spike times")
     refractory = neuron.options.refractory
@@ -194,7 +194,7 @@ def _by_reference(
 
 
 def _checked_output(call: LayerArgs, neuron: NeuronKernel, output: Tensor | None) -> Tensor | None:
-    """Returns the forward pass's pooled spikes, checked, where the gradient needs them."""
+    """Checks and returns the forward pass's pooled spikes if the gradient needs them."""
     if not neuron.moves_spikes or tuple(call.pool) == (1, 1):
         return None
     if output is None:
@@ -229,9 +229,9 @@ def _plan(call: LayerArgs, neuron: NeuronKernel, numbers: int, needs: Needs, fro
 
 
 def _by_two_signals(gradient: GradientCall, plan: Plan, start: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Gradients of SRM layers from the dense signals a and b; one that is not asked for has no elements.
+    """Returns gradients of SRM layers from the dense signals a and b; unneeded gradients have no elements.
 
-    Beside others it fills `start` with dL/dstate before the first step.
+    Also fills `start` with dL/dstate before the first step.
     """
     x, weight, options = gradient.layer.x, gradient.layer.weight, gradient.layer.options
     wanted = plan.dense_weight, plan.dense_input
@@ -247,7 +247,7 @@ def _by_two_signals(gradient: GradientCall, plan: Plan, start: Tensor | None) ->
 
 
 def _by_signal(gradient: GradientCall, plan: Plan, start: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Gradients of neurons with one dense adjoint, which is computed once; else as `_by_two_signals`."""
+    """Returns gradients for neurons with one dense adjoint, computed once; otherwise as `_by_two_signals`."""
     call = gradient.layer
     grad_weight, grad_x = call.weight.new_empty(0), call.x.new_empty(0)
     if not (plan.dense_weight or plan.dense_input):

@@ -1,12 +1,11 @@
-"""The op of a convolution with neurons behind it, driven by events and spikes.
+"""Op of a convolution with neurons, driven by events and spikes.
 
-Sequences are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Currents come from
-events or, where rates are high and for convolutions without an event-driven kernel, from torch
-(`backends.algorithm`); the neurons are the same. What backward needs of neurons is a record: a bit per neuron and step,
-and numbers of every spike (SRM neurons: slope and gain; with exact times: rise and passed) or of every entry, a step
-near the threshold (neurons of one state of the linear family: the distance from it). `layer_backward.py` has the
-gradients.
-Kernel: cpp/cpu/layer_forward.cpp; reference: snnlib/backends/reference/layer.py and srm_conv.py.
+Sequences are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Currents come
+from events or, at high rates and for convolutions without an event-driven kernel, from torch (`backends.algorithm`);
+the neurons are the same. The backward pass needs a record: one bit per neuron and step, and numbers for every spike
+(SRM neurons: slope and gain; exact spike times: rise and passed) or every near-threshold step (neurons of one state of
+the linear family: the distance from the threshold). `layer_backward.py` has the gradients. Kernel:
+cpp/cpu/layer_forward.cpp; reference: snnlib/backends/reference/layer.py and srm_conv.py.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from snnlib.ops.fake import register_fake
 
 
 def check(call: LayerArgs, neuron: NeuronKernel) -> None:
-    """Checks the convolution, and that these are neurons which the layer's kernels know."""
+    """Checks the convolution, and that the layer's kernels support the neurons."""
     call.check()
     if isinstance(neuron, LinearKernel):
         _check_flags(neuron.options)
@@ -59,7 +58,7 @@ def _check_flags(options: Flags) -> None:
 
 
 def check_record(neuron: NeuronKernel) -> None:
-    """Checks that a record tells all that the gradient depends on: steps at which neurons rest are not on it."""
+    """Checks that a record suffices for the gradient: it lacks steps of a refractory time."""
     if isinstance(neuron, LinearKernel) and neuron.options.refractory:
         raise ValueError(
             f"flags: expected no refractory time beside a record, got {neuron.options.refractory} steps"
@@ -67,14 +66,14 @@ def check_record(neuron: NeuronKernel) -> None:
 
 
 def record_rows(neuron: NeuronKernel) -> int:
-    """Returns how many numbers the record has of a spike or entry: slope and gain, rise and passed, or its distance."""
+    """Returns the numbers per spike or near-threshold step: slope and gain, rise and passed, or the distance."""
     return 2 if neuron.moves_spikes else 1
 
 
 def _empty_outputs(
     call: LayerArgs, neuron: NeuronKernel, return_state: bool, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Allocates outputs except the record values, whose length depends on the data."""
+    """Allocates all outputs but the record's numbers, whose length depends on the data."""
     x, g = call.x, call.geometry
     out = conv_layout.empty_output(x, g, call.pool)
     final = x.new_empty(0, dtype=state_dtype(x))
@@ -103,11 +102,11 @@ def layer_forward(
     keep: bool,
     exact: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """(pooled spikes, state after the last step, bits, numbers of the record, first of each task).
+    """Returns (pooled spikes, last state, bits and numbers of the record, first number of each work item).
 
     `constants`, `flags` and `taus` are those of `neuron_kernel`. The state has no elements unless `return_state`, the
-    record has none unless `keep`. With `exact` the record is as long as there are spikes or entries, otherwise as long
-    as there could be (for compilers, which want to know the size).
+    record none unless `keep`. With `exact` the record has the exact length, otherwise the largest possible one (for
+    compilers, which need the size in advance).
     """
     checks.check_reverse_mode("spiking layer")
     call = LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), pool, time_dim)
@@ -158,7 +157,7 @@ def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
 def _by_reference(
     call: LayerArgs, neuron: NeuronKernel, room: tuple[Tensor, Tensor | None, Tensor | None, Tensor]
 ) -> Tensor:
-    """Fills the outputs and returns the numbers of the record."""
+    """Fills the outputs by the reference, and returns the numbers of the record."""
     if isinstance(neuron, ExactKernel):
         return reference.exact.layer_forward(call, neuron, *room)
     if not isinstance(neuron, SrmKernel):

@@ -1,4 +1,4 @@
-"""Max pooling, which keeps a byte per window for its backward pass: how the ops of `pool.py` call its kernels.
+"""Calls of the max pooling kernels, which save a byte per window for backward, for the ops of `pool.py`.
 
 Kernels: cpp/cpu/max_pool.cpp; reference: snnlib/backends/reference/max_pool.py.
 """
@@ -21,9 +21,9 @@ LARGEST_WINDOW = 256
 
 
 def forward(x: Tensor, windows: Windows) -> tuple[Tensor, Tensor]:
-    """Returns the largest value of every window, and which of its cells it is (uint8), counted row by row.
+    """Returns the largest value of every window, and its index in the window (uint8), row by row.
 
-    Of equal cells it is the first, of several NaN the last, as in torch.
+    Of equal values it is the first, of several NaN the last, as in torch.
     """
     if math.prod(windows.kernel) > LARGEST_WINDOW:
         raise ValueError(f"kernel: expected at most {LARGEST_WINDOW} cells, got {list(windows.kernel)}")
@@ -39,7 +39,7 @@ def forward(x: Tensor, windows: Windows) -> tuple[Tensor, Tensor]:
 
 
 def backward(grad_output: Tensor, taps: Tensor, space: Sequence[int], windows: Windows) -> Tensor:
-    """Returns the gradient of every window at its largest cell, in the layout of `taps`."""
+    """Returns the gradient of every window at its largest pixel, in the layout of `taps`."""
     axes = len(windows.kernel)
     checks.check_kernel_dtype("grad_output", grad_output)
     checks.check_tensor("taps", taps)
@@ -66,5 +66,5 @@ def backward(grad_output: Tensor, taps: Tensor, space: Sequence[int], windows: W
 
 
 def empty_input(grad_output: Tensor, taps: Tensor, space: Sequence[int]) -> Tensor:
-    """Returns room for the gradient of the input, laid out as the windows are."""
+    """Allocates the gradient of the input, in the layout of the windows."""
     return empty_frames([*taps.shape[:2], *space], taps, grad_output.dtype)

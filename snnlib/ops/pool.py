@@ -32,7 +32,7 @@ def pool_forward(
     divisor_override: int | None,
     largest: bool,
 ) -> tuple[Tensor, Tensor]:
-    """(mean of every window, nothing), or with `largest` (its largest value, which of its cells that is, uint8)."""
+    """Returns (mean of every window, None), or with `largest` (its largest value, its index in the window, uint8)."""
     checks.check_reverse_mode("pooling")
     windows = Windows(kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
     check(x, windows)
@@ -58,9 +58,9 @@ def pool_backward(
     padding: Sequence[int],
     ceil_mode: bool,
 ) -> Tensor:
-    """The gradient of a window, shared out to its events `x` by amplitude or at its largest cell, which `taps` say.
+    """Returns each window's gradient, divided among its events `x`, or at its largest pixel, whose index is in `taps`.
 
-    `space` is that of the frames.
+    `space` is the size of the frames.
     """
     windows = Windows(kernel, stride, padding, ceil_mode)
     if x is not None:

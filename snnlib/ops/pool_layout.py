@@ -1,4 +1,4 @@
-"""Layouts of frames `[N, C, *space]` of 1 to 3 axes, and of the windows over them, as kernels of pooling take them."""
+"""Layouts of frames `[N, C, *space]` of 1 to 3 axes, and of windows over them, for the kernels of pooling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from snnlib.backends.arguments import Windows
 
 
 def check(x: Tensor, windows: Windows) -> None:
-    """Raises an error that names the argument."""
+    """Checks frames and windows; errors name the argument."""
     checks.check_kernel_dtype("x", x)
     checks.check_rank("x", x, "[N, C, *space] with 1 to 3 axes", at_least=3, at_most=5)
     axes = x.dim() - 2
@@ -33,12 +33,12 @@ def is_channels_last(x: Tensor) -> bool:
 
 
 def as_walkable(x: Tensor) -> Tensor:
-    """The frames in one of the two layouts that the kernels walk."""
+    """Returns the frames in one of the two layouts that kernels read."""
     return x if is_channels_last(x) else x.contiguous()
 
 
 def empty_frames(shape: Sequence[int], like: Tensor, dtype: torch.dtype) -> Tensor:
-    """Room for frames of this shape in the layout of the frames `like`."""
+    """Allocates frames of this shape in the layout of the frames `like`."""
     last = (0, *range(2, len(shape)), 1)
     return cpu_memory.empty_permuted(
         shape, last if is_channels_last(like) else range(len(shape)), like, dtype
@@ -46,12 +46,12 @@ def empty_frames(shape: Sequence[int], like: Tensor, dtype: torch.dtype) -> Tens
 
 
 def empty_pooled(x: Tensor, windows: Windows) -> Tensor:
-    """Room for the windows of the frames `x`, in their layout."""
+    """Allocates the windows of the frames `x`, in their layout."""
     return empty_frames([*x.shape[:2], *windows.counts(x.shape[2:])], x, x.dtype)
 
 
 def geometry(x: Tensor, pooled: Tensor, windows: Windows) -> dict[str, Any]:
-    """`PoolArgs` of cpp/include/snnlib/pool/pool.h, of frames and windows `[outer, *axes, inner]`."""
+    """Returns `PoolArgs` of cpp/include/snnlib/pool/pool.h for frames and windows `[outer, *axes, inner]`."""
     missing = 3 - len(windows.kernel)
     outer, inner = (x.shape[0], x.shape[1]) if is_channels_last(x) else (x.shape[0] * x.shape[1], 1)
     return {

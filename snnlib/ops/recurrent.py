@@ -1,7 +1,7 @@
-"""Recurrent neurons of the linear family over whole sequences: one op pair for all models, event-driven both ways.
+"""Recurrent neurons of the linear family over whole sequences: one event-driven pair of ops for all models.
 
-Their spikes come back one step later, or with a delay for each connection. The sums of currents and the spikes are kept
-for backward, which repeats the neurons' steps but not the sums. `recurrent_call.py` calls the kernels.
+Recurrent spikes arrive one step later, or with a delay per connection. The forward pass saves sums of currents and
+spikes; the backward pass repeats the neurons' steps but not the sums. `recurrent_call.py` calls the kernels.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def run(
     delays: Delays | None = None,
     rows: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Returns spikes and the state after each sample's last step; `rows` are starts and targets of sparse connections.
+    """Returns spikes and each sample's last state; `rows` are starts and targets of sparse connections.
 
-    Without delays the state's last row has the last spikes; with them there are the neurons' own states alone.
+    Without delays the last row of the state holds the last spikes; with delays the state has the neurons' states only.
     """
     delay, past, longest, rounded = delays or (None, None, 0, True)
     learned = (delay, neuron.constants, neuron.state, past)
@@ -71,10 +71,10 @@ def recurrent_forward(
     time_dim: int,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(spikes, state after each sample's last step, sums of currents of every step; these are empty unless `keep`).
+    """Returns (spikes, each sample's last state, sums of currents at every step, empty unless `keep`).
 
-    With `starts` and `targets` connections are sparse: those from neuron j have the weights from `starts[j]` on. State,
-    `past` and `longest` are those of `RecurrentArgs`.
+    With `starts` and `targets` connections are sparse: those of neuron j begin at index `starts[j]` of the weights.
+    State, `past` and `longest` are as in `RecurrentArgs`.
     """
     checks.check_reverse_mode("recurrent layer")
     return recurrent_call.forward(RecurrentArgs.of(locals()), keep)
@@ -109,7 +109,7 @@ def recurrent_backward(
     need_weight: bool,
     need_delay: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """dL/dcurrent, dL/dweight, dL/ddelay, dL/dcoefficients `[P, C]`, dL/dstate, dL/dpast.
+    """Returns dL/dcurrent, dL/dweight, dL/ddelay, dL/dcoefficients `[P, C]`, dL/dstate, dL/dpast.
 
     The second has no elements unless `need_weight`, the third none unless `need_delay`, the fourth none unless `learn`,
     the last none without `past`.

@@ -23,7 +23,7 @@ _MOST_STEPS = 1 << 30
 
 
 def unsupported(current: Tensor) -> str:
-    """Returns why kernels of the currents' device do not take a sequence of so many neurons; empty if they do."""
+    """Returns why kernels of the currents' device cannot take this number of neurons; empty if they can."""
     if not native.has_kernel("recurrent_forward", current):
         return native.explain_path(current.device.type, "recurrent_forward")[1]
     most = native.most_recurrent_neurons(current)
@@ -34,11 +34,11 @@ def unsupported(current: Tensor) -> str:
 
 @dataclass
 class RecurrentArgs:
-    """Arguments of both ops, in their order; in a backward pass the currents are sums with the recurrent ones.
+    """Arguments of both ops, in their order; in the backward pass `current` includes the recurrent currents.
 
-    Without a delay a spike comes back one step later, and the state's last row has the spikes of the step before. With
-    delays `[H, H]` of up to `longest` steps `past` `[longest + 2, N, H]` has those of all steps before, the newest
-    first. With `starts` and `targets` connections are sparse, and the weights `[C]`.
+    Without a delay a spike arrives one step later, and the state's last row holds the spikes of the step before. With
+    delays `[H, H]` of up to `longest` steps, `past` `[longest + 2, N, H]` holds the earlier spikes, the newest first.
+    With `starts` and `targets` connections are sparse, with weights `[C]`.
     """
 
     current: Tensor
@@ -57,7 +57,7 @@ class RecurrentArgs:
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> RecurrentArgs:
-        """Returns those of an op's arguments that have a field."""
+        """Returns the fields from an op's arguments."""
         return cls(*[arguments[name] for name in cls.__match_args__])
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class RecurrentArgs:
 
     @property
     def matrix(self) -> Tensor | Rows:
-        """The weights for the reference."""
+        """Returns the weights for the reference."""
         if self.starts is None:
             return self.weight
         starts, targets = self.starts.contiguous(), given(self.targets).contiguous()
@@ -73,7 +73,7 @@ class RecurrentArgs:
 
     @property
     def delays(self) -> Delays | None:
-        """Delays of the connections; None where they have none."""
+        """Delays of the connections; None if they have none."""
         return None if self.delay is None else Delays(self.delay, self.past, self.longest, self.rounded)
 
     @property
@@ -95,7 +95,7 @@ class RecurrentArgs:
         checks.check_state_shape(state, rows, self.step, self.current, name)
 
     def check(self, name: str = "current") -> Tensor | None:
-        """Checks all, and returns the lengths as the kernels take them."""
+        """Checks all arguments, and returns the lengths as kernels take them."""
         current, neuron = self.current, self.neuron
         checks.check_kernel_dtype(name, current)
         checks.check_rank(name, current, "[T, N, H]", exactly=3)
@@ -145,7 +145,7 @@ class RecurrentArgs:
         checks.check_device("past", past, self.current)
 
     def struct(self, lengths: Tensor | None) -> dict[str, Any]:
-        """Returns the fields of `RecurrentArgs` of cpp/include/snnlib/loop/recurrent.h, but for those of one pass."""
+        """Returns the fields of `RecurrentArgs` of cpp/include/snnlib/loop/recurrent.h that both passes share."""
         current, weight, state, time_dim = self.current, self.weight, self.state, self.time_dim
         (batch, neurons), steps, dtype = self.step, current.shape[time_dim], state_dtype(current)
         row, longest, delay = -(-neurons // GROUP) * GROUP, 0, self.delay
@@ -179,7 +179,7 @@ class RecurrentArgs:
         }
 
     def _with_past(self, longest: int) -> Tensor | None:
-        """The neurons' own states and the spikes before the first step; None where both are zero."""
+        """Returns the neurons' own states and the spikes before the first step; None if both are zero."""
         if self.state is None and self.past is None:
             return None
         own = self.empty_state().zero_() if self.state is None else self.state
@@ -187,7 +187,7 @@ class RecurrentArgs:
         return torch.cat((own, past))
 
     def kernel(self, name: str, **others: Tensor) -> Callable[..., Any] | None:
-        """The compiled function of a pass, `forward` or `backward`; None where the reference has to do."""
+        """Returns the compiled function of a pass, `forward` or `backward`; None if the reference has to run."""
         tensors = {"weight": self.weight, **self.neuron.tensors()}
         if self.starts is not None:
             return native.kernel(f"sparse_recurrent_{name}", self.current, **others, **tensors)

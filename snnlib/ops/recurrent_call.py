@@ -1,4 +1,4 @@
-"""Recurrent neurons of the linear family: how the ops of `recurrent.py` call the kernels.
+"""Calls of the recurrent kernels, for the ops of `recurrent.py`.
 
 Kernels: cpp/include/snnlib/loop/recurrent.h, cpp/cpu/recurrent_*.cpp, cuda/recurrent*.cu and, with delays,
 cpp/include/snnlib/loop/recurrent_delays.h; reference: snnlib/backends/reference/recurrent.py and
@@ -25,7 +25,7 @@ from snnlib.ops.scan_linear import sum_neurons
 
 
 def forward(args: RecurrentArgs, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns what the op `recurrent_forward` gives."""
+    """Returns the results of the op `recurrent_forward`."""
     lengths = args.check()
     current, neuron, time_dim = args.current, args.neuron, args.time_dim
     kernel = args.kernel("forward")
@@ -56,7 +56,7 @@ def backward(
     grad_state: Tensor | None,
     needs: tuple[bool, bool, bool],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Returns what the op `recurrent_backward` gives; `needs` are those of coefficients, weight and delay."""
+    """Returns the results of the op `recurrent_backward`; `needs`: coefficients, weight, delay."""
     lengths = args.check("total")
     total, weight, coefficients = args.current, args.weight, args.coefficients
     learn, need_weight, need_delay = needs
@@ -97,7 +97,7 @@ def _by_kernel(
     signals: tuple[Tensor, Tensor, Tensor | None],
     needs: tuple[bool, bool, bool],
 ) -> Gradients:
-    """Gradients of values, dL/dvalue and dL/dstate; of weights with delays there are none."""
+    """Returns gradients by a kernel, without those of delayed weights."""
     grad, start, struct = _empty_gradient(args), args.empty_state(), args.struct(lengths)
     own, (learn, need_weight, _) = len(start), needs
     if args.delay is not None and struct["state_in"] is not None:
@@ -124,7 +124,7 @@ def _by_kernel(
 
 
 def _room(args: RecurrentArgs, grad: Tensor, learn: bool) -> Tensor | None:
-    """Returns memory in which backward by blocks keeps values of every step, but for one, in the gradient's place."""
+    """Returns memory for the values per step of a backward pass by blocks; one of them uses the gradient's memory."""
     if native.most_recurrent_neurons(grad) is None:
         return None
     states, options = args.neuron.variables, args.neuron.options
@@ -133,10 +133,10 @@ def _room(args: RecurrentArgs, grad: Tensor, learn: bool) -> Tensor | None:
 
 
 def _as_delayed(args: RecurrentArgs, value: Tensor, grad: Tensor) -> tuple[Delayed, Tensor]:
-    """Events of a delayed fully connected map and the signals of its currents, from its first event on.
+    """Returns recurrent spikes as events of a delayed fully connected map, and the signals of its currents.
 
-    What the spikes tell weights and delays is what events of such a map tell them, one step later: a spike without
-    delay arrives one step later, so event and signal of the same place are those of neighbouring steps.
+    Gradients of recurrent weights and delays are those of such a map, shifted by a step: a spike without delay arrives
+    one step later, so event and signal at one index belong to neighbouring steps.
     """
     assert args.delay is not None
     past, time_dim = args.past, args.time_dim

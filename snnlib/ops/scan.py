@@ -1,8 +1,8 @@
-"""Neurons over whole sequences, alone or with the means of their values over windows: one op pair for all models.
+"""Neurons over whole sequences, with optional average pooling: one pair of ops for all models.
 
-The linear family and neurons with exact spike times have a gradient of the current, `a`; the spike response model has
-two signals, `a` for the weights and `b` for the inputs of a layer. `scan_linear.py`, `scan_srm.py` and `scan_pool.py`
-call the kernels.
+The linear family and neurons with exact spike times have one gradient of the current, `a`; the spike response model
+has two signals, `a` for the weights and `b` for the inputs of a layer. `scan_linear.py`, `scan_srm.py` and
+`scan_pool.py` call the kernels.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def run(
     window: tuple[int, int] = NO_POOLING,
     return_state: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Returns values, or their means over windows, and the state after the last step.
+    """Returns values, or their means over windows, and the last state.
 
-    Gradients are by the current, the coefficients and the state.
+    Current, coefficients and state get gradients.
     """
     checks.check_untransformed("neurons", batches=True)
     value, final = scan_forward(
@@ -47,7 +47,7 @@ def run(
 def _checked(
     current: Tensor, neuron: NeuronKernel, time_dim: int, window: Sequence[int], return_state: bool = False
 ) -> tuple[int, int]:
-    """The window, once all arguments are checked."""
+    """Checks all arguments and returns the window."""
     neuron.check_sequence(current, time_dim)
     checks.check_axes("window", window, 2, 1)
     high, wide = window
@@ -69,7 +69,7 @@ def scan_forward(
     window: Sequence[int],
     return_state: bool,
 ) -> tuple[Tensor, Tensor]:
-    """(value of every step and window, state after the last step, without elements unless `return_state`).
+    """Returns (value of every step and window, last state, without elements unless `return_state`).
 
     `constants`, `flags` and `taus` are those of `neuron_kernel`; the windows `[high, wide]` are over the last two axes.
     """
@@ -116,11 +116,11 @@ def scan_backward(
     need_input: bool,
     learn: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The signals a and b, dL/dcoefficients `[P, C]`, and dL/dstate before the first step.
+    """Returns the signals a and b, dL/dcoefficients `[P, C]`, and dL/dstate before the first step.
 
-    The linear family has no b, and no gradient of its coefficients unless they `learn`; the spike response model has
-    what is needed of a and b, and `srm_credit.through_state` adds what a state changes. What is not there has no
-    elements.
+    The linear family has no b, and a gradient of its coefficients only if they `learn`. The spike response model has
+    those of a and b that are needed; `srm_credit.through_state` adds the contribution of the state. Missing results
+    have no elements.
     """
     neuron = neuron_kernel(constants, state, flags, taus)
     sizes = _checked(current, neuron, time_dim, window)

@@ -2,7 +2,7 @@
 `scan.py` call their kernels.
 
 Kernels: cpp/include/snnlib/neurons/linear.h and exact.h, cpp/cpu/scan.cpp and exact.cpp; reference: linear.py and
-exact.py of snnlib/backends/reference. Nothing but the current is kept for backward, which repeats the cheap forward
+exact.py of snnlib/backends/reference. Only the current is saved for backward, which repeats the cheap forward
 recurrence.
 """
 
@@ -20,9 +20,9 @@ from snnlib.ops.sequence_layout import as_walkable, empty_state, laid_out_state,
 
 
 def _per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
-    """Coefficients `[P, period]` of neuron `i % period` in the memory order of one sample.
+    """Returns coefficients `[P, period]`: neuron i of a sample, in memory order, has column `i % period`.
 
-    The period is 1, the channels where they lie next to each other, or else all neurons of a sample.
+    The period is 1, the number of channels if they are contiguous, or else the number of neurons of a sample.
     """
     coefficients = coefficients.to(state_dtype(current))
     order = [dim - 1 for dim in neuron_order(current) or []]
@@ -37,7 +37,7 @@ def _per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
 def _arguments(
     current: Tensor, neuron: LinearKernel | ExactKernel, time_dim: int, learn: bool = False
 ) -> dict[str, Any]:
-    """`ScanArgs` or `ExactArgs` of cpp/include/snnlib/loop/scan.h."""
+    """Returns `ScanArgs` or `ExactArgs` of cpp/include/snnlib/loop/scan.h."""
     # The arithmetic is in float32 anyhow: a kernel that does not convert itself gets a wider copy.
     if neuron.states > 1 or learn or not native.scan_takes_half(current):
         current = current.to(state_dtype(current))
@@ -54,7 +54,7 @@ def _family(neuron: LinearKernel | ExactKernel, current: Tensor) -> str:
 
 
 def forward(current: Tensor, neuron: LinearKernel | ExactKernel, time_dim: int) -> tuple[Tensor, Tensor]:
-    """Returns the value of every step and the state after the last."""
+    """Returns the value of every step and the last state."""
     current = as_walkable(current)
     final = empty_state(current, neuron.states, time_dim)
     kernel = native.kernel(f"{_family(neuron, current)}_forward", current, **neuron.tensors())
@@ -118,7 +118,7 @@ def backward(
 
 
 def sum_neurons(rows: Tensor, coefficients: Tensor) -> Tensor:
-    """Gradients of all neurons `[P, N, C, ...]`, summed to the coefficients' `[P, C]` or `[P, 1]`."""
+    """Sums gradients of all neurons `[P, N, C, ...]` to the coefficients' `[P, C]` or `[P, 1]`."""
     if coefficients.shape[1] == 1:
         return rows.flatten(1).sum(1, keepdim=True).to(coefficients.dtype)
     return rows.movedim(2, 1).flatten(2).sum(2).to(coefficients.dtype)

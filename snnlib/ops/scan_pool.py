@@ -1,7 +1,7 @@
-"""Neurons and the means of their spikes over windows in one pass over the currents.
+"""Neurons and average pooling of their spikes in one pass over the currents.
 
-Kernels: cpp/cpu/scan_pool.cpp and cuda/scan_pool.cu for the linear family, cuda/srm_pool.cu for SRM neurons. Where they
-do not fit the ops of `scan.py` take neurons and pooling one after the other: the same bits.
+Kernels: cpp/cpu/scan_pool.cpp and cuda/scan_pool.cu for the linear family, cuda/srm_pool.cu for SRM neurons. In other
+cases the ops of `scan.py` run neurons and pooling one after the other, with the same bits.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def has_srm_kernels(x: Tensor) -> bool:
 
 
 def is_whole(current: Tensor, window: Window) -> bool:
-    """Returns whether every cell is in a window."""
+    """Returns whether every pixel is in a window."""
     sizes = zip(current.shape[3:], window, strict=True)
     return all(size > 0 and size % extent == 0 for size, extent in sizes)
 
@@ -70,7 +70,7 @@ def is_whole(current: Tensor, window: Window) -> bool:
 def _kernel(
     name: str, current: Tensor, neuron: NeuronKernel, window: Window, **grads: Tensor
 ) -> Callable[..., Any] | None:
-    """The kernel of a pass, `forward` or `backward`; None where neurons and pooling go one after the other."""
+    """Returns the kernel of a pass, `forward` or `backward`; None if neurons and pooling run one after the other."""
     if not can_fuse(current, neuron, window):
         return None
     family = "srm" if isinstance(neuron, SrmKernel) else "scan"
@@ -78,7 +78,7 @@ def _kernel(
 
 
 def check(current: Tensor, neuron: NeuronKernel, window: Window, return_state: bool) -> None:
-    """Checks that a scan of these currents and neurons can have windows; those of SRM have no states then."""
+    """Checks that a scan of these currents and neurons can pool; with pooling SRM neurons take no state."""
     checks.check_rank("current", current, "[T, N, C, H, W]", exactly=5)
     space = tuple(current.shape[3:])
     if isinstance(neuron, SrmKernel):
@@ -99,24 +99,24 @@ def check(current: Tensor, neuron: NeuronKernel, window: Window, return_state: b
 
 
 def as_planes(current: Tensor) -> Tensor:
-    """The currents in a layout that the kernels walk."""
+    """Returns the currents in a layout that kernels read."""
     if neuron_order(current) not in (_PLANES, _CHANNELS_LAST):
         current = current.contiguous()
     return current
 
 
 def aligned(tensor: Tensor) -> Tensor:
-    """The tensor, or a copy whose first element is at an address where pairs begin."""
+    """Returns the tensor, or a copy if its address is not aligned to pairs of elements."""
     return tensor.clone() if tensor.data_ptr() % (2 * tensor.element_size()) else tensor
 
 
 def as_windows(grad: Tensor, current: Tensor, window: Window) -> Tensor:
-    """The gradient of the windows as kernels read it."""
+    """Returns the gradient of the windows in the layout that kernels read."""
     return aligned(cpu_memory.laid_out_like(grad, empty_value(current, window)))
 
 
 def empty_value(current: Tensor, window: Window) -> Tensor:
-    """Room for the windows, in the layout of the currents."""
+    """Allocates the windows, in the layout of the currents."""
     high, wide = window
     shape = [*current.shape[:3], current.shape[3] // high, current.shape[4] // wide]
     strides = dense_strides(shape, [0, 1, *(neuron_order(current) or _PLANES)])
@@ -124,7 +124,7 @@ def empty_value(current: Tensor, window: Window) -> Tensor:
 
 
 def _arguments(current: Tensor, neuron: NeuronKernel, time_dim: int, window: Window) -> dict[str, Any]:
-    """`ScanPool...Args` or `SrmPool...Args` of cpp/include/snnlib/loop/scan.h, of a pass from a state of zero."""
+    """Returns `ScanPool...Args` or `SrmPool...Args` of cpp/include/snnlib/loop/scan.h, for a zero initial state."""
     current, constants = aligned(current), neuron.constants.to(state_dtype(current)).contiguous()
     channels, height, width = current.shape[2:]
     planes = {
@@ -139,7 +139,7 @@ def _arguments(current: Tensor, neuron: NeuronKernel, time_dim: int, window: Win
 
 
 def forward(current: Tensor, neuron: NeuronKernel, time_dim: int, window: Window) -> tuple[Tensor, Tensor]:
-    """Returns the means of every window and step, and the state after the last; that of SRM neurons has no elements."""
+    """Returns the means of every window and step, and the last state, without elements for SRM neurons."""
     current = as_planes(current)
     value = empty_value(current, window)
     kernel = _kernel("forward", current, neuron, window)
@@ -169,7 +169,7 @@ def linear_backward(
     window: Window,
     learn: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns dL/dcurrent, dL/dcoefficients if they `learn`, which only the scan knows, and dL/dstate."""
+    """Returns dL/dcurrent, dL/dcoefficients if they `learn` (by the scan), and dL/dstate."""
     current = as_planes(current)
     kernel = None if learn else _kernel("backward", current, neuron, window, grad_value=grad_value)
     if kernel is None:
@@ -195,7 +195,7 @@ def srm_backward(
     window: Window,
     needs: tuple[bool, bool],
 ) -> tuple[Tensor, Tensor]:
-    """Returns the signals of `scan_srm.backward` for the event-time gradient of the pool; spikes are found again."""
+    """Returns the signals of `scan_srm.backward` for the pool's event-time gradient; recomputes the spikes."""
     current = as_planes(current)
     kernel = _kernel("backward", current, neuron, window, grad_means=grad_means)
     if kernel is None:

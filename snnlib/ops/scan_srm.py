@@ -1,7 +1,7 @@
-"""SRM neurons over whole sequences: how the ops of `scan.py` call their kernels.
+"""Calls of the kernels for SRM neurons over whole sequences, for the ops of `scan.py`.
 
-Kernels: cpp/include/snnlib/neurons/srm.h; reference: snnlib/backends/reference/srm.py. Nothing but the current is kept
-for backward (4 bytes per neuron-step in float32, 2 in half precision), which repeats the cheap forward recurrence.
+Kernels: cpp/include/snnlib/neurons/srm.h; reference: snnlib/backends/reference/srm.py. Only the current is saved for
+backward (4 bytes per neuron-step in float32, 2 in half precision), which repeats the cheap forward recurrence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from snnlib.ops.sequence_layout import as_walkable, empty_state, neuron_order, s
 
 
 def _arguments(current: Tensor, neuron: SrmKernel, time_dim: int) -> dict[str, Any]:
-    """`SrmArgs` of cpp/include/snnlib/loop/scan.h."""
+    """Returns `SrmArgs` of cpp/include/snnlib/loop/scan.h."""
     threshold = neuron.constants.to(state_dtype(current)).reshape(-1)
     if neuron.constants.dim() > 0 and current.dim() > 2:
         order = [dim - 2 for dim in neuron_order(current) or []]
@@ -52,7 +52,7 @@ def forward(current: Tensor, neuron: SrmKernel, time_dim: int, return_state: boo
 def backward(
     grad_spikes: Tensor, current: Tensor, neuron: SrmKernel, time_dim: int, needs: tuple[bool, bool]
 ) -> tuple[Tensor, Tensor]:
-    """Returns the signals `a` for the weights and `b` for the inputs; one that is not needed has no elements."""
+    """Returns the signals `a` for the weights and `b` for the inputs; unneeded signals have no elements."""
     current = as_walkable(current)
     a, b = (cpu_memory.empty_like(current) if need else current.new_empty(0) for need in needs)
     run = native.kernel("srm_backward", current, grad_spikes=grad_spikes, **neuron.tensors())
@@ -78,7 +78,7 @@ def trace(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Returns spikes, potential before the reset, delta_u and delta_ut at every step, in the current's dtype.
 
-    No op of torch: a compiler takes the reference, whose values are the same.
+    This is not a torch op: compilers trace the reference, which has the same values.
     """
     neuron = neuron_kernel(threshold, None, (), (*taus, math.inf))
     assert isinstance(neuron, SrmKernel)

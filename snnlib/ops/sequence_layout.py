@@ -1,4 +1,4 @@
-"""Layouts of sequences and states in scans: in the memory order of the currents that they get."""
+"""Layouts of sequences and states in scans: the memory order of the currents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dense_strides(shape: list[int], order: list[int]) -> list[int]:
 
 
 def neuron_order(sequence: Tensor) -> list[int] | None:
-    """Memory order of the neuron dimensions `2, 3, ...` if a kernel can walk this sequence in place, else None.
+    """Returns the memory order of dimensions `2, 3, ...` if a kernel can read the sequence in place, else None.
 
     The two leading dimensions must be the outermost ones, in their order, without gaps.
     """
@@ -39,12 +39,12 @@ def neuron_order(sequence: Tensor) -> list[int] | None:
 
 
 def as_walkable(sequence: Tensor) -> Tensor:
-    """The sequence itself, or a contiguous copy if a kernel cannot walk its layout."""
+    """Returns the sequence itself, or a contiguous copy if a kernel cannot read its layout."""
     return sequence if neuron_order(sequence) is not None else sequence.contiguous()
 
 
 def empty_state(sequence: Tensor, states: int, time_dim: int) -> Tensor:
-    """`[K, N, ...]`, each in the memory order of one step of the sequence."""
+    """Allocates states `[K, N, ...]`, each in the memory order of one step of the sequence."""
     shape = [states, *step_shape(sequence.shape, time_dim)]
     # Neuron dimension `dim` of the sequence is also dimension `dim` here: time went away, the leading K came.
     order = [0, 1, *(neuron_order(sequence) or [])]
@@ -54,12 +54,12 @@ def empty_state(sequence: Tensor, states: int, time_dim: int) -> Tensor:
 
 
 def laid_out_state(state: Tensor | None, sequence: Tensor, time_dim: int) -> Tensor | None:
-    """A state, or its gradient, as `empty_state` lays it out."""
+    """Returns a state, or its gradient, in the layout of `empty_state`."""
     return None if state is None else empty_state(sequence, len(state), time_dim).copy_(state)
 
 
 def view_of(sequence: Tensor, time_dim: int) -> dict[str, int]:
-    """`SequenceView` of cpp/include/snnlib/core/call.h."""
+    """Returns `SequenceView` of cpp/include/snnlib/core/call.h."""
     first, second = sequence.shape[:2]
     inner = math.prod(sequence.shape[2:])
     if time_dim == 0:
@@ -77,7 +77,7 @@ def view_of(sequence: Tensor, time_dim: int) -> dict[str, int]:
 
 
 def scan_arguments(current: Tensor, neuron: NeuronKernel, constants: Tensor, time_dim: int) -> dict[str, Any]:
-    """Fields that the structs of cpp/include/snnlib/loop/scan.h share; the constants are as the kernel reads them."""
+    """Returns the fields that the structs of cpp/include/snnlib/loop/scan.h share."""
     arguments: dict[str, Any] = {
         "view": view_of(current, time_dim),
         "dtype": DTYPE_CODES[current.dtype],

@@ -1,4 +1,4 @@
-"""Currents of a sparse map: how the ops of `currents.py` call its kernels.
+"""Calls of the kernels for sparse maps, for the ops of `currents.py`.
 
 Kernels: cpp/include/snnlib/events/sparse.h and cpp/cpu/sparse.cpp; reference: snnlib/backends/reference/sparse.py.
 """
@@ -17,7 +17,7 @@ from snnlib.backends.reference.sparse import Rows
 
 
 class SparseMap(NamedTuple):
-    """Events x `[T, N, I]`, and the connections of input j, those from `starts[j]` on: weights `[C]` and targets."""
+    """Events x `[T, N, I]`, weights `[C]` and targets of connections; those of input j begin at index `starts[j]`."""
 
     x: Tensor
     weight: Tensor
@@ -26,11 +26,11 @@ class SparseMap(NamedTuple):
     outputs: int
 
     def rows(self) -> Rows:
-        """The connections for the reference."""
+        """Returns the connections for the reference."""
         return reference_rows(self.weight.to(state_dtype(self.x)), self.starts, self.targets, self.outputs)
 
     def arguments(self) -> dict[str, Any]:
-        """`SparseArgs` of cpp/include/snnlib/events/sparse.h."""
+        """Returns `SparseArgs` of cpp/include/snnlib/events/sparse.h."""
         dtype = state_dtype(self.x)
         return {
             "dtype": native.DTYPE_CODES[dtype],
@@ -44,14 +44,14 @@ class SparseMap(NamedTuple):
         }
 
     def check(self) -> None:
-        """Checks shapes, dtypes and devices, and what `check_rows` says of the indices."""
+        """Checks shapes, dtypes and devices, and indices by `check_rows`."""
         checks.check_kernel_dtype("x", self.x)
         checks.check_rank("x", self.x, "[T, N, I]", exactly=3)
         check_rows(self.x, self.weight, self.starts, self.targets)
 
 
 def given(targets: Tensor | None) -> Tensor:
-    """Returns the targets of connections; raises ValueError where there are none beside `starts`."""
+    """Returns the targets of connections; raises ValueError if `starts` came without targets."""
     if targets is None:
         raise ValueError("targets: expected the targets of the connections beside starts, got None")
     return targets
@@ -77,14 +77,14 @@ def check_rows(x: Tensor, weight: Tensor, starts: Tensor, targets: Tensor) -> No
 
 
 def check_ends(starts: Tensor, count: int) -> None:
-    """Checks that the rows of so many connections are all of them."""
+    """Checks that the rows cover all connections."""
     ends = (int(starts[0]), int(starts[-1])) if len(starts) else ()
     if ends != (0, count):
         raise ValueError(f"starts: expected 0 to {count}, got {ends} as the first and last")
 
 
 def check_indices(starts: Tensor, targets: Tensor, outputs: int) -> None:
-    """Checks starts and targets wholly, as kernels do for each row that they read."""
+    """Checks all starts and targets; kernels check only the rows that they read."""
     falls, count = starts.diff() < 0, len(targets)
     if bool(falls.any()):
         row = int(falls.nonzero()[0])
@@ -98,7 +98,7 @@ def check_indices(starts: Tensor, targets: Tensor, outputs: int) -> None:
 
 
 def reference_rows(values: Tensor, starts: Tensor, targets: Tensor, outputs: int) -> Rows:
-    """Returns the connections for the reference; on a CPU, which names wrong indices, as kernels do."""
+    """Returns the connections for the reference; on a CPU it checks their indices, as kernels do."""
     if starts.is_cpu:
         check_indices(starts, targets, outputs)
     return Rows(values, starts, targets)
@@ -119,7 +119,7 @@ def forward(call: SparseMap) -> Tensor:
 
 
 def backward(signal: Tensor, call: SparseMap, need_input: bool, need_weight: bool) -> tuple[Tensor, Tensor]:
-    """Returns dL/dx and dL/dweight of dL/dcurrents; one that is not needed has no elements."""
+    """Returns dL/dx and dL/dweight from dL/dcurrents; unneeded gradients have no elements."""
     call.check()
     x, weight = call.x, call.weight
     checks.check_gradient("signal", signal, (*x.shape[:2], call.outputs), "the currents' shape", x)

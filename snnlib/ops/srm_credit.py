@@ -1,4 +1,4 @@
-"""Gradients through the states of SRM neurons whose two signals are dense: what a state adds to them, and gets."""
+"""Gradients through the states of SRM neurons with two dense signals."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Taus = tuple[float, float, float]
 def through_state(
     a: Tensor, b: Tensor, spikes: Tensor, grad_state: Tensor | None, taus: Taus, time_dim: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The signals of `srm_backward` with dL/dstate after the last step, and dL/dstate before the first.
+    """Returns the signals of `srm_backward` with dL/dstate after the last step added, and dL/dstate before the first.
 
-    Between spikes the neurons are linear, so that the credit of a state runs back freely up to a neuron's last spike,
-    and the state before the first step is credited with the first spike, or else with all of that::
+    Between spikes the neurons are linear, so the gradient of the last state reaches back to a neuron's last spike. The
+    first state gets the gradient of the first spike, or without spikes that of the last state::
 
         a[t] += (e_m^n au + k(n) as),   b[t] += e_g^n bg        n = T - t, after the last spike
 
     Args:
         a, b: signals of the spikes, `[T, N, ...]`.
-        spikes: those of the forward pass.
+        spikes: spikes of the forward pass.
         grad_state: dL/d(u, s, g) `[3, N, ...]`; None: zero.
         taus: the neurons' time constants.
         time_dim: dimension of time.

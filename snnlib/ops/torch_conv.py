@@ -1,7 +1,7 @@
-"""A convolution and its gradients by torch: for dense sequences, and where no event-driven kernel fits.
+"""Convolution and gradients by torch, for dense sequences and cases without an event-driven kernel.
 
 Sequences are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Sequences and
-weights of half precision are convolved in float32, as in the event-driven kernels, whatever autocast says: currents
+weights of half precision are convolved in float32, as in the event-driven kernels, even under autocast: currents
 rounded to 8 bits would move spikes. So currents, signals and gradients are float32.
 """
 
@@ -18,7 +18,7 @@ from snnlib.ops import winograd
 
 
 def _channels_last(frames: Tensor) -> Tensor:
-    """Frames as oneDNN convolves them about twice as fast, and as the neurons' kernels walk them."""
+    """Returns channels-last frames, which oneDNN convolves twice as fast and the neurons' kernels read."""
     return frames.contiguous(memory_format=_last(frames))
 
 
@@ -29,8 +29,8 @@ def _last(frames: Tensor) -> torch.memory_format:
 def _usual_strides(tensor: Tensor) -> Tensor:
     """Returns a view of the tensor with the usual strides of its layout.
 
-    A stride along one element says nothing, but torch 2.13 convolves groups of channels with other weights where an
-    axis of size 1 has an unusual one.
+    The stride of an axis of size 1 is meaningless, but torch 2.13 convolves groups of channels with wrong weights if
+    it is unusual.
     """
     if 1 not in tensor.shape:
         return tensor
@@ -47,12 +47,12 @@ def _frames(sequence: Tensor) -> Tensor:
 
 
 def _rows(images: Tensor) -> Tensor:
-    """Images `[B, C, ...]` as a matrix, in the order of channels-last memory."""
+    """Returns images `[B, C, ...]` as a matrix, in the order of channels-last memory."""
     return images.movedim(1, -1).flatten(1)
 
 
 def _images(rows: Tensor, shape: Sequence[int]) -> Tensor:
-    """The inverse, for images of shape `[C, ...]`."""
+    """Inverse of `_rows`, for images of shape `[C, ...]`."""
     return rows.view(len(rows), *shape[1:], shape[0]).movedim(-1, 1)
 
 
@@ -66,10 +66,10 @@ def _is_linear(x: Tensor, weight: Tensor, options: ConvOptions) -> bool:
 
 
 def convolve(frames: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
-    """The convolution of frames `[B, C, ...]` by torch, also without inputs or outputs.
+    """Convolves frames `[B, C, ...]` by torch, also without input or output channels.
 
-    Where the input has no channels torch forgets those of the output, and it refuses an output of none: channels of
-    zeros stand in.
+    Torch drops the output channels if the input has none, and rejects an output without channels: zero channels
+    replace them.
     """
     axes = [0, 0] * (weight.dim() - 2)
     outputs, inputs = weight.shape[:2]
@@ -85,7 +85,7 @@ def convolve(frames: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
 
 
 def currents(x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
-    """Currents of all frames, channels-last, in the order of x's first two dimensions."""
+    """Returns the currents of all frames, channels-last, in the order of x's first two dimensions."""
     x, weight = x.to(torch.float32), weight.to(torch.float32)
     if _is_linear(x, weight, options):
         return _product(_rows(x.flatten(0, 1)), _rows(weight).T)
@@ -111,7 +111,7 @@ def _convolution_backward(
 
 
 def weight_gradient(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
-    """dL/dW of signal a."""
+    """Returns dL/dW of signal a."""
     x, weight = x.to(torch.float32), weight.to(torch.float32)
     if _is_linear(x, weight, options):
         rows = _product(_rows(signal.flatten(0, 1)).T, _rows(x.flatten(0, 1)))
@@ -120,13 +120,13 @@ def weight_gradient(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOpti
 
 
 def input_gradient(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions, scale: float) -> Tensor:
-    """dL/dx of signal b: `scale` x times the field of the signal, channels-last."""
+    """Returns dL/dx of signal b: `scale` x times the field of the signal, channels-last."""
     grad = field(signal, x, weight, options).mul_(x)
     return grad if scale == 1 else grad.mul_(scale)
 
 
 def field(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
-    """The adjoint of the convolution at a signal: a number for every input, in float32 and channels-last."""
+    """Returns the adjoint of the convolution applied to a signal: a number per input, float32 and channels-last."""
     x, weight = x.to(torch.float32), weight.to(torch.float32)
     if _is_linear(x, weight, options):
         images = _images(_product(_rows(signal.flatten(0, 1)), _rows(weight)), x.shape[2:])
@@ -136,7 +136,7 @@ def field(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions) -> Te
 
 
 def _transposed(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
-    """The transposed convolution. One by channel is the convolution with the kernel turned round, which is faster."""
+    """Transposed convolution; a depthwise one is a convolution with the flipped kernel, which is faster."""
     stride, padding, dilation, groups = options
     axes = range(2, weight.dim())
     reach = [

@@ -1,8 +1,8 @@
-"""The input gradient of a dense convolution of 3x3 taps by Winograd's algorithm, on a CPU.
+"""Input gradient of a dense 3x3 convolution by Winograd's algorithm, on a CPU.
 
-Tiles of 2x2 pixels take 16 products for each pair of channels instead of 36, and the rounding of the result is no
-greater than that of sums over all taps. Kernel: cpp/cpu/winograd.cpp, equations: cpp/include/snnlib/winograd.h;
-reference: `torch.ops.aten.convolution_backward`.
+Tiles of 2x2 pixels take 16 products for each pair of channels instead of 36, and round no worse than sums over all
+kernel elements. Kernel: cpp/cpu/winograd.cpp, equations: cpp/include/snnlib/winograd.h; reference:
+`torch.ops.aten.convolution_backward`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from snnlib.backends import native
 from snnlib.backends.geometry import ConvOptions
 
-# From so many channels of inputs and outputs the algorithm is faster than torch's sums over all taps.
+# From this number of input and output channels on the algorithm is faster than torch's direct sums.
 _INPUTS, _OUTPUTS = 64, 32
 
 
@@ -30,9 +30,9 @@ def suits(signal: Tensor, weight: Tensor, options: ConvOptions) -> bool:
 
 
 def adjoint(signal: Tensor, weight: Tensor, size: Sequence[int], padding: int) -> Tensor:
-    """dL/dx `[B, C, *size]` of dL/dcurrents `[B, O, H, W]`, both float32 and channels-last, with weight `[O, C, 3, 3]`.
+    """Returns dL/dx `[B, C, *size]` from dL/dcurrents `[B, O, H, W]`, float32 and channels-last; weight `[O, C, 3, 3]`.
 
-    `padding` is that of the convolution, 0 to 2 on every side.
+    `padding` of the convolution is 0 to 2 on every side.
     """
     batch, channels, height, width = signal.shape
     taps = weight.contiguous(memory_format=torch.channels_last)
