@@ -43,12 +43,29 @@ def test_every_option_is_asked(maker: ModuleType, models: dict[str, type[Neuron]
     """An option without a value in `VALUES`, words or a flag would have no gradients stored."""
     for name, model in models.items():
         asked = {option for variant in maker.variants(model) for option in variant}
-        assert set(inspect.signature(model).parameters) - asked <= maker.ELSEWHERE, name
+        silent = set(inspect.signature(model).parameters) - asked - maker.ELSEWHERE
+        assert not silent, f"{name}: expected a value in VALUES of {SCRIPT.name} for {silent}"
 
 
 def test_every_neuron_and_option_is_stored(maker: ModuleType, models: dict[str, type[Neuron]]) -> None:
     wanted = [[name, options] for name, model in models.items() for options in maker.variants(model)]
     assert [line[:2] for line in smoke.STORED] == json.loads(json.dumps(wanted))
+
+
+def test_the_refractory_time_is_the_last_state(maker: ModuleType) -> None:
+    """It is taken off the end of the state, so an option of one model adds its state in front of it."""
+    found = set()
+    for name, model in maker.MODELS.items():
+        if "refractory" not in inspect.signature(model).parameters:
+            continue
+        beside = {"refractory": 2, **maker.BESIDE.get((name, "refractory"), {})}
+        for options in maker.variants(model):
+            # Several spikes in a step have no refractory time, and a dialect may ask for them.
+            if not {"max_spikes", "dialect"} & options.keys():
+                *own, last = model(**options | beside).state_names
+                assert last == "refractory" and last not in own, f"{name} {options}"
+                found.add(tuple(own))
+    assert {("v", "a"), ("v", "a", "i"), ("v", "spike")} <= found
 
 
 def without_gradient(x: Tensor, low: float) -> Tensor:
