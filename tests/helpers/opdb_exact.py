@@ -13,10 +13,10 @@ import op_calls
 import oracles
 import torch
 from op_samples import SEQUENCES, SRM_CONVS, Arguments, Sample
-from opdb_neurons import COMPACT, _convolved, _pooled, layer_sample
+from opdb_neurons import COMPACT, _convolved, _pooled, in_words, layer_sample
 from torch import Tensor
 
-from snnlib.backends.arguments import ExactRows
+from snnlib.backends.arguments import ExactFlags, ExactRows
 
 
 def coefficients(channels: int, generator: torch.Generator, own: bool = False, **rows: float) -> Tensor:
@@ -135,7 +135,7 @@ def exact_layer_sample(name: str, flags: list[int], **options: Any) -> Sample:
         state = state if state is None else _states(state.shape[1:], flags[3], generator)
         return (x, weight, table, state, *others[:5], flags, *others[6:])
 
-    return Sample(f"{linear.name}, flags {flags}", make)
+    return Sample(", ".join(filter(None, (linear.name, in_words(ExactFlags, flags)))), make)
 
 
 def exact_layer_backward_sample(

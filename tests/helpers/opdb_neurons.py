@@ -12,7 +12,8 @@ import torch
 from op_samples import SEQUENCES, SRM_CONVS, Arguments, Sample, _conv_arguments
 from torch import Tensor
 
-from snnlib.backends.arguments import row_names
+from snnlib.backends.arguments import ExactFlags, Flags, row_names
+from snnlib.backends.surrogate import KINDS
 
 
 def coefficients(
@@ -110,6 +111,12 @@ NEURONS: dict[str, tuple[str, int, list[int], dict[str, float]]] = {
     "T = 0, batch first": ("T = 0, batch first", 2, _PLAIN, {}),
     "N = 0": ("N = 0", 1, _PLAIN, {}),
 }
+
+
+def in_words(kind: type[Flags] | type[ExactFlags], flags: Sequence[int]) -> str:
+    """Returns the options of a neuron that are not 0, such as "strict, refractory=2"."""
+    words = {"kind": KINDS[flags[0]], "refractory": f"refractory={flags[-1]}"}
+    return ", ".join(words.get(name, name) for name, flag in zip(kind._fields, flags, strict=False) if flag)
 
 
 def start(states: int, flags: list[int], step_shape: Sequence[int], generator: torch.Generator) -> Tensor:
@@ -297,7 +304,7 @@ def layer_sample(
         "stateful": stateful,
         "nothing kept": not keep,
         "pooled": pool != (1, 1),
-        f"flags {flags}": flags[0] or linear_oracle.refractory(flags),
+        in_words(Flags, flags): flags[0] or linear_oracle.refractory(flags),
     }
     return Sample(", ".join([name, *(mark for mark, on in marks.items() if on)]), make)
 
@@ -323,7 +330,7 @@ def layer_backward_sample(
     marks = {
         f"needs {needs}": not all(needs),
         "pooled": pool != (1, 1),
-        f"flags {flags}": flags[0],
+        in_words(Flags, flags): flags[0],
         "state": state,
     }
     return Sample(", ".join([name, *(mark for mark, on in marks.items() if on)]), make)

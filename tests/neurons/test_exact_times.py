@@ -13,8 +13,14 @@ from snnlib.neurons import CubaLIF
 MODELS = ["IF", "LIF", "PLIF", "CubaLIF"]
 
 
-def _currents(batch_first: bool = False) -> Tensor:
-    x = torch.rand(20, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
+# float32 takes the kernels of this processor, float64 the portable ones.
+every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+
+
+def _currents(batch_first: bool = False, dtype: torch.dtype = torch.float64) -> Tensor:
+    """In 64ths, so that sums of currents do not round."""
+    x = torch.rand(20, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = (x * 128).round().div(64).to(dtype)
     return x.transpose(0, 1) if batch_first else x
 
 
@@ -22,15 +28,18 @@ def _first_only(spikes: Tensor, time_dim: int) -> Tensor:
     return spikes * (spikes.cumsum(time_dim) - spikes == 0)
 
 
+@every_dtype
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize(
     "options", [{}, {"reset": "subtract"}, {"reset": "subtract", "reset_time": "next"}], ids=str
 )
 @pytest.mark.parametrize("name", MODELS)
-def test_single_spike_is_the_first(name: str, options: dict[str, str], batch_first: bool) -> None:
+def test_single_spike_is_the_first(
+    name: str, options: dict[str, str], batch_first: bool, dtype: torch.dtype
+) -> None:
     many = neurons.MODELS[name](batch_first=batch_first, **options)
     one = neurons.MODELS[name](batch_first=batch_first, refractory=math.inf, **options)
-    x = _currents(batch_first)
+    x = _currents(batch_first, dtype)
     expected = _first_only(many(x), int(batch_first))
     assert torch.equal(one(x), expected)
     assert many(x).sum() > expected.sum() > 0
@@ -43,11 +52,12 @@ def test_single_spike_is_the_first(name: str, options: dict[str, str], batch_fir
     assert neurons.from_config(neurons.config(one)).refractory == math.inf
 
 
+@every_dtype
 @pytest.mark.parametrize("gradient", ["surrogate", "event"])
 @pytest.mark.parametrize("steps", [1, 4])
-def test_a_neuron_rests_for_its_refractory_time(steps: int, gradient: str) -> None:
+def test_a_neuron_rests_for_its_refractory_time(steps: int, gradient: str, dtype: torch.dtype) -> None:
     """Runs the refractory time by hand: after a spike the state stays, and the input is lost."""
-    x = _currents()
+    x = _currents(dtype=dtype)
     options = {"gradient": gradient, "threshold": 0.5}
     plain, neuron = CubaLIF(**options), CubaLIF(refractory=steps, **options)
     state, left, expected = torch.zeros(2, *x.shape[1:], dtype=x.dtype), torch.zeros(x.shape[1:]), []
@@ -100,10 +110,11 @@ def test_single_spikes_in_layers(kind: str) -> None:
     assert torch.equal(torch.cat([stream(chunk) for chunk in x.split(5)]), spikes)
 
 
-def test_gradient_of_a_single_spike() -> None:
+@every_dtype
+def test_gradient_of_a_single_spike(dtype: torch.dtype) -> None:
     """It is that of the neuron that fires on, at its first spike alone."""
-    x = _currents()
-    weight = torch.randn(20, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    x = _currents(dtype=dtype)
+    weight = torch.randn(20, 3, 4, dtype=dtype, generator=torch.Generator().manual_seed(1))
     found = []
     for single in (True, False):
         leaf = x.clone().requires_grad_()
