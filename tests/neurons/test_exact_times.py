@@ -18,7 +18,7 @@ every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], i
 
 
 def _currents(batch_first: bool = False, dtype: torch.dtype = torch.float64) -> Tensor:
-    """In 64ths, so that sums of currents do not round."""
+    """Returns currents in 64ths, whose sums do not round."""
     x = torch.rand(20, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x = (x * 128).round().div(64).to(dtype)
     return x.transpose(0, 1) if batch_first else x
