@@ -178,3 +178,17 @@ def test_fixed_point_starts_where_the_wanted_rate_is_beyond_reach() -> None:
     )
     last = snnlib.prepare_(net, (torch.rand(20, 4, 2, 8, 8) < 0.05).float()).layers[-1]
     assert 0.1 < last.rate < last.target
+
+
+@pytest.mark.parametrize("model", [neurons.LoihiLIF, neurons.LoihiCubaLIF])
+def test_fixed_point_with_a_surrogate_of_ones_own(model: type[neurons.Neuron]) -> None:
+    """Such neurons run by `step`; their potential is that of the same model with any surrogate."""
+
+    def prepared(gradient: object) -> Preparation:
+        torch.manual_seed(0)
+        layers = (snnlib.SpikingLinear(128, 60, neuron=model(surrogate=gradient)), snnlib.SRMReadout(60, 3))
+        return snnlib.prepare_(nn.Sequential(*layers), _events().flatten(2))
+
+    own, known = prepared(lambda u: (u.abs() < 0.5).float()), prepared(snnlib.surrogate.Rectangle())
+    assert own.layers[0].rate == pytest.approx(known.layers[0].rate, rel=0.05)
+    assert own.layers[0].gain == known.layers[0].gain

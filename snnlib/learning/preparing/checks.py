@@ -20,14 +20,12 @@ from snnlib.sequences.order import looks_exchanged
 _LARGEST_COUNT = 100
 
 
-def check_input(x: object) -> None:
-    """Raise TypeError or ValueError for what is no batch of sequences with spikes."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x: expected a spike tensor [T, N, ...], got {type(x).__name__}")
-    if not x.is_floating_point():
+def check_input(net: nn.Module, x: object) -> None:
+    """Raise TypeError or ValueError for what is no batch of sequences with spikes, or a net that cannot learn."""
+    if not isinstance(x, Tensor) or not x.is_floating_point():
         raise TypeError(
-            f"x: expected a spike tensor of floating point, got {x.dtype}; take x.float(), "
-            "of pixels x.float() / 255"
+            "x: expected a spike tensor [T, N, ...] of floating point, got "
+            f"{x.dtype if isinstance(x, Tensor) else type(x).__name__}; take x.float(), of pixels x.float() / 255"
         )
     if x.dim() < 3:
         raise ValueError(
@@ -37,6 +35,11 @@ def check_input(x: object) -> None:
         raise ValueError("x: expected finite numbers, got NaN or infinity")
     if not bool((x != 0).any()):
         raise ValueError(f"x: expected a spike tensor with spikes, got zeros only, shape {tuple(x.shape)}")
+    if any(tensor.is_inference() for tensor in (*net.parameters(), *net.buffers())):
+        raise ValueError(
+            f"net: expected a net made outside torch.inference_mode(), got a {type(net).__name__} with tensors made "
+            "inside, which cannot learn"
+        )
 
 
 def warn_of_input(net: nn.Module, x: Tensor) -> None:

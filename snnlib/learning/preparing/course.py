@@ -35,7 +35,7 @@ class Course:
         self.measured: dict[str, Tensor] = {}
         self.channels: dict[str, int] = {}
         self.targets: dict[str, float] = {}
-        # Layers whose weights stay as they are drawn.
+        # Layers whose channels keep the differences that they are drawn with.
         self.as_drawn: set[str] = set()
         self.settled, self._grey = settled, grey
         # Whether a weight was set, so that the last pass tells nothing of the layers behind it.
@@ -60,12 +60,6 @@ class Course:
         if self._grey is None:
             return False
         return not self.measured or torch.equal(x.flatten(), self._grey.flatten())
-
-    def keep(self, name: str) -> None:
-        """Note that a layer or neuron stays as it is drawn."""
-        if name in self.measured:
-            self.targets[name] = float(self.measured[name].mean())
-            self.as_drawn.add(name)
 
     def at_first_call(
         self, module: nn.Module, name: str, prepare: Callable[[Any, Tensor], Tensor | None]
@@ -98,12 +92,14 @@ class Course:
         def hook(module: nn.Module, _inputs: Any, output: Any) -> None:
             if name in self.measured:
                 return
-            with torch.no_grad():
-                values = output.detach()
-                self.channels[name] = values.shape[2]
-                if gives_potentials(module):
-                    self.measured[name] = values.float().square().mean(dtype=torch.float64).sqrt()
-                else:
-                    self.measured[name] = channel_rates(values)
+            values = output.detach()
+            self.channels[name] = values.shape[2]
+            potentials = gives_potentials(module)
+            self.measured[name] = torch.tensor(rms(values)) if potentials else channel_rates(values)
 
         return hook
+
+
+def rms(values: Tensor) -> float:
+    """Returns the root mean square, summed in float64 so that the number of threads does not show in it."""
+    return float(values.float().square().mean(dtype=torch.float64).sqrt())

@@ -10,16 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.functional.sparse import fan_in
-from snnlib.learning.preparing.course import Course
-from snnlib.learning.preparing.rate_search import find_places, known_potential, moved, size_of_potential
-from snnlib.learning.preparing.targets import (
-    HIGHEST_RATE,
-    LEAST_RATE,
-    POTENTIAL,
-    STANDARDIZED_RATE,
-    hidden_rate,
-    much_better,
+from snnlib.learning.preparing.course import Course, rms
+from snnlib.learning.preparing.rate_search import (
+    affine,
+    find_start,
+    known_potential,
+    size_of_potential,
 )
+from snnlib.learning.preparing.targets import HIGHEST_RATE, LEAST_RATE, POTENTIAL, hidden_rate
 from snnlib.nn.layers.readout import SRMReadout
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.nn.recurrent.recurrent_layer import Recurrent
@@ -47,205 +45,186 @@ _MISSED = 0.25
 
 
 @dataclass(frozen=True)
-class PrepareLayer:
-    """Prepares a layer or readout with the input of its first call.
+class Goal:
+    """Wanted of a layer or readout.
 
     Args:
         name: the layer's name in the net.
-        course: what is known of the net and of what was done to it.
-        with_gain: whether a gain is set.
-        target: wanted rate of each channel; None: as of a hidden layer.
-        spread: RMS of the free potential before the shift, in thresholds; None for weights of mean 0 and one factor for
-            all channels instead of a shift per channel.
+        gain: whether a gain is set.
+        target: rate of each channel; None: as of a hidden layer.
+        spread: RMS of the free potential before the shift of each channel, in thresholds; None for weights of mean 0
+            and one factor for all channels.
     """
 
     name: str
-    course: Course
-    with_gain: bool
-    target: float | None = None
-    spread: float | None = 1.0
+    gain: bool
+    target: float | None
+    spread: float | None
 
-    def __call__(self, layer: SpikingLayer | SRMReadout, x: Tensor) -> None:
-        """Set weight and gain."""
-        if isinstance(layer, SRMReadout) or is_readout(layer):
-            self._readout(layer, x)
-            return
-        if not bool((x != 0).any()):
-            raise ValueError(
-                f"{self.name}: expected input with spikes, got zeros: nothing before it fires for this batch"
-            )
-        weight = layer.effective_weight.detach()
-        if not weight.numel():
-            raise ValueError(
-                f"{self.name}: expected a layer with connections, got one without any: {layer!r}"
-            )
-        if self.spread is None:
-            self._standardise(layer, x, weight)
-        else:
-            self._calibrate(layer, x, weight)
 
-    def _standardise(self, layer: SpikingLayer, x: Tensor, weight: Tensor) -> None:
-        """Sets weights of mean 0 in every channel and one factor for all, with which the layer fires as wanted."""
-        target = STANDARDIZED_RATE if self.target is None else self.target
-        self.course.targets[self.name] = target
-        self.course.as_drawn.add(self.name)
-        if self._may_change(layer):
-            assign_effective_weight(
-                layer, self._by_one_factor(layer, x, self._centred(weight), target), self.name
-            )
-            self.course.changed = True
+def set_weight(course: Course, goal: Goal, layer: SpikingLayer | SRMReadout, x: Tensor) -> None:
+    """Sets weight and gain of a layer or readout with the input of its first call.
 
-    def _calibrate(self, layer: SpikingLayer, x: Tensor, weight: Tensor) -> None:
-        """Sets weights with which each channel fires as wanted, and the gain."""
-        ones = layer.unit_weight_current(x.abs())
-        drawn = self._rate_as_drawn(layer, x, weight)
-        target = hidden_rate(ones) if self.target is None else self.target
-        self.course.targets[self.name] = target if drawn is None else drawn
-        if self._may_change(layer):
-            wanted = self._weight(layer, x, weight, target) if drawn is None else weight
-            self._store(layer, wanted, size_of_potential(ones, layer), self._is_dense(x))
+    Raises:
+        ValueError: nothing fires before the layer, or its weight cannot make it fire.
+    """
+    weight = layer.effective_weight.detach()
+    may_change = learned_weight(layer).requires_grad and not course.settled
+    if isinstance(layer, SRMReadout) or is_readout(layer):
+        size = _potential(layer, x, weight)
+        if not 0 < size < math.inf:
+            raise ValueError(f"{goal.name}: expected input with spikes, got potentials of RMS {size:g}")
+        if may_change:
+            per_unit = _potential(layer, x.abs(), torch.ones_like(weight))
+            _store(course, goal, layer, x, weight * (POTENTIAL / size), per_unit)
+        return
+    if not bool((x != 0).any()):
+        raise ValueError(
+            f"{goal.name}: expected input with spikes, got zeros: nothing before it fires for this batch"
+        )
+    if not weight.numel():
+        raise ValueError(f"{goal.name}: expected a layer with connections, got one without any: {layer!r}")
+    ones = layer.unit_weight_current(x.abs())
+    target = hidden_rate(ones[0, 0].numel()) if goal.target is None else goal.target
+    stays = False
+    if goal.target is None and isinstance(layer, Recurrent):
+        # It stays as it is where it has a rate to learn from.
+        drawn = course.drawn(goal.name)
+        rates = channel_rates(layer.fire(layer.input_current(x, weight))) if drawn is None else drawn
+        stays = LEAST_RATE <= float(rates.mean()) <= HIGHEST_RATE
+        target = float(rates.mean()) if stays else target
+    course.targets[goal.name] = target
+    if stays or goal.spread is None or weight[0].numel() == 1:
+        course.as_drawn.add(goal.name)
+    if not may_change:
+        return
+    if goal.spread is None:
+        weight = standardise(goal, layer, x, target)
+    elif not stays:
+        weight = calibrate(goal, layer, x, target, course.drawn(goal.name))
+    _store(course, goal, layer, x, weight, size_of_potential(ones, layer.neuron))
 
-    def _is_dense(self, x: Tensor) -> bool:
-        dense = float((x != 0).float().mean()) > _DENSE and not bool(((x == 0) | (x == 1)).all())
-        return dense or self.course.takes_grey(x)
 
-    def _may_change(self, layer: WeightWithGain) -> bool:
-        return learned_weight(layer).requires_grad and not self.course.settled
+def standardise(goal: Goal, layer: SpikingLayer, x: Tensor, target: float) -> Tensor:
+    """Returns weights of mean 0 in every channel, times one factor with which the layer fires as wanted."""
+    return _by_one_factor(goal, layer, x, _centred(goal, layer.effective_weight.detach()), target)
 
-    def _rate_as_drawn(self, layer: SpikingLayer, x: Tensor, weight: Tensor) -> float | None:
-        """Rate of a recurrent layer that can stay as it is: no rate is asked of it, and it has one to learn from."""
-        if self.target is not None or not isinstance(layer, Recurrent):
-            return None
-        rates = self.course.drawn(self.name)
-        if rates is None:
-            rates = channel_rates(layer.fire(layer.input_current(x, weight)))
-        rate = float(rates.mean())
-        if not LEAST_RATE <= rate <= HIGHEST_RATE:
-            return None
-        self.course.as_drawn.add(self.name)
-        return rate
 
-    def _weight(self, layer: SpikingLayer, x: Tensor, weight: Tensor, target: float) -> Tensor:
-        """The effective weight with which the channels fire as wanted."""
-        if weight[0].numel() == 1:
-            # A shift, or a factor for each, would make channels with one weight copies of each other. Sparse
-            # connections, a row of which is one weight here, keep those that they were drawn with to each other, too.
-            self.course.as_drawn.add(self.name)
-            return self._by_one_factor(layer, x, weight, target)
-        # A recurrent layer's weights are drawn to fit each other, so that one learning rate suits both.
-        spread = None if isinstance(layer, Recurrent) else self.spread
-        signed = bool((x < 0).any())
-        shifts = not signed and known_potential(layer) is not None
-        if shifts:
-            found, rates, wanted = self._shifted(layer, x, self._centred(weight), spread, target)
-        else:
-            # Events alone make no channel with a negative sum of weights fire.
-            turns = (weight.flatten(1).sum(1) < 0).reshape(-1, *[1] * (weight.dim() - 1))
-            turned = weight if signed else torch.where(turns, -weight, weight)
-            found, rates, wanted = self._scaled(layer, x, turned, target)
-        drawn = self.course.drawn(self.name)
-        if shifts and not _reached(rates, wanted):
-            if drawn is not None and _reached(drawn, wanted):
-                return weight
+def calibrate(goal: Goal, layer: SpikingLayer, x: Tensor, target: float, drawn: Tensor | None) -> Tensor:
+    """Returns weights with which each channel fires as wanted.
+
+    `a weight + d` with a for the spread and d per channel, or `a weight` with a per channel where shifts do not help.
+
+    Args:
+        goal: name and spread of the layer.
+        layer: with the weight to begin with.
+        x: its input.
+        target: wanted rate of each channel.
+        drawn: rates `[C]` with that weight, if they are known.
+    """
+    weight = layer.effective_weight.detach()
+    if weight[0].numel() == 1:
+        # A shift, or a factor for each, would make channels with one weight copies of each other. Sparse connections,
+        # a row of which is one weight here, keep those that they were drawn with to each other, too.
+        return _by_one_factor(goal, layer, x, weight, target)
+    # A recurrent layer's weights are drawn to fit each other, so that one learning rate suits both.
+    fits, signed = isinstance(layer, Recurrent), bool((x < 0).any())
+    if signed or known_potential(layer.neuron) is None:
+        # Events alone make no channel with a negative sum of weights fire.
+        turns = (weight.flatten(1).sum(1) < 0).reshape(-1, *[1] * (weight.dim() - 1))
+        scaled, fits = weight if signed else torch.where(turns, -weight, weight), True
+        start = find_start(layer, *_current(goal, layer, x, scaled), target)
+    else:
+        scaled = _centred(goal, weight)
+        current, size = _current(goal, layer, x, scaled)
+        factor = 1.0 if fits else cast(float, goal.spread) / size
+        # Shifted so far down no weight is positive; so far up a single event makes a neuron fire.
+        reach = factor * float(scaled.abs().max()) + layer.firing_weight()
+        start = find_start(layer, current, size, target, (layer.unit_weight_current(x), reach), factor=factor)
+        if start.missed > _MISSED:
             # Neurons that answer inhibition with spikes, as adaptive and resonating ones do, fire on however far
             # weights go down.
-            scaled, scaled_rates, _ = self._scaled(layer, x, weight, wanted)
-            if abs(float((scaled_rates - wanted).mean())) < abs(float((rates - wanted).mean())):
-                found, rates = scaled, scaled_rates
-        if (spread is None or not shifts) and drawn is not None and not much_better(rates, drawn, wanted):
-            return weight
-        return found
+            other, fits = find_start(layer, *_current(goal, layer, x, weight), start.wanted), True
+            start, scaled = (other, weight) if other.missed < start.missed else (start, scaled)
+    if fits and drawn is not None and not start.much_better(drawn):
+        return weight
+    return affine(scaled, start.factor, start.shift, 0)
 
-    def _shifted(
-        self, layer: SpikingLayer, x: Tensor, weight: Tensor, spread: float | None, target: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """`a weight + d`: a for the spread, d per channel; with its rates, and those that were looked for, `[C]`."""
-        current, size = self._current(layer, x, weight)
-        scale = 1.0 if spread is None else spread / size
-        weight = weight * scale
-        # Shifted so far down no weight is positive; so far up a single event makes a neuron fire.
-        reach = float(weight.abs().max()) + layer.firing_weight()
-        slope = layer.unit_weight_current(x), reach
-        place, rates, wanted = find_places(layer, current * scale, target, slope)
-        return moved(weight, place, 1.0, 0), rates, wanted
 
-    def _scaled(
-        self, layer: SpikingLayer, x: Tensor, weight: Tensor, target: float | Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """`a weight` with a factor per channel, and the rates of `_shifted`."""
-        place, rates, wanted = find_places(layer, self._current(layer, x, weight)[0], target)
-        return moved(weight, place, None, 0), rates, wanted
+def _by_one_factor(goal: Goal, layer: SpikingLayer, x: Tensor, weight: Tensor, target: float) -> Tensor:
+    """Returns `a weight` with one factor, by which the layer fires at a rate in the mean of its channels.
 
-    def _by_one_factor(self, layer: SpikingLayer, x: Tensor, weight: Tensor, target: float) -> Tensor:
-        """`a weight` with one factor, by which the layer fires at a rate in the mean of its channels.
+    It is negative where no weight is positive and nothing would fire.
+    """
+    current, size = _current(goal, layer, x, weight)
+    start = find_start(layer, current, size, target, common=True)
+    if not start.rates.any():
+        weight, start = -weight, find_start(layer, -current, size, target, common=True)
+    return weight * float(start.factor[0])
 
-        It is negative where no weight is positive and nothing would fire.
-        """
-        current = self._current(layer, x, weight)[0]
-        place, rates, _ = find_places(layer, current, target, common=True)
-        if not rates.any():
-            weight = -weight
-            place, _, _ = find_places(layer, -current, target, common=True)
-        return weight * math.exp(float(place[0]))
 
-    def _current(self, layer: SpikingLayer, x: Tensor, weight: Tensor) -> tuple[Tensor, float]:
-        """The input current of a weight, and the size of the potential that it gives."""
-        current = layer.input_current(x, weight)
-        size = size_of_potential(current, layer)
-        if not 0 < size < math.inf:
-            raise ValueError(
-                f"{self.name}: expected an input and a weight that can make neurons fire, got currents from "
-                f"{float(current.min()):g} to {float(current.max()):g}"
-            )
-        return current, size
+def _current(goal: Goal, layer: SpikingLayer, x: Tensor, weight: Tensor) -> tuple[Tensor, float]:
+    """Returns the input current of a weight, and the size of the potential that it gives."""
+    current = layer.input_current(x, weight)
+    size = size_of_potential(current, layer.neuron)
+    if not 0 < size < math.inf:
+        raise ValueError(
+            f"{goal.name}: expected an input and a weight that can make neurons fire, got currents from "
+            f"{float(current.min()):g} to {float(current.max()):g}"
+        )
+    return current, size
 
-    def _centred(self, weight: Tensor) -> Tensor:
-        """The weight with mean 0 in every channel."""
-        centred = weight - weight.flatten(1).mean(1).reshape(-1, *[1] * (weight.dim() - 1))
-        # What rounding leaves of equal weights is no direction.
-        if float(centred.abs().max()) <= _EQUAL * float(weight.abs().max()):
-            raise ValueError(
-                f"{self.name}: expected a weight drawn at random, got one whose channels are constant"
-            )
-        return centred
 
-    def _readout(self, readout: SpikingLayer | SRMReadout, x: Tensor) -> None:
-        def potential(weight: Tensor, x: Tensor) -> float:
-            if isinstance(readout, SRMReadout):
-                values = readout.potentials_of(x, weight).value
-            else:
-                values = readout.free_potential(readout.input_current(x, weight))
-            return float(values.float().square().mean(dtype=torch.float64).sqrt())
+def _centred(goal: Goal, weight: Tensor) -> Tensor:
+    """Returns the weight with mean 0 in every channel."""
+    centred = weight - weight.flatten(1).mean(1).reshape(-1, *[1] * (weight.dim() - 1))
+    # What rounding leaves of equal weights is no direction.
+    if float(centred.abs().max()) <= _EQUAL * float(weight.abs().max()):
+        raise ValueError(
+            f"{goal.name}: expected a weight drawn at random, got one whose channels are constant"
+        )
+    return centred
 
-        weight = readout.effective_weight.detach()
-        before = potential(weight, x)
-        if not 0 < before < math.inf:
-            raise ValueError(f"{self.name}: expected input with spikes, got potentials of RMS {before:g}")
-        if self._may_change(readout):
-            per_unit = potential(torch.ones_like(weight), x.abs())
-            self._store(readout, weight * (POTENTIAL / before), per_unit, self._is_dense(x))
 
-    def _store(self, layer: WeightWithGain, wanted: Tensor, per_unit: float, dense: bool) -> None:
-        """Set the effective weight, and a gain for it; `per_unit`: the potential that weights of 1 give.
+def _potential(readout: SpikingLayer | SRMReadout, x: Tensor, weight: Tensor) -> float:
+    """Returns the RMS of a readout's potentials with a weight."""
+    if isinstance(readout, SRMReadout):
+        return rms(readout.potentials_of(x, weight).value)
+    return rms(readout.free_potential(readout.input_current(x, weight)))
 
-        Args:
-            dense: whether the input has amplitudes at every step.
-        """
-        self.course.changed |= not torch.equal(wanted, layer.effective_weight)
-        if not nn.utils.parametrize.is_parametrized(layer, "weight"):
-            layer.gain.fill_(self._gain(layer, wanted, per_unit, dense))
-        assign_effective_weight(layer, wanted, self.name)
 
-    def _gain(self, layer: WeightWithGain, wanted: Tensor, per_unit: float, dense: bool) -> float:
-        if not self.with_gain:
-            return 1.0
-        if isinstance(layer, Recurrent) and layer.recurrent_weight.numel():
-            # So both weights are stored at one size, and one learning rate suits both.
-            gain = _size(wanted) / _size(layer.recurrent_weight.detach())
-        else:
-            usual = _size(wanted) * math.sqrt(3 * fan_in(getattr(layer, "operator", None), wanted))
-            gain = min(_STEP / (_LEARNING_RATE * per_unit), _LARGEST_GAIN * usual)
-        return 2.0 ** round(math.log2(min(gain, _LARGEST_GAIN_OF_AMPLITUDES) if dense else gain))
+def _store(
+    course: Course, goal: Goal, layer: SpikingLayer | SRMReadout, x: Tensor, weight: Tensor, per_unit: float
+) -> None:
+    """Sets the effective weight, and a gain for it; `per_unit`: the potential that weights of 1 give."""
+    course.changed |= not torch.equal(weight, layer.effective_weight)
+    if not nn.utils.parametrize.is_parametrized(layer, "weight"):
+        layer.gain.fill_(
+            _gain(layer, weight, per_unit, course.takes_grey(x) or _is_dense(x)) if goal.gain else 1.0
+        )
+    assign_effective_weight(layer, weight, goal.name)
+
+
+def _is_dense(x: Tensor) -> bool:
+    """Returns whether an input has amplitudes at most steps."""
+    return float((x != 0).float().mean()) > _DENSE and not bool(((x == 0) | (x == 1)).all())
+
+
+def _gain(layer: WeightWithGain, wanted: Tensor, per_unit: float, dense: bool) -> float:
+    """Returns the power of two by which a weight is stored smaller."""
+    if isinstance(layer, Recurrent) and layer.recurrent_weight.numel():
+        # So both weights are stored at one size, and one learning rate suits both.
+        gain = _size(wanted) / _size(layer.recurrent_weight.detach())
+    else:
+        usual = _size(wanted) * math.sqrt(3 * fan_in(getattr(layer, "operator", None), wanted))
+        gain = min(_STEP / (_LEARNING_RATE * per_unit), _LARGEST_GAIN * usual)
+    return 2.0 ** round(math.log2(min(gain, _LARGEST_GAIN_OF_AMPLITUDES) if dense else gain))
+
+
+def _size(weight: Tensor) -> float:
+    """Returns the standard deviation of weights, or their root mean square where all are equal."""
+    deviation = float(weight.float().std()) if weight.numel() > 1 else 0.0
+    return deviation if deviation > _EQUAL * rms(weight) else rms(weight)
 
 
 def is_grey(x: Tensor) -> bool:
@@ -263,15 +242,8 @@ def is_copied(layer: SpikingLayer) -> bool:
     return len(weight) > 1 and not apart and bool(differences <= _EQUAL * weight.abs().max())
 
 
-def _size(weight: Tensor) -> float:
-    """Standard deviation of weights, or their root mean square where all are equal."""
-    size = float(weight.float().square().mean().sqrt())
-    deviation = float(weight.float().std()) if weight.numel() > 1 else 0.0
-    return deviation if deviation > _EQUAL * size else size
-
-
 def assign_effective_weight(layer: WeightWithGain, wanted: Tensor, name: str) -> None:
-    """Set the weight that acts on a layer's input, through the weight's parametrization if it has one.
+    """Sets the weight that acts on a layer's input, through the weight's parametrization if it has one.
 
     Raises:
         ValueError: the parametrization does not keep the weight that it is given.
@@ -290,8 +262,3 @@ def assign_effective_weight(layer: WeightWithGain, wanted: Tensor, name: str) ->
             f"{name}: expected a parametrization that keeps the weight it is given, got one that is off by "
             f"{float(error):.0%}; calibrate before registering it"
         )
-
-
-def _reached(rates: Tensor, wanted: Tensor) -> bool:
-    """Returns whether a layer fires about as much as is wanted, in the mean of its channels."""
-    return abs(float(rates.mean() / wanted.mean().clamp(min=1e-12)) - 1) <= _MISSED

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -14,15 +13,9 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from snnlib.backends.surrogate import COMPACT
-from snnlib.learning.preparing.course import Course
-from snnlib.learning.preparing.rate_search import find_places, size_of_potential
-from snnlib.learning.preparing.targets import (
-    HIGHEST_RATE,
-    LEAST_RATE,
-    POTENTIAL,
-    hidden_rate,
-    much_better,
-)
+from snnlib.learning.preparing.course import Course, rms
+from snnlib.learning.preparing.rate_search import Start, affine, find_start, size_of_potential
+from snnlib.learning.preparing.targets import HIGHEST_RATE, LEAST_RATE, POTENTIAL, hidden_rate
 from snnlib.neurons import Neuron
 from snnlib.neurons.constants import mean_threshold
 from snnlib.neurons.surrogate import Surrogate
@@ -30,9 +23,6 @@ from snnlib.structure.layers import neuron_of
 
 # Of the shift beyond the largest current, in thresholds: it makes a neuron fire at every step.
 _SURE = 16.0
-
-# Factor and shift, of each channel `[C]` or of all.
-Parts = tuple[Tensor, Tensor]
 
 
 def kept_by_batch_norm(net: nn.Module, spiking: Mapping[str, nn.Module], rates: Mapping[str, Tensor]) -> bool:
@@ -89,9 +79,10 @@ class Sources:
         return module if fits and not frozen else None
 
 
-@dataclass(frozen=True)
-class PrepareNeuron:
-    """Sets the module before a neuron with the current of its first call, and hands the new current on.
+def set_module_before(
+    course: Course, sources: Sources, name: str, target: float | None, neuron: Neuron, current: Tensor
+) -> Tensor | None:
+    """Sets the module before a neuron with the current of its first call; returns the current that it gives now.
 
     With a = 1 behind batch norm, else a factor per layer that gives the free potential a spread of one threshold, and a
     shift d per channel from its wanted rate::
@@ -99,63 +90,39 @@ class PrepareNeuron:
         weight <- a weight,   bias <- a bias + d
 
     A module without bias gets one factor per channel instead.
-
-    Args:
-        name: the neuron's name in the net.
-        course: what is known of the net and of what was done to it.
-        sources: what came before the neuron.
-        target: wanted spikes per neuron and step of each channel; None: as of a hidden layer.
     """
-
-    name: str
-    course: Course
-    sources: Sources
-    target: float | None
-
-    def __call__(self, neuron: Neuron, current: Tensor) -> Tensor | None:
-        """Set factor and shift of each channel; returns what the module before would have computed."""
-        source = None if self.course.settled else self.sources.of(current)
-        parts = (self._rates if neuron.gives_spikes else self._potential)(neuron, current, source)
-        if source is None or parts is None:
-            return None
-        scale, shift = parts
-        weight, bias = cast(Tensor, source.weight), cast("Tensor | None", source.bias)
-        weight.mul_(scale.to(weight.dtype).reshape(-1, *[1] * (weight.dim() - 1)))
-        if bias is not None:
-            bias.mul_(scale.to(bias.dtype)).add_(shift.to(bias.dtype))
-        self.course.changed = True
-        return _changed(current, scale, shift)
-
-    def _potential(self, neuron: Neuron, current: Tensor, source: nn.Module | None) -> Parts | None:
+    target = hidden_rate(current[0, 0].numel()) if target is None else target
+    course.targets[name] = target
+    source = None if course.settled else sources.of(current)
+    if source is None or not bool((current != 0).any()):
+        return None
+    if not neuron.gives_spikes:
         # One output is a number to predict, not logits: its scale is the target's. Its weights and bias may also cancel
         # on the batch, and factors of 50 then leave a net that does not learn (docs/measurements/time.md).
-        if source is None or current.shape[2] == 1:
+        size = rms(neuron(current))
+        if current.shape[2] == 1 or not 0 < size < math.inf:
             return None
-        rms = float(neuron(current).float().square().mean(dtype=torch.float64).sqrt())
-        if not 0 < rms < math.inf:
+        factor = current.new_full(current.shape[2:3], POTENTIAL / size)
+        shift = torch.zeros_like(factor)
+    else:
+        start = _start(neuron, current, source, target)
+        drawn = course.drawn(name)
+        if drawn is not None and not start.much_better(drawn):
             return None
-        return current.new_tensor(POTENTIAL / rms), current.new_zeros(())
-
-    def _rates(self, neuron: Neuron, current: Tensor, source: nn.Module | None) -> Parts | None:
-        target = hidden_rate(current) if self.target is None else self.target
-        self.course.targets[self.name] = target
-        if source is None or not bool((current != 0).any()):
-            return None
-        scale, slope = current.new_ones(()), None
-        if source.bias is not None:
-            if not isinstance(source, _NormBase):
-                scale = scale / size_of_potential(current, neuron)
-            current = current * scale
-            reach = float(current.abs().max()) + _SURE * mean_threshold(neuron)
-            slope = current.new_ones(()), reach
-        place, rates, wanted = find_places(neuron, current, target, slope)
-        drawn = self.course.drawn(self.name)
-        if drawn is not None and not much_better(rates, drawn, wanted):
-            return None
-        return (place.exp(), torch.zeros_like(place)) if source.bias is None else (scale, place)
+        factor, shift = start.factor, start.shift
+    weight, bias = cast(Tensor, source.weight), cast("Tensor | None", source.bias)
+    weight.copy_(affine(weight, factor, torch.zeros_like(shift), 0))
+    if bias is not None:
+        bias.copy_(affine(bias, factor, shift, 0))
+    course.changed = True
+    return affine(current, factor, shift, 2)
 
 
-def _changed(current: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """A current with another factor and shift of its channels."""
-    shape = (-1, *[1] * (current.dim() - 3))
-    return current * scale.to(current.dtype).reshape(shape) + shift.to(current.dtype).reshape(shape)
+def _start(neuron: Neuron, current: Tensor, source: nn.Module, target: float) -> Start:
+    """Returns the factor and shift of each channel with which neurons fire as wanted."""
+    size = size_of_potential(current, neuron)
+    if source.bias is None:
+        return find_start(neuron, current, size, target)
+    factor = 1.0 if isinstance(source, _NormBase) else 1 / size
+    reach = factor * float(current.abs().max()) + _SURE * mean_threshold(neuron)
+    return find_start(neuron, current, size, target, (current.new_ones(()), reach), factor=factor)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.utils.parametrize import is_parametrized, remove_parametrizations
 
-from snnlib.checks import warn_caller
 from snnlib.inspect.activity import SATURATED_RATE
 from snnlib.inspect.autograd_paths import output_layers, tensors_in, without_gradient
 from snnlib.learning.preparing.checks import check_input, torch_modules_checked, warn_of_input
 from snnlib.learning.preparing.course import Course
-from snnlib.learning.preparing.layers import PrepareLayer, is_copied, is_grey
-from snnlib.learning.preparing.neurons import PrepareNeuron, Sources, kept_by_batch_norm
-from snnlib.learning.preparing.report import LayerPreparation, Preparation, course_to_take
-from snnlib.learning.preparing.targets import OUTPUT_RATE
+from snnlib.learning.preparing.layers import Goal, is_copied, is_grey, set_weight
+from snnlib.learning.preparing.neurons import Sources, kept_by_batch_norm, set_module_before
+from snnlib.learning.preparing.report import LayerPreparation, Preparation
+from snnlib.learning.preparing.targets import OUTPUT_RATE, STANDARDIZED_RATE
 from snnlib.neurons import Neuron
 from snnlib.neurons.training_watch import learns_when_silent
 from snnlib.nn.fusion.fuse import unfused
@@ -62,10 +63,10 @@ def prepare_(
 
     Args:
         net: any module with spiking layers, plain, standardised or fused, or with neurons alone.
-        x: a batch of training data, spike tensor `[T, N, ...]` or with `batch_first` `[N, T, ...]`. Take the N and T of
+        x: a batch of training data, spike tensor `[T, N, ...]` or with `batch_first` `[N, T, ...]`, of the N and T of
             the training loop, for which the report gives a learning rate; 25 samples are enough.
-        target_rate: spikes per neuron and time step, in (0, 1): a number for all hidden layers (for all layers where
-            none is hidden), or a mapping from layer names to rates. Default 0.03 in hidden layers (up to 0.1 below 100
+        target_rate: spikes per neuron and time step, in (0, 1), of all hidden layers (of all layers where none is
+            hidden), or a mapping from layer names to rates. Default 0.03 in hidden layers (up to 0.1 below 100
             neurons), 0.5 in spiking output layers, 0.08 in standardised ones.
         gain: whether a power of two of each weight goes into the buffer `gain`. Default True, for Adam; False for SGD,
             whose steps would grow with the gain's square.
@@ -77,8 +78,7 @@ def prepare_(
         A report to print, with rates, gains, problems and what a training loop needs, such as `learning_rate`.
 
     Raises:
-        TypeError: x is no tensor of floating point.
-        ValueError: x or the net cannot be prepared; an unknown layer name or a rate outside (0, 1).
+        TypeError, ValueError: x or the net cannot be prepared; an unknown layer name or a rate outside (0, 1).
 
     Warns:
         UserWarning: x looks like `[N, T, ...]` or has pixels up to 255; layers share a neuron or lead to potentials.
@@ -86,7 +86,6 @@ def prepare_(
     Source: Mishkin and Matas, "All you need is a good init", ICLR 2016; rates: docs/measurements/training.md.
 
     >>> import torch, snnlib
-    >>> _ = torch.manual_seed(0)
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(50, 200), snnlib.SRMLinear(200, 10))
     >>> print(snnlib.prepare_(net, (torch.rand(30, 8, 50) < 0.1).float()))
     weights calibrated, as the input holds spikes or counts of events
@@ -96,12 +95,7 @@ def prepare_(
     spikes arrive at the output and gradients at all 2 parameters
     learn with Adam at 1e-3 and losses.tet_loss, with an SRMReadout as last layer; outputs that learn ...
     """
-    check_input(x)
-    if any(tensor.is_inference() for tensor in (*net.parameters(), *net.buffers())):
-        raise ValueError(
-            f"net: expected a net made outside torch.inference_mode(), got a {type(net).__name__} with tensors made "
-            "inside, which cannot learn"
-        )
+    check_input(net, x)
     # Autograd keeps no tensor that was made in inference mode.
     x = x.clone() if x.is_inference() else x
     warn_of_input(net, x)
@@ -119,24 +113,26 @@ def prepare_(
     grey, borders = is_grey(x), gradient_findings(net)
     with _as_before(net), unfused(net), ExitStack() as after:
         standardized = _standardize(spiking) if (grey if standardize is None else standardize) else set()
-        _train_without_dropout(net)
         course = Course(prepared, x if grey else None, settled, after)
         with torch_modules_checked(net, x), _in_floating_point(prepared.values()):
             outputs = output_layers(net, x, spiking)
-        targets = _targets(target_rate, spiking, outputs - standardized)
-        sources = Sources(net, after)
-        asked = isinstance(target_rate, float) and outputs == spiking.keys()
         kept = target_rate is None and kept_by_batch_norm(net, spiking, course.measured)
+        if kept:
+            rates = {name: float(rates.mean()) for name, rates in course.measured.items() if name in spiking}
+            course.targets, course.as_drawn = rates, set(rates)
+        targets, sources = _targets(target_rate, spiking, outputs, standardized), Sources(net, after)
+        # A rate that is asked of output layers alone is that of hidden ones.
+        hidden = isinstance(target_rate, float) and outputs == spiking.keys()
         for name, module in prepared.items():
-            target = targets.get(name)
-            if kept and not is_readout(module):
-                course.keep(name)
-            elif isinstance(module, Neuron):
-                course.at_first_call(module, name, PrepareNeuron(name, course, sources, target))
+            if name in course.as_drawn:
+                continue
+            if isinstance(module, Neuron):
+                start: Any = partial(set_module_before, course, sources, name, targets.get(name))
             else:
-                spread = _OUTPUT_SPREAD if name in outputs and not asked else _HIDDEN_SPREAD
-                layer = PrepareLayer(name, course, gain, target, None if name in standardized else spread)
-                course.at_first_call(module, name, layer)
+                spread = _OUTPUT_SPREAD if name in outputs and not hidden else _HIDDEN_SPREAD
+                goal = Goal(name, gain, targets.get(name), None if name in standardized else spread)
+                start = partial(set_weight, course, goal)
+            course.at_first_call(module, name, start)
         course.begin_pass()
         if any(isinstance(module, Neuron) for module in spiking.values()):
             # They change what has run already, which the gradient of this call would miss.
@@ -147,24 +143,19 @@ def prepare_(
             output = net(x)
             missed = without_gradient(net, output)
     _sign(prepared, _mark(net, x, options))
-    results = [_result(name, prepared[name], course) for name in course.measured]
-    start = "as drawn" if kept else "standardised" if standardized else "calibrated"
-    if standardized:
-        _warn_of_potentials(results)
-    ends = [module for name in outputs if isinstance(module := spiking[name], SpikingLayer)]
-    silent_learn = all(learns_when_silent(layer) for layer in ends)
-    time_dim = int(any(module.batch_first for module in spiking.values()))
-    sizes = x.shape[time_dim], x.shape[1 - time_dim]
-    return Preparation(
-        layers=results,
-        start=start,
+    report = Preparation(
+        layers=[_result(name, prepared[name], course) for name in course.measured],
+        start="as drawn" if kept else "standardised" if standardized else "calibrated",
         reason=_reason(grey, standardize, kept),
         parameters=sum(1 for parameter in net.parameters() if parameter.requires_grad),
         without_gradient=missed,
         silent_output=not any(bool((tensor != 0).any()) for tensor in tensors_in(output)),
         borders=borders,
-        **course_to_take(results, start, sizes, gain, silent_learn),
     )
+    ends = [module for name in outputs if isinstance(module := spiking[name], SpikingLayer)]
+    samples_first = any(module.batch_first for module in spiking.values())
+    report.advise(x.shape[:2][:: -1 if samples_first else 1], gain, all(map(learns_when_silent, ends)))
+    return report
 
 
 @contextmanager
@@ -178,17 +169,6 @@ def _in_floating_point(modules: Iterable[nn.Module]) -> Iterator[None]:
     finally:
         for neuron in fixed:
             neuron.fixed_point = True
-
-
-def _warn_of_potentials(layers: Sequence[LayerPreparation]) -> None:
-    """Warn of standardised layers that lead to potentials."""
-    potentials = [layer.name for layer in layers if layer.potential is not None]
-    if potentials:
-        warn_caller(
-            "net: expected spiking outputs behind layers that learn images from their own spikes, got potentials of "
-            f"layer {', '.join(potentials)}, from which they learn worse (docs/training.md): end with SRMLinear and "
-            "the loss of the report"
-        )
 
 
 def _reason(grey: bool, standardize: bool | None, kept: bool) -> str:
@@ -221,16 +201,16 @@ def _standardize(spiking: Mapping[str, nn.Module]) -> set[str]:
 
 
 def _targets(
-    target_rate: TargetRate, spiking: Mapping[str, nn.Module], outputs: set[str]
+    target_rate: TargetRate, spiking: Iterable[str], outputs: set[str], standardized: set[str]
 ) -> dict[str, float]:
     """Wanted rates by the layers' names; layers without one are hidden."""
-    targets: dict[str, float] = dict.fromkeys(outputs, OUTPUT_RATE)
+    targets = dict.fromkeys(outputs, OUTPUT_RATE) | dict.fromkeys(standardized, STANDARDIZED_RATE)
     if isinstance(target_rate, Mapping):
-        targets.update({name or "net": rate for name, rate in target_rate.items()})
-    elif target_rate is not None:
-        hidden = [name for name in spiking if name not in outputs]
+        return targets | {name or "net": rate for name, rate in target_rate.items()}
+    if target_rate is not None:
+        hidden = [name for name in spiking if targets.get(name) != OUTPUT_RATE]
         # A layer alone is hidden where a rate is asked for it.
-        targets.update(dict.fromkeys(hidden or spiking, target_rate))
+        targets |= dict.fromkeys(hidden or spiking, target_rate)
     return targets
 
 
@@ -252,14 +232,12 @@ def _result(name: str, module: nn.Module, course: Course) -> LayerPreparation:
 
 
 def _check_target(target_rate: TargetRate, layers: Mapping[str, nn.Module]) -> None:
-    if target_rate is None:
-        return
     rates = target_rate if isinstance(target_rate, Mapping) else {next(iter(layers)): target_rate}
     for name, rate in rates.items():
         # torch calls a net that is a layer "".
         if (name or "net") not in layers:
             raise ValueError(f"target_rate: expected names among {', '.join(layers)}, got {name!r}")
-        if not 0 < rate < 1:
+        if rate is not None and not 0 < rate < 1:
             raise ValueError(f"target_rate: expected a rate in (0, 1), got {rate}")
 
 
@@ -304,19 +282,21 @@ def _is_settled(
 
 @contextmanager
 def _as_before(net: nn.Module) -> Iterator[None]:
-    """Give back random state, training modes and buffers after the block, and all of the net if it fails.
+    """Trains without dropout in the block; gives back random state, modes and buffers, and all of the net if it fails.
 
     Gains and what scales a weight stay new.
     """
     modes = {module: module.training for module in net.modules()}
-    plain = [m for m in modes if isinstance(m, SpikingLayer) and not is_parametrized(m, "weight")]
+    layers = [module for module in modes if isinstance(module, WeightWithGain)]
+    plain = [layer for layer in layers if not is_parametrized(layer, "weight")]
+    changed = {id(buffer) for layer in layers for buffer in layer.buffers()}
     watches = [m for m in modes if isinstance(m, SpikingLayer | Neuron) and not m.training_watch.stopped]
     for watched in watches:
         watched.training_watch.stop()
-    changed = {
-        id(buffer) for layer in modes if isinstance(layer, WeightWithGain) for buffer in layer.buffers()
-    }
     kept = [(tensor, tensor.detach().clone()) for tensor in (*net.parameters(), *net.buffers())]
+    # Batch norm takes the statistics of the batch, and nothing drops out.
+    for module in modes:
+        module.training = not isinstance(module, SpikeDropout | _DropoutNd)
     devices = {parameter.device for parameter in net.parameters() if parameter.is_cuda}
     with torch.random.fork_rng([device.index for device in devices]), torch.no_grad():
         # The same preparation for every state of the generator.
@@ -337,11 +317,3 @@ def _as_before(net: nn.Module) -> Iterator[None]:
             for watched in watches:
                 # Training has not begun.
                 watched.training_watch = watched.training_watch.anew()
-
-
-def _train_without_dropout(net: nn.Module) -> None:
-    """Training mode, where batch norm takes the statistics of the batch; the caller sets modes back."""
-    net.train()
-    for module in net.modules():
-        if isinstance(module, SpikeDropout | _DropoutNd):
-            module.eval()

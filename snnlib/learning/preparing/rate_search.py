@@ -1,9 +1,10 @@
-"""Finds the place of each channel, whose rate grows with its place, that gives a target rate, by halving."""
+"""Finds the factor or shift of each channel's current that gives a target rate, by halving."""
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from snnlib.learning.preparing.targets import REACHABLE_SHARE
 from snnlib.neurons import Neuron
 from snnlib.neurons.base import knows_potential
 from snnlib.neurons.constants import mean_threshold
+from snnlib.neurons.surrogate import Surrogate, Triangle
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.sequences.spike_count import channel_rates
 
@@ -27,116 +29,147 @@ _CLOSE = 0.02
 _LOWEST, _HIGHEST = 1e-3, 1e3
 # Of the range of fixed-point states, which a search leaves to the rounding of weights and to learning.
 _SHARE_OF_BITS = 0.5
+# Of the error in the rates as drawn, that which a search must come below to change the weights.
+_BETTER = 0.7
 
 
-def known_potential(neurons: SpikingLayer | Neuron) -> Callable[[Tensor], Tensor] | None:
-    """Returns `free_potential` of a layer or of neurons alone; None for models whose potential is not known."""
-    neuron = neurons.neuron if isinstance(neurons, SpikingLayer) else neurons
-    return neurons.free_potential if knows_potential(neuron) else None
+@dataclass(frozen=True)
+class Start:
+    """Factor and shift of each channel `[C]`, the rates that they give, and those that were wanted."""
+
+    factor: Tensor
+    shift: Tensor
+    rates: Tensor
+    wanted: Tensor
+
+    @property
+    def missed(self) -> float:
+        """Returns by how much of the wanted rate the channels miss it in their mean."""
+        return abs(float(self.rates.mean() / self.wanted.mean().clamp(min=1e-12)) - 1)
+
+    def much_better(self, drawn: Tensor) -> bool:
+        """Returns whether rates are nearer to the wanted ones than those as drawn, by more than a search is exact.
+
+        Else weights that were drawn to fit each other stay.
+        """
+        error, error_drawn = (float((rates - self.wanted).abs().sum()) for rates in (self.rates, drawn))
+        return error < _BETTER * error_drawn
 
 
-def size_of_potential(current: Tensor, neurons: SpikingLayer | Neuron) -> float:
+def known_potential(neuron: Neuron) -> Neuron | None:
+    """Returns a neuron whose `free_potential` is that of this one; None for models whose potential is not known."""
+    surrogate = getattr(neuron, "surrogate", None)
+    if surrogate is not None and not isinstance(surrogate, Surrogate):
+        # A function of one's own, with which no kernel runs; potentials do not depend on it.
+        neuron = copy.copy(neuron)
+        neuron.surrogate = Triangle()
+    return neuron if knows_potential(neuron) else None
+
+
+def size_of_potential(current: Tensor, neuron: Neuron) -> float:
     """Returns the RMS of the nonzero potential in thresholds, without spikes; of currents if it is not known."""
-    free = known_potential(neurons)
-    neuron = neurons.neuron if isinstance(neurons, SpikingLayer) else neurons
-    values = current / mean_threshold(neuron) if free is None else free(current)
+    known = known_potential(neuron)
+    values = current / mean_threshold(neuron) if known is None else known.free_potential(current)
     squares = values.float().square()
     # In float64, so that the number of threads that add cannot show in the weights.
     return float((squares.sum(dtype=torch.float64) / (squares != 0).sum()).sqrt())
 
 
-def _room(neurons: SpikingLayer | Neuron, current: Tensor) -> float:
+def _room(neuron: Neuron, current: Tensor) -> float:
     """Returns how much larger currents may be for the bits of fixed-point states; without those infinity."""
-    neuron = neurons.neuron if isinstance(neurons, SpikingLayer) else neurons
-    if not neuron.fixed_point:
+    known = known_potential(neuron)
+    if not neuron.fixed_point or known is None:
         return math.inf
-    largest = float(neuron.free_potential(current.abs()).max()) * mean_threshold(neuron)
-    return _SHARE_OF_BITS * LIMIT / largest
+    return (
+        _SHARE_OF_BITS * LIMIT / (float(known.free_potential(current.abs()).max()) * mean_threshold(neuron))
+    )
 
 
-def find_places(
+def find_start(
     neurons: SpikingLayer | Neuron,
     current: Tensor,
+    size: float,
     target: float | Tensor,
-    slope: tuple[Tensor, float] | None = None,
+    shifts: tuple[Tensor, float] | None = None,
     *,
+    factor: float = 1.0,
     common: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the place of each channel at which it fires as wanted, its rate there, and the wanted rate, `[C]`.
+) -> Start:
+    """Returns the factor or the shift of each channel with which it fires as wanted.
 
-    A channel's currents at a place are `current + place slope`, or `current e^place` where there is no slope. The same
-    batch gives the same places; a batch of more than four million values is searched on a part of its neurons.
+    The same batch gives the same start; a batch of more than four million values is searched on a part of its neurons.
 
     Args:
         neurons: a layer, or neurons alone; they stay as they are.
         current: input current of the batch, `[T, N, C, ...]` or, with their `batch_first`, `[N, T, C, ...]`.
-        target: a number is wanted of each channel, or a part of its rate at the highest place where that is less; rates
-            by channel are wanted as they are. The place is 0 where 0 is wanted.
-        slope: currents that broadcast with it and how far shifts go either way; None for factors.
-        common: whether all channels have one place, which gives the target in their mean.
+        size: of the potential that it gives, `size_of_potential`.
+        target: a number is wanted of each channel, or a part of its highest rate where that is less; rates by channel
+            are wanted as they are. Channels of which 0 is wanted stay.
+        shifts: the current of a shift by 1, which broadcasts, and the largest shift either way; None for factors.
+        factor: of all currents, before the search.
+        common: whether all channels have one factor, which gives the target in their mean.
     """
-    if slope is None:
-        size = size_of_potential(current, neurons)
-        ends = math.log(_LOWEST / size), math.log(min(_HIGHEST / size, _room(neurons, current)))
-    else:
-        room = (1 - 1 / _room(neurons, current)) * _room(neurons, slope[0].expand_as(current).contiguous())
-        ends = -min(slope[1], room), min(slope[1], room)
+    neuron = neurons.neuron if isinstance(neurons, SpikingLayer) else neurons
+    fire = neurons.fire if isinstance(neurons, SpikingLayer) else neurons
     # Channels of a recurrent layer act on each other: their places are right together only.
     apart = not isinstance(neurons, SpikingLayer) or neurons.neurons_apart
-    fire = neurons.fire if isinstance(neurons, SpikingLayer) else neurons
-    steps = None if slope is None else slope[0].expand_as(current)
+    current, unit = current if factor == 1 else current * factor, None
+    if shifts is None:
+        ends = math.log(_LOWEST / size), math.log(min(_HIGHEST / size, _room(neuron, current)))
+    else:
+        unit, room = shifts[0].expand_as(current), _room(neuron, current)
+        reach = min(shifts[1], (1 - 1 / room) * _room(neuron, unit.contiguous()))
+        ends = -reach, reach
+    dim = 1 - int(neurons.batch_first)
+    values, units = _sample(current, dim, apart), None if unit is None else _sample(unit, dim, apart)
 
     def rates_at(place: Tensor) -> Tensor:
-        rates = channel_rates(fire(moved(values, place, added, 2)))
+        # A sample of pixels has other dimensions.
+        shape = (-1, *[1] * (values.dim() - 3))
+        part = (place.exp() if units is None else place).to(values.dtype).reshape(shape)
+        rates = channel_rates(fire(values * part if units is None else values + part * units))
         return rates.mean().expand_as(rates) if common else rates
 
-    values, added = _sample(current, steps, 1 - int(neurons.batch_first)) if apart else (current, steps)
-    least = torch.full((current.shape[2],), ends[1], dtype=torch.float64, device=current.device)
-    least_rates = rates_at(least)
-    if values.numel() < current.numel() and bool((least_rates == 0).any()):
+    place = torch.full((current.shape[2],), ends[1], dtype=torch.float64, device=current.device)
+    rates = rates_at(place)
+    if values.numel() < current.numel() and bool((rates == 0).any()):
         # A channel that hardly gets events may have none in the sample.
-        values, added = current, steps
-        least_rates = rates_at(least)
-    wanted = target if isinstance(target, Tensor) else (REACHABLE_SHARE * least_rates).clamp(max=target)
-    place, found, error = least, least_rates, torch.full_like(wanted, math.inf)
-    tried, step = torch.full_like(least, sum(ends) / 2).where(wanted > 0, 0.0), (ends[1] - ends[0]) / 4
+        values, units = current, unit
+        rates = rates_at(place)
+    wanted = target if isinstance(target, Tensor) else (REACHABLE_SHARE * rates).clamp(max=target)
+    error = torch.full_like(wanted, math.inf)
+    tried, step = torch.full_like(place, sum(ends) / 2).where(wanted > 0, 0.0), (ends[1] - ends[0]) / 4
     for _ in range(_RUNS):
-        rates = rates_at(tried)
-        off = (rates - wanted).abs()
+        found = rates_at(tried)
+        off = (found - wanted).abs()
         off = off if apart else off.sum().expand_as(off)
-        # Rather a little more: one factor may jump from no spike to many.
-        off = off.where(rates >= wanted, math.inf) if common else off
-        better, lower = off < error, (rates > 0) & (tried < least)
-        place, found, error = tried.where(better, place), rates.where(better, found), off.where(better, error)
-        least, least_rates = tried.where(lower, least), rates.where(lower, least_rates)
-        if bool(((found - wanted).abs() <= _CLOSE * wanted).all()):
+        # Rather a little more: one factor may jump from no spike to many, and silence is no start.
+        better = (off < error) & (found >= wanted if common else (found > 0) | (wanted == 0))
+        place, rates, error = tried.where(better, place), found.where(better, rates), off.where(better, error)
+        if bool(((rates - wanted).abs() <= _CLOSE * wanted).all()):
             break
-        tried = tried + torch.sign(wanted - rates) * step
+        tried = tried + torch.sign(wanted - found) * step
         step = step * (0.5 if apart else _SHRINK)
-    # The least that fires, where what is wanted lies between no spike and the first.
-    silent = (found == 0) & (wanted > 0)
-    return least.where(silent, place), least_rates.where(silent, found), wanted
+    none = torch.zeros_like(place)
+    parts = (factor * place.exp(), none) if unit is None else (none + factor, place)
+    return Start(*parts, rates, wanted)
 
 
-def _sample(current: Tensor, slope: Tensor | None, dim: int) -> tuple[Tensor, Tensor | None]:
-    """Returns currents and slopes of a part of the batch, whose dimension is `dim`; pixels count as samples."""
-    if current.numel() <= _SAMPLE_VALUES:
-        return current, slope
-    parts = [current] if slope is None else [current, slope]
-    if current.dim() > 3:
+def _sample(values: Tensor, dim: int, apart: bool) -> Tensor:
+    """Returns a part of a large batch, whose dimension is `dim`; pixels count as samples."""
+    size = values.numel()
+    if size <= _SAMPLE_VALUES or not apart:
+        return values
+    if values.dim() > 3:
         # [T, N, C, H, W] -> [T, N H W, C]
-        parts = [part.flatten(3).movedim(3, dim + 1).flatten(dim, dim + 1) for part in parts]
-    whole = parts[0].shape[dim]
+        values = values.flatten(3).movedim(3, dim + 1).flatten(dim, dim + 1)
+    whole = values.shape[dim]
     # The same choice in every call.
     chosen = torch.randperm(whole, generator=torch.Generator().manual_seed(0))
-    chosen = chosen[: max(_SAMPLE_VALUES * whole // current.numel(), 1)].to(current.device)
-    parts = [part.index_select(dim, chosen) for part in parts]
-    return parts[0], parts[1] if len(parts) > 1 else None
+    return values.index_select(dim, chosen[: max(_SAMPLE_VALUES * whole // size, 1)].to(values.device))
 
 
-def moved(values: Tensor, place: Tensor, slope: Tensor | float | None, channel_dim: int) -> Tensor:
-    """Returns values at a place of each channel: `values + place slope`, or `values e^place` without a slope."""
+def affine(values: Tensor, factor: Tensor, shift: Tensor, channel_dim: int) -> Tensor:
+    """Returns `factor values + shift` by channel, as of currents and of weights."""
     shape = (-1, *[1] * (values.dim() - channel_dim - 1))
-    if slope is None:
-        return values * place.exp().to(values.dtype).reshape(shape)
-    return values + place.to(values.dtype).reshape(shape) * slope
+    return values * factor.to(values.dtype).reshape(shape) + shift.to(values.dtype).reshape(shape)

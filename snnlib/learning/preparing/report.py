@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from snnlib.checks import warn_caller
 from snnlib.inspect.shown import ShownAsText
 from snnlib.learning.preparing.targets import wanted_counts
 from snnlib.neurons.training_watch import STANDARDIZED_STEPS, count_rate
@@ -134,53 +134,48 @@ class Preparation(ShownAsText):
         ready = f"spikes arrive at the output and gradients at all {self.parameters} parameters"
         return "\n".join([*lines, *(self.findings() or [ready]), f"learn with {self.advice}"])
 
+    def advise(self, sizes: Sequence[int], gain: bool, silent_learn: bool) -> None:
+        """Sets optimiser and loss with which the start learned in docs/measurements.
 
-def course_to_take(
-    layers: Sequence[LayerPreparation], start: str, sizes: tuple[int, int], gain: bool, silent_learn: bool
-) -> dict[str, Any]:
-    """Returns optimiser and loss with which a start learned in docs/measurements, as fields of the report.
+        Args:
+            sizes: T and N of the batch.
+            gain: whether layers have gains.
+            silent_learn: whether spiking outputs get a gradient where they do not fire.
 
-    Args:
-        layers: those of the report.
-        start: that of the report.
-        sizes: T and N of the batch.
-        gain: whether layers have gains.
-        silent_learn: whether spiking outputs get a gradient where they do not fire.
-    """
-    steps, samples = sizes
-    desired, undesired = wanted_counts(steps)
-    standardized, potentials = start == "standardised", any(layer.potential is not None for layer in layers)
-    rate, optimizer = 1e-3, "Adam"
-    if standardized:
-        rate = count_rate(samples, steps, STANDARDIZED_STEPS)
-    elif not gain:
-        rate, optimizer = 0.1, "SGD with momentum 0.9"
-    elif silent_learn and not potentials:
-        rate = count_rate(samples, steps)
-    text = f"{optimizer} at {_short(rate)}"
-    if standardized:
-        text += (
-            ", gradients clipped at 1 and counts: losses.spike_count_loss(counts, labels, "
-            f'desired={desired}, undesired={undesired}, one_sided=True, reduction="sum")'
-        )
-    elif potentials:
-        text += " and losses.tet_loss of the potentials"
-    elif silent_learn:
-        text += " and the cross-entropy of spike counts"
-    else:
-        text += (
-            " and losses.tet_loss, with an SRMReadout as last layer; outputs that learn from their own spikes want "
-            "prepare_(net, x, standardize=True) and its loss"
-        )
-    if rate < 1e-3:
-        text += f"; the rate is for batches of {samples} samples and {steps} steps, as x has"
-    return {
-        "advice": text,
-        "learning_rate": rate,
-        "clip_norm": 1.0 if standardized else math.inf,
-        "desired": desired,
-        "undesired": undesired,
-    }
+        Warns:
+            UserWarning: standardised layers lead to potentials.
+        """
+        steps, samples = sizes
+        self.desired, self.undesired = wanted_counts(steps)
+        potentials = [layer.name for layer in self.layers if layer.potential is not None]
+        optimizer = "Adam"
+        if self.start == "standardised":
+            self.learning_rate, self.clip_norm = count_rate(samples, steps, STANDARDIZED_STEPS), 1.0
+            loss = (
+                ", gradients clipped at 1 and counts: losses.spike_count_loss(counts, labels, "
+                f'desired={self.desired}, undesired={self.undesired}, one_sided=True, reduction="sum")'
+            )
+            if potentials:
+                warn_caller(
+                    "net: expected spiking outputs behind layers that learn images from their own spikes, got "
+                    f"potentials of layer {', '.join(potentials)}, from which they learn worse (docs/training.md): "
+                    "end with SRMLinear and the loss of the report"
+                )
+        elif potentials:
+            loss = " and losses.tet_loss of the potentials"
+        elif silent_learn:
+            self.learning_rate = count_rate(samples, steps)
+            loss = " and the cross-entropy of spike counts"
+        else:
+            loss = (
+                " and losses.tet_loss, with an SRMReadout as last layer; outputs that learn from their own spikes want "
+                "prepare_(net, x, standardize=True) and its loss"
+            )
+        if not gain and self.start != "standardised":
+            self.learning_rate, optimizer = 0.1, "SGD with momentum 0.9"
+        self.advice = f"{optimizer} at {_short(self.learning_rate)}{loss}"
+        if self.learning_rate < 1e-3:
+            self.advice += f"; the rate is for batches of {samples} samples and {steps} steps, as x has"
 
 
 def _short(rate: float) -> str:

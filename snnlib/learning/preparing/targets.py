@@ -1,7 +1,5 @@
 """Rates and potentials that `prepare_` aims at, as measured in docs/measurements/training.md."""
 
-from torch import Tensor
-
 # Hidden layers learn from few spikes with large weights, but the layer behind a small one needs some at every step.
 _HIDDEN_RATE = 0.03
 _SPIKES_PER_STEP = 3
@@ -17,23 +15,11 @@ LEAST_RATE, HIGHEST_RATE = 0.02, 0.3
 POTENTIAL = 1.0
 # Of the rate that a channel cannot exceed on the batch: beyond it the weights would grow without end.
 REACHABLE_SHARE = 0.6
-# Of the error in the rates as drawn, that which a search must come below to change the weights.
-_BETTER = 0.7
 
 
-def hidden_rate(current: Tensor) -> float:
-    """Wanted rate of a hidden layer with this input current `[T, N, C, ...]`."""
-    neurons = current[0, 0].numel()
+def hidden_rate(neurons: int) -> float:
+    """Returns the wanted rate of a hidden layer with so many neurons."""
     return min(max(_HIDDEN_RATE, _SPIKES_PER_STEP / neurons), _HIGHEST_HIDDEN_RATE)
-
-
-def much_better(found: Tensor, drawn: Tensor, wanted: Tensor) -> bool:
-    """Returns whether rates are nearer to the wanted ones than those as drawn, by more than a search is exact.
-
-    Else weights that were drawn to fit each other stay.
-    """
-    error, error_drawn = (float((rates - wanted).abs().sum()) for rates in (found, drawn))
-    return error < _BETTER * error_drawn
 
 
 def wanted_counts(steps: int) -> tuple[int, int]:
