@@ -38,6 +38,23 @@ COLUMNS = {
     "gb_per_s": ("GB/s", 1),
     "weights_per_s": ("1e9 weights/s", 2),
     "of_copy": ("of a copy", 2),
+    "forward_us": ("forward us", 0),
+    "forward_ratio": ("ratio", 2),
+    "forward_beside": ("of beside", 2),
+    "backward_us": ("backward us", 0),
+    "backward_ratio": ("ratio", 2),
+    "backward_beside": ("of beside", 2),
+    "evaluation_us": ("evaluation us", 0),
+    "evaluation_beside": ("of beside", 2),
+    "step_us": ("us", 0),
+    "step_ratio": ("ratio", 2),
+    "step_beside": ("of beside", 2),
+    "forward_calls": ("calls", 0),
+    "backward_calls": ("calls back", 0),
+    **{
+        name: (name, 0)
+        for name in ("layers", "forward", "backward", "loss", "adam", "memory", "reads", "watched")
+    },
 }
 
 

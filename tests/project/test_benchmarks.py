@@ -4,9 +4,12 @@ import importlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+
+import snnlib
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks" / "cpu"
@@ -49,6 +52,54 @@ def test_benchmark(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert 0 < table[row]["min_ms"] <= table[row]["median_ms"]
         assert table[row]["ratio"] > 0
     assert next(iter(table.values()))["ratio"] == 1
+
+
+def figures_of(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> dict[str, Any]:
+    """Tables of a quick run."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    file = folder / "figures.json"
+    monkeypatch.setattr(sys, "argv", [name, "--quick", "--fresh-memory", *options, "--json", str(file)])
+    monkeypatch.setattr("gc.collect", lambda: 0)
+    threads = torch.get_num_threads()
+    importlib.import_module(name).main()
+    torch.set_num_threads(threads)
+    tables: dict[str, Any] = json.loads(file.read_text())["tables"]
+    return tables
+
+
+def test_time_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = figures_of("host", tmp_path, monkeypatch)
+    row = tables["convolution and neurons"]["snnlib SpikingConv2d, LIF"]
+    assert row["forward_us"] > row["evaluation_us"] > 0
+    assert row["forward_ratio"] > 1
+    assert row["forward_calls"] > 0 and row["backward_calls"] > 0
+    (steps,) = (table for title, table in tables.items() if title.startswith("training step"))
+    assert steps["snnlib LIF"]["step_us"] > row["forward_us"]
+
+
+@pytest.mark.slow
+def test_time_of_the_host_beside_another_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interpreter = tmp_path / ".venv" / "bin" / "python"
+    interpreter.parent.mkdir(parents=True)
+    interpreter.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
+    tables = figures_of("host", tmp_path, monkeypatch, "--beside", str(tmp_path))
+    row = tables["convolution and neurons"]["snnlib SpikingConv2d, LIF"]
+    assert 0.3 < row["forward_beside"] < 3
+
+
+def test_operations_of_a_training_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers take the path of a GPU in the program, and that of the CPU again after it."""
+    (table,) = figures_of("launches", tmp_path, monkeypatch).values()
+    row = table["snnlib, LIF"]
+    # Convolution or product, and neurons, of three layers, and two pools; as many backward.
+    assert row["forward"] >= 8 and row["backward"] >= 8
+    assert row["layers"] == row["forward"] + row["backward"]
+    assert row["watched"] > 0
+    # Three convolutions or products, step functions with a cast, and two pools.
+    assert table["torch"]["forward"] == 3 + 2 * 3 + 2
+    layer = snnlib.SpikingConv2d(2, 3, 3)
+    assert snnlib.explain_dispatch(layer, torch.zeros(2, 1, 2, 5, 5)).plan == "layer"
 
 
 def test_make_runs_them_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,167 @@
+"""Operations of a training step of the N-MNIST net as a GPU gets them: one operation, at least one kernel launch.
+
+    python benchmarks/cpu/launches.py [--json FILE]
+
+A GPU waits for the host where layers are small, so the number of operations bounds the time of a step. No GPU is
+needed: kernels by events are switched off on the CPU, so that layers run a convolution and then a scan of neurons, as
+on CUDA; gains of 1 are multiplied and constants of neurons kept, as there. Operations are those that torch dispatches,
+and an op of snnlib is one. Views start no kernel; fresh memory (`memory`) and values that the host waits for (`reads`)
+are counted apart. Net 12C5p1-P2-64C5-P2-10, two steps, batch 1, cross-entropy of spike counts, Adam (`foreach`).
+
+`layers` is `forward` and `backward` without the loss; `adam` has `zero_grad`; `watched` is what a batch has more in
+which the training watch looks at the layers. `torch` is the same net of convolutions and a step function. To count
+another checkout, run this file by its `.venv/bin/python`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from host import Plain
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from turns import Report, parser
+
+import snnlib
+from snnlib import neurons, surrogate
+from snnlib.backends import native
+from snnlib.neurons import constants
+
+NET, FRAME, STEPS = "12C5p1-P2-64C5-P2-10", (2, 34, 34), 2
+BY_EVENTS = ("layer_forward", "event_currents")
+READ, MEMORY = "_local_scalar_dense", ("empty", "new_empty")
+# Beside views; a question about dtypes is none.
+NO_KERNEL = ("_unsafe_view", "promote_types")
+# The training watch looks at the first three batches, and then at one of these.
+FIRST, BATCHES = 3, 20
+STAGES = ("forward", "loss", "backward", "adam")
+
+
+class Operations(TorchDispatchMode):
+    """Names of the operations in the context that start a kernel, and how often; memory and reads apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernels: Counter[str] = Counter()
+        self.memory = self.reads = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = function.name().partition("::")[2].partition(".")[0]
+        if name.startswith(MEMORY):
+            self.memory += 1
+        elif name == READ:
+            self.reads += 1
+        elif not function.is_view and name not in NO_KERNEL:
+            self.kernels[name] += 1
+        return function(*args, **(kwargs or {}))
+
+
+@contextmanager
+def as_on_a_gpu() -> Iterator[None]:
+    """Lets layers on the CPU take the path that they take on CUDA."""
+    layer = snnlib.SpikingLinear(1, 1)
+    (with_gain,) = (kind for kind in type(layer).__mro__ if "_has_unit_gain" in vars(kind))
+    patches: tuple[tuple[Any, str, Any], ...] = (
+        (native, "has_kernel", lambda name, tensor: name not in BY_EVENTS and has_kernel(name, tensor)),
+        (constants, "_ALWAYS_ANEW", ()),
+        (with_gain, "_has_unit_gain", lambda self: False),
+    )
+    has_kernel, kept = native.has_kernel, [vars(owner)[name] for owner, name, _ in patches]
+    for owner, name, value in patches:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for (owner, name, _), value in zip(patches, kept, strict=True):
+            setattr(owner, name, value)
+
+
+def our_net(neuron: neurons.Neuron, fused: bool) -> nn.Module:
+    net = snnlib.models.from_notation(NET, FRAME, neuron=neuron)
+    return snnlib.fuse_(net) if fused else net
+
+
+def torch_net() -> nn.Module:
+    pool = lambda: Plain(nn.AvgPool2d(2), False)  # noqa: E731
+    return nn.Sequential(
+        Plain(nn.Conv2d(2, 12, 5, padding=1, bias=False), True), pool(),
+        Plain(nn.Conv2d(12, 64, 5, bias=False), True), pool(),
+        nn.Flatten(2), Plain(nn.Linear(2304, 10, bias=False), True),
+    )  # fmt: skip
+
+
+def step_counts(
+    net: nn.Module, x: Tensor, label: Tensor, optimizer: torch.optim.Optimizer
+) -> list[Operations]:
+    """Operations of a training step, by stage."""
+    counts = [Operations() for _ in STAGES]
+    forward, loss, backward, adam = counts
+    with adam:
+        optimizer.zero_grad()
+    with forward:
+        spikes = net(x)
+    with loss:
+        value = nn.functional.cross_entropy(spikes.sum(0), label)
+        (gradient,) = torch.autograd.grad(value, spikes)
+    # The graph of the layers is apart from that of the loss.
+    with backward:
+        spikes.backward(gradient)
+    with adam:
+        optimizer.step()
+    return counts
+
+
+def count(net: nn.Module) -> tuple[dict[str, float], Counter[str]]:
+    """A row of the table for a batch that is not watched, and the names of its layers' operations."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        # Neurons fire in all layers, as the training watch wants it.
+        for weight in net.parameters():
+            weight.abs_()
+    x, label = (torch.rand(STEPS, 1, *FRAME) < 0.3).float(), torch.tensor([3])
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-4, foreach=True)
+    batches = [step_counts(net, x, label, optimizer) for _ in range(BATCHES)]
+    totals = [sum(stage.kernels.total() for stage in batch) for batch in batches[FIRST:]]
+    quiet = batches[FIRST + totals.index(min(totals))]
+    forward, loss, backward, adam = (stage.kernels.total() for stage in quiet)
+    row = {
+        "layers": forward + backward,
+        "forward": forward,
+        "backward": backward,
+        "loss": loss,
+        "adam": adam,
+        "memory": sum(stage.memory for stage in quiet),
+        "reads": sum(stage.reads for stage in quiet),
+        "watched": max(totals) - min(totals),
+    }
+    return row, quiet[0].kernels + quiet[2].kernels
+
+
+def main() -> None:
+    report = Report(parser(__doc__).parse_args())
+    atan = surrogate.ATan()
+    nets: dict[str, Callable[[], nn.Module]] = {
+        "torch": torch_net,
+        "snnlib, SRM": lambda: our_net(neurons.SRM(), False),
+        "snnlib, SRM, fused": lambda: our_net(neurons.SRM(), True),
+        "snnlib, LIF": lambda: our_net(neurons.LIF(2.0, surrogate=atan), False),
+        "snnlib, LIF, fused": lambda: our_net(neurons.LIF(2.0, surrogate=atan), True),
+    }
+    rows, names = {}, {}
+    with as_on_a_gpu():
+        for name, make in nets.items():
+            rows[name], names[name] = count(make())
+    report.add("operations of a training step", rows)
+    for name, counted in names.items():
+        print(f"{name}: " + ", ".join(f"{number} {what}" for what, number in counted.most_common()))
+    report.write()
+
+
+if __name__ == "__main__":
+    main()
