@@ -19,44 +19,40 @@ def over_steps(step: Callable[..., Any], *sequences: Tensor) -> Any:
     return pytree.tree_map(lambda *steps: torch.stack(steps), *outputs)
 
 
-class Scale(nn.Module):
-    """Each element times its own factor.
+def over_steps_from(step: Callable[[Tensor, Any], tuple[Any, Any]], x: Tensor, state: Any) -> Any:
+    """Calls a function of each step and of a state that it returns anew; every leaf of its outputs over time."""
+
+    def advance(now: Tensor) -> Any:
+        nonlocal state
+        out, state = step(now, state)
+        return out
+
+    return over_steps(advance, x)
+
+
+class Affine(nn.Module):
+    """Each element times its own factor, plus its own offset.
 
     Args:
-        scale: factors of the elements' shape, or one for all.
+        scale: factors of the elements' shape, or one for all. Default 1.
+        offset: numbers of the elements' shape, or one for all, as resting potentials. Default 0.
     """
 
     scale: Tensor
-
-    def __init__(self, scale: Any) -> None:
-        super().__init__()
-        self.register_buffer("scale", torch.from_numpy(np.array(scale, dtype=np.float32)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The scaled sequence."""
-        return x * self.scale.to(x.dtype)
-
-    def extra_repr(self) -> str:
-        """The factors' shape."""
-        return f"{tuple(self.scale.shape)}"
-
-
-class Offset(nn.Module):
-    """Each element plus its own number: a resting potential.
-
-    Args:
-        offset: numbers of the elements' shape, or one for all.
-    """
-
     offset: Tensor
 
-    def __init__(self, offset: Any) -> None:
+    def __init__(self, scale: Any = 1.0, offset: Any = 0.0) -> None:
         super().__init__()
-        self.register_buffer("offset", torch.from_numpy(np.array(offset, dtype=np.float32)))
+        for name, value in (("scale", scale), ("offset", offset)):
+            self.register_buffer(name, torch.from_numpy(np.array(value, dtype=np.float32)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sequence from its offset on."""
-        return x + self.offset.to(x.dtype)
+        """The sequence of scaled elements."""
+        return x * self.scale.to(x.dtype) + self.offset.to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """Shapes of factors and offsets."""
+        return f"scale={tuple(self.scale.shape)}, offset={tuple(self.offset.shape)}"
 
 
 class Later(nn.Module):

@@ -28,7 +28,7 @@ from snnlib.exchange.conversion.loop_net import FoldedNet
 from snnlib.exchange.conversion.modules import Notes, neuron_leaf, states_of
 from snnlib.exchange.conversion.sequence_modules import Kept
 from snnlib.exchange.conversion.trace import Call, Ref, Trace, trace_in_both_modes
-from snnlib.exchange.sequences import over_steps
+from snnlib.exchange.sequences import over_steps_from
 from snnlib.structure.peers import attributes_kept, clear_states, holds_states, library_of, neuron_library
 from snnlib.structure.unsupported import Unsupported
 
@@ -170,16 +170,12 @@ def run_original(net: nn.Module, x: Tensor, stepwise: bool) -> Any:
     if not stepwise:
         return net(x)
     norse = any(neuron_library(module) == "norse" for module in net.modules())
-    state: tuple[Any, ...] = ()
 
-    def step(now: Tensor) -> Any:
-        nonlocal state
+    def step(now: Tensor, state: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         out = net(now, *state)
-        if norse and isinstance(out, tuple):
-            out, state = out[0], out[1:]
-        return out
+        return (out[0], out[1:]) if norse and isinstance(out, tuple) else (out, state)
 
-    return over_steps(step, x)
+    return over_steps_from(step, x, ())
 
 
 def _check_states(loop: Loop, neurons: set[str]) -> None:

@@ -98,7 +98,7 @@ def states_of(module: nn.Module) -> tuple[str, ...]:
     """Returns what a neuron of another library returns beside its spikes, in order; empty for hidden states."""
     library = neuron_library(module)
     if library == "snntorch" and (module.output or not module.init_hidden):
-        return snntorch.states_of(module)
+        return snntorch.STATES.get(type(module).__name__.removeprefix("R"), ())
     return ()
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
 from snnlib.exchange.conversion.tied import number
-from snnlib.exchange.sequences import Offset
+from snnlib.exchange.sequences import Affine
 from snnlib.neurons import ALIF, IF, LIF, CubaLIF, Integrator, Neuron
 from snnlib.nn import PerStep
 from snnlib.structure.unsupported import Unsupported
@@ -79,15 +79,9 @@ def _tau(name: str, rate: Any, dt: float) -> Tensor:
     return 1 / (number(name, rate).double() * dt)
 
 
-def _rest(p: Any) -> float:
-    return float(p.v_leak)
-
-
 def _lif(_: Any, p: Any, dt: float) -> CubaLIF:
-    if p.method == "adjoint":
-        raise Unsupported("method 'adjoint' has no counterpart")
     taus = (_tau(name, getattr(p, name), dt) for name in ("tau_mem_inv", "tau_syn_inv"))
-    return CubaLIF(*taus, rest=_rest(p), reset_value=float(p.v_reset), **_firing(p))
+    return CubaLIF(*taus, rest=float(p.v_leak), reset_value=float(p.v_reset), **_firing(p))
 
 
 def _lif_box(_: Any, p: Any, dt: float) -> LIF:
@@ -95,25 +89,23 @@ def _lif_box(_: Any, p: Any, dt: float) -> LIF:
     if "value" not in method:
         raise Unsupported(f"reset_method {method!r} has no counterpart")
     tau = _tau("tau_mem_inv", p.tau_mem_inv, dt)
-    return LIF(tau, rest=_rest(p), reset_value=float(p.v_reset), **_firing(p))
+    return LIF(tau, rest=float(p.v_leak), reset_value=float(p.v_reset), **_firing(p))
 
 
 def _li(_: Any, p: Any, dt: float) -> Integrator | nn.Sequential:
     tau_s = _tau("tau_syn_inv", p.tau_syn_inv, dt)
     made = Integrator(_tau("tau_mem_inv", p.tau_mem_inv, dt), tau_s=tau_s, dialect="norse")
     # A potential that is never reset may be measured from where it rests, which is where it starts.
-    return nn.Sequential(made, Offset(_rest(p))) if _rest(p) else made
+    rest = float(p.v_leak)
+    return nn.Sequential(made, Affine(offset=rest)) if rest else made
 
 
 def _lsnn(_: Any, p: Any, dt: float) -> ALIF:
-    if p.method == "adjoint":
-        raise Unsupported("method 'adjoint' has no counterpart")
-    if _rest(p):
-        raise Unsupported("v_leak other than 0 has no counterpart")
+    for name in ("v_leak", "v_reset"):
+        if float(getattr(p, name)):
+            raise Unsupported(f"{name} other than 0 has no counterpart")
     taus = (_tau(name, getattr(p, name), dt) for name in ("tau_mem_inv", "tau_adapt_inv", "tau_syn_inv"))
     tau_m, tau_a, tau_s = taus
-    if float(p.v_reset) != 0:
-        raise Unsupported("v_reset other than 0 has no counterpart")
     return ALIF(tau_m, tau_a, float(p.beta), tau_s=tau_s, **_firing(p))
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from snnlib.exchange.sequences import over_steps
+from snnlib.exchange.sequences import over_steps, over_steps_from
 from snnlib.functional import spiking_recurrent
 from snnlib.neurons import Dynamics, Neuron, Output
 from snnlib.structure.graph import Step
@@ -163,17 +163,14 @@ class Kept(nn.Module):
         if neuron_library(module) in (None, "spikingjelly") or getattr(module, "init_hidden", False):
             return over_steps(module, x)
         # snnTorch's DeltaLeaky has to be given its state from the first step on.
-        state: tuple[Any, ...] = (module.reset_mem(),) if hasattr(module, "mem_prev") else ()
+        start: tuple[Any, ...] = (module.reset_mem(),) if hasattr(module, "mem_prev") else ()
 
-        def step(now: Tensor) -> Any:
-            nonlocal state
+        def step(now: Tensor, state: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
             out = module(now, *state)
-            if isinstance(out, tuple):
-                # Recurrent neurons of snnTorch are given their spikes, too.
-                state = out[not hasattr(module, "recurrent") :]
-            return out
+            # Recurrent neurons of snnTorch are given their spikes, too.
+            return out, out[not hasattr(module, "recurrent") :] if isinstance(out, tuple) else state
 
-        return over_steps(step, x)
+        return over_steps_from(step, x, start)
 
 
 def _copy_at_rest(module: nn.Module) -> nn.Module:

@@ -14,12 +14,7 @@ from snnlib.structure.unsupported import Unsupported
 from snnlib.surrogate import match
 
 # What calls return beside spikes, by class; recurrent ones have an R before their names.
-_STATES = {"Leaky": ("v",), "Lapicque": ("v",), "Synaptic": ("i", "v"), "Alpha": ("e", "i", "v")}
-
-
-def states_of(module: Any) -> tuple[str, ...]:
-    """Returns what a call of a module returns beside spikes."""
-    return _STATES.get(type(module).__name__.removeprefix("R"), ())
+STATES = {"Leaky": ("v",), "Lapicque": ("v",), "Synaptic": ("i", "v"), "Alpha": ("e", "i", "v")}
 
 
 def neuron(module: Any) -> Neuron | RecurrentNeurons:
@@ -70,7 +65,7 @@ def _firing(module: Any) -> dict[str, Any]:
 def _shared(module: Any, **taus: str) -> dict[str, Source]:
     """The constants that the module learns: of each what makes it of which parameter."""
     sources: dict[str, Source] = {name: (module, theirs, tau_of_beta) for name, theirs in taus.items()}
-    sources["threshold"] = (module, "threshold", _same)
+    sources["threshold"] = (module, "threshold", Tensor.double)
     return {
         name: source
         for name, source in sources.items()
@@ -117,7 +112,3 @@ def tau_of_beta(beta: Tensor) -> Tensor:
         # At beta = 1 an infinite time constant would have no gradient; from this leak to 1 it rounds away.
         leak = leak + 2.0**-54 * (leak == 0)
     return 1 / leak
-
-
-def _same(value: Tensor) -> Tensor:
-    return value.double()

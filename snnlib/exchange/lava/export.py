@@ -17,6 +17,7 @@ from snnlib.exchange.lava.load import DECAYS, READOUT, UNIT
 from snnlib.exchange.lava.modules import AnalogInput, kept
 from snnlib.exchange.lava.net_file import Array, Block, Values, text_type, write_net
 from snnlib.exchange.sequences import Later
+from snnlib.inspect.shown import in_columns
 from snnlib.neurons import Neuron
 from snnlib.nn import (
     AvgPool2d,
@@ -82,8 +83,7 @@ class LoihiReport:
 
     def __str__(self) -> str:
         rows = [("layer", "neurons", "fan-in", "weight bits", "cores (estimated)"), *self.layers]
-        width = max(len(row[0]) for row in rows)
-        lines = [f"{row[0]:{width}}  {row[1]:>7}  {row[2]:>6}  {row[3]:>11}  {row[4]:>17}" for row in rows]
+        lines = in_columns([[*map(str, row)] for row in rows], left=1)
         cores = sum(layer.cores for layer in self.layers)
         return "\n".join((*lines, f"cores in all, estimated: {cores}; a chip has {_CORES}", *self.problems))
 

@@ -7,7 +7,6 @@ from importlib import import_module, metadata
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from snnlib.exchange.nir.modules import linear_node
@@ -15,6 +14,7 @@ from snnlib.exchange.nir.package import nir_package
 from snnlib.exchange.nir.reading import SINABS_NEURONS
 from snnlib.exchange.nir.structure import Shape, Structure
 from snnlib.exchange.nir.write_cell import ENDLESS, above, node_of_cell
+from snnlib.exchange.sequences import over_steps_from
 from snnlib.structure.cells import Cell
 
 
@@ -37,13 +37,18 @@ class Importer:
     neurons: ClassVar[tuple[str, ...]] = ("IF", "LIF", "CubaLIF")
     maps: ClassVar[tuple[str, ...]]
 
-    def run(self, graph: Any, x: Tensor, dt: float) -> Tensor:
-        """Output of the library's own net for a sequence `[T, N, ...]`.
+    def load(self, graph: Any, dt: float) -> Any:
+        """The library's own net, which maps a step and the last state to an output and a state.
 
         Raises:
             ModuleNotFoundError: the library is not installed.
         """
         raise NotImplementedError
+
+    def run(self, graph: Any, x: Tensor, dt: float) -> Tensor:
+        """Output of the library's own net for a sequence `[T, N, ...]`."""
+        out: Tensor = over_steps_from(self.load(graph, dt), x, None)
+        return out
 
     def node(self, name: str, cell: Cell, shape: Shape, dt: float) -> Any:
         """The node from which it makes this cell.
@@ -66,9 +71,9 @@ class SnnTorch(Importer):
     name, dt = "snntorch", 1e-4
     maps = ("Affine", "Linear", "Conv1d", "Conv2d", "AvgPool2d", "SumPool2d", "Flatten")
 
-    def run(self, graph: Any, x: Tensor, dt: float) -> Tensor:
-        """Step by step."""
-        return _by_steps(import_module("snntorch.import_nir").import_from_nir(graph), x)
+    def load(self, graph: Any, dt: float) -> Any:
+        """Calls its importer."""
+        return import_module("snntorch.import_nir").import_from_nir(graph)
 
     def node(self, name: str, cell: Cell, shape: Shape, dt: float) -> Any:
         """`LIF` with r = tau/dt, also for neurons that do not leak; `CubaLIF`."""
@@ -99,10 +104,10 @@ class SpikingJelly(Importer):
     name = "spikingjelly"
     maps = ("Affine", "Linear", "Conv1d", "Conv2d", "AvgPool2d", "SumPool2d", "Flatten")
 
-    def run(self, graph: Any, x: Tensor, dt: float) -> Tensor:
-        """Step by step, as recurrent graphs run no other way there."""
+    def load(self, graph: Any, dt: float) -> Any:
+        """Calls its importer; recurrent graphs run step by step alone there."""
         importer = import_module("spikingjelly.activation_based.nir_exchange")
-        return _by_steps(importer.import_from_nir(graph, dt=dt), x)
+        return importer.import_from_nir(graph, dt=dt)
 
     def node(self, name: str, cell: Cell, shape: Shape, dt: float) -> Any:
         """Gains of 1; as it fires at the threshold and NIR above, the float32 number above it."""
@@ -120,9 +125,9 @@ class Norse(Importer):
     name = "norse"
     maps = ("Affine", "Linear", "Scale", "Conv2d", "SumPool2d", "Flatten")
 
-    def run(self, graph: Any, x: Tensor, dt: float) -> Tensor:
-        """Step by step."""
-        return _by_steps(import_module("norse.torch").from_nir(graph, dt=dt), x)
+    def load(self, graph: Any, dt: float) -> Any:
+        """Calls its importer."""
+        return import_module("norse.torch").from_nir(graph, dt=dt)
 
     def node(self, name: str, cell: Cell, shape: Shape, dt: float) -> Any:
         """LIF with r = 1, the membrane scaled by its gain; CubaLIF as it is."""
@@ -180,14 +185,6 @@ _SUBTRACTS = (
 IMPORTERS: dict[str, Importer] = {
     importer.name: importer for importer in (SnnTorch(), SpikingJelly(), Norse(), Sinabs(), Rockpool())
 }
-
-
-def _by_steps(net: Any, x: Tensor) -> Tensor:
-    state, outputs = None, []
-    for step in x:
-        value, state = net(step, state)
-        outputs.append(value)
-    return torch.stack(outputs)
 
 
 def _value(output: Any) -> Tensor:

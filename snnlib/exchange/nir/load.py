@@ -32,7 +32,7 @@ from snnlib.exchange.nir.reading import (
     sinabs_cell,
 )
 from snnlib.exchange.nir.structure import Structure, structure_of
-from snnlib.exchange.sequences import Later, Scale
+from snnlib.exchange.sequences import Affine, Later
 from snnlib.neurons import IF, LIF, CubaLIF, Neuron
 from snnlib.nn import PerStep, SpikingConv1d, SpikingConv2d, SpikingLinear
 from snnlib.structure.cells import Cell
@@ -172,7 +172,7 @@ def _module(  # noqa: PLR0911 - one for each kind of node
             return conv_module(node)
         case "SumPool2d" | "AvgPool2d":
             return pool_module(node, average=kind == "AvgPool2d")
-    return Scale(node.scale)
+    return Affine(node.scale)
 
 
 def _join_layers(modules: dict[str, nn.Module], sources: dict[str, list[str]], structure: Structure) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from snnlib.exchange.nir.graph_modules import Elementwise, GraphNeuron
 from snnlib.exchange.nir.structure import Shape, padding_of
-from snnlib.exchange.sequences import Offset, Scale
+from snnlib.exchange.sequences import Affine
 from snnlib.neurons import IF, LIF, CubaLIF, Integrator, Neuron
 from snnlib.nn import AvgPool2d, PerStep
 from snnlib.structure.cells import Array, Cell, array, pair
@@ -37,8 +37,8 @@ def neuron_module(
     reduced = _reduced(cell, (int(np.prod(shape)),) if per_element else shape)
     neuron = _model(reduced, surrogate, dialect)
     made: nn.Module = Elementwise(neuron) if per_element else neuron
-    before = [] if factor is None else [Scale(factor)]
-    after = [] if rest is None else [Offset(rest)]
+    before = [] if factor is None else [Affine(factor)]
+    after = [] if rest is None else [Affine(offset=rest)]
     return nn.Sequential(*before, made, *after) if before or after else made
 
 
