@@ -1,4 +1,4 @@
-"""Learning: losses, decoding, calibration, preparation, rewiring and the health of nets."""
+"""Learning: losses, decoding, preparation, rewiring and the health of nets."""
 
 from snnlib.learning.rewiring import Rewiring
 

@@ -1,4 +1,4 @@
-"""Numbers from spike trains, for losses and decisions: counts, rates and spike times."""
+"""Decodes spike trains for losses and decisions: counts, rates and spike times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["firing_rate", "first_spike_time", "spike_count", "spike_times", "tim
 
 
 def _check_sequence(spikes: Tensor, batch_first: bool, at_least_steps: int) -> int:
-    """Time dimension of a spike train that is long enough."""
+    """Checks a spike train and returns its time dimension."""
     check_floating("spikes", spikes)
     check_rank("spikes", spikes, "[T, N, ...]", at_least=2)
     time_dim = int(batch_first)
@@ -22,19 +22,19 @@ def _check_sequence(spikes: Tensor, batch_first: bool, at_least_steps: int) -> i
 
 
 def spike_count(spikes: Tensor, batch_first: bool = False, lengths: Tensor | None = None) -> Tensor:
-    """Spikes of each neuron over the whole sequence: `count = sum_t s[t]`.
+    """Returns the spikes of each neuron over the whole sequence: `count = sum_t s[t]`.
 
-    The gradient is the plain one, `dL/ds[t] = dL/dcount` at every step; SRM layers read it where spikes are. Any torch
-    loss works on counts: `cross_entropy(spike_count(s), labels)` makes the labelled neuron fire more.
+    The gradient is `dL/ds[t] = dL/dcount` at every step; SRM layers use it at spikes only. Any torch loss works on
+    counts: `cross_entropy(spike_count(s), labels)` makes the labelled neuron fire more.
 
     Args:
         spikes: `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.
         batch_first: whether the batch dimension comes before time.
-        lengths: number of steps of each sample `[N]`; spikes of later ones do not count. Default: all do.
+        lengths: number of steps of each sample `[N]`; later spikes do not count. Default: all steps count.
 
     Returns:
-        Counts `[N, ...]` in spikes per sequence, in the dtype of `spikes`; float32 for half inputs, since float16
-        counts to 2048 only and bfloat16 to 256.
+        Counts `[N, ...]` in spikes per sequence, in the dtype of `spikes`; float32 for half precision, since float16
+        counts exactly only to 2048 and bfloat16 to 256.
 
     Raises:
         TypeError: `spikes` is not a floating-point tensor.
@@ -53,10 +53,10 @@ def spike_count(spikes: Tensor, batch_first: bool = False, lengths: Tensor | Non
 
 
 def firing_rate(spikes: Tensor, batch_first: bool = False, lengths: Tensor | None = None) -> Tensor:
-    """Spikes of each neuron per time step of its sample: `rate = spike_count / T`, in 0..1 for 0/1 spikes.
+    """Returns the spikes of each neuron per time step: `rate = spike_count / T`, in 0..1 for 0/1 spikes.
 
-    Arguments, dtype and errors as in `spike_count`; a sequence without time steps has no rate and raises ValueError,
-    a sample of length 0 has rate 0.
+    Arguments, dtype and errors as in `spike_count`; a sequence without time steps raises ValueError; a sample of
+    length 0 has rate 0.
 
     >>> import torch, snnlib
     >>> spikes = torch.tensor([[1.0, 0.0], [1.0, 1.0]]).unsqueeze(1)
@@ -71,10 +71,10 @@ def firing_rate(spikes: Tensor, batch_first: bool = False, lengths: Tensor | Non
 
 
 def time_weighted_count(spikes: Tensor, batch_first: bool = False) -> Tensor:
-    """Spikes of each neuron, earlier ones counting more: `sum_t w[t] s[t]` with `w[t] = 1 - t/T`.
+    """Returns a spike count that weighs earlier spikes more: `sum_t w[t] s[t]` with `w[t] = 1 - t/T`.
 
-    The gradient is the plain one, `dL/ds[t] = w[t] dL/dcount`: a loss on it pulls hardest at early spikes, and breaks
-    ties between equal counts. Arguments, dtype and errors as in `spike_count`.
+    The gradient `dL/ds[t] = w[t] dL/dcount` is largest at early spikes. The weights break ties between equal counts.
+    Arguments, dtype and errors as in `spike_count`.
 
     >>> import torch, snnlib
     >>> spikes = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0], [0.0, 1.0]]).unsqueeze(1)
@@ -91,27 +91,27 @@ def time_weighted_count(spikes: Tensor, batch_first: bool = False) -> Tensor:
 def first_spike_time(
     spikes: Tensor, batch_first: bool = False, no_spike: float | None = None, potential: Tensor | None = None
 ) -> Tensor:
-    """Step of each neuron's first spike: `t1 = min { t : s[t] != 0 }`.
+    """Returns the step of each neuron's first spike: `t1 = min { t : s[t] != 0 }`.
 
-    The backward pass owns the sign between times and spikes. Gradients at spike tensors mean "more, or earlier, spikes
-    here", so a loss that wants a later spike pushes that spike down::
+    The backward pass converts gradients of times to gradients of spikes, which ask for "more, or earlier, spikes
+    here", with the opposite sign::
 
         dL/ds[t1] = -dL/dt1,        0 at every other step and for neurons without a spike
 
-    Times only move spikes that exist: silent neurons need another loss, or `snnlib.prepare_`.
+    The gradient moves existing spikes only: silent neurons need another loss, or `snnlib.prepare_`.
 
     Args:
         spikes: `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.
         batch_first: whether the batch dimension comes before time.
         no_spike: time of neurons without a spike. Default T, later than any spike.
         potential: membrane potential of the neurons before any reset, in units of the threshold, in the shape of
-            `spikes`, as `layer.free_potential(current)` gives it. With it a time is that at which the line between the
-            potentials u at the ends of two steps crosses the threshold, `t1 - (u[t1] - 1) / (u[t1] - u[t1 - 1])`, to a
-            fraction of a step; the gradient stays the same. Default None: whole steps.
+            `spikes`, as `layer.free_potential(current)` gives it. With it times are fractions of a step, at which the
+            potential crosses the threshold by linear interpolation, `t1 - (u[t1] - 1) / (u[t1] - u[t1 - 1])`; the
+            gradient stays the same. Default None: whole steps.
 
     Returns:
-        Times `[N, ...]` in time steps from 0, in the dtype of `spikes`, float32 for half. NaN where the sequence's
-        first value other than 0 is NaN.
+        Times `[N, ...]` in time steps from 0, in the dtype of `spikes`, float32 for half. NaN if the first nonzero
+        value of the sequence is NaN.
 
     Raises:
         TypeError: `spikes` is not a floating-point tensor.
@@ -143,7 +143,7 @@ def first_spike_time(
 
 
 def _overshoot(spikes: Tensor, potential: Tensor, step: Tensor, time_dim: int) -> Tensor:
-    """The share of a step before its end at which the potential, in units of the threshold, crossed it."""
+    """Returns the share of the step between the crossing of the threshold and the end of the step."""
     if potential.shape != spikes.shape:
         raise ValueError(f"potential: expected shape {tuple(spikes.shape)}, got {tuple(potential.shape)}")
     u = potential.detach()
@@ -154,18 +154,17 @@ def _overshoot(spikes: Tensor, potential: Tensor, step: Tensor, time_dim: int) -
 
 
 def spike_times(spikes: Tensor, batch_first: bool = False) -> Tensor:
-    """Steps of each neuron's spikes in their order, then T for every spike that there might be more.
+    """Returns the steps of each neuron's spikes in order, filled up with T.
 
-    As in `first_spike_time`, the backward pass owns the sign between times and spikes: `dL/ds[t_k] = -dL/dt_k` at the
-    k-th spike, 0 at every other step.
+    The gradient is `dL/ds[t_k] = -dL/dt_k` at the k-th spike, 0 at every other step, as in `first_spike_time`.
 
     Args:
         spikes: `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.
         batch_first: whether the batch dimension comes before time.
 
     Returns:
-        Times in time steps from 0, shape of `spikes` with the number k of the spike in place of time, in the dtype of
-        `spikes`, float32 for half.
+        Times in time steps from 0, in the shape of `spikes` with the index k of the spike in place of time, in the
+        dtype of `spikes`, float32 for half.
 
     Raises:
         TypeError: `spikes` is not a floating-point tensor.

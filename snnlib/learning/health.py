@@ -1,4 +1,4 @@
-"""SpikeDoctor: says in words which layers of a net in training cannot learn, and why."""
+"""SpikeDoctor: reports which layers of a net in training cannot learn, and why."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LayerHealth:
 
     Args:
         name: the layer's name in the net.
-        channels: output channels; those of a linear layer are its neurons.
+        channels: output channels; in a linear layer its neurons.
         rate: spikes per neuron and time step, mean.
         dead: channels in which no neuron ever fired.
         busy: share of neurons that fired in more than half of all steps.
@@ -51,28 +51,29 @@ class LayerHealth:
 
 
 class SpikeDoctor(ShownAsText):
-    """Watches spikes and gradients of every spiking layer while a net trains, and reports what is wrong in words.
+    """Watches spikes and gradients of every spiking layer while a net trains, and reports problems in words.
 
-    - silent: no neuron of a layer fires, so it has no gradient and nothing behind it sees an event;
-    - dead: channels that never fire, from a tenth of a layer; any of the output neurons;
-    - silent outputs: samples in which the last layer does not fire, from a tenth of them;
+    - silent: no neuron of a layer fires, so the layer has no gradient and later layers get no events;
+    - dead: at least a tenth of a layer's channels, or any output neuron, never fires;
+    - silent outputs: in at least a tenth of the samples the last layer does not fire;
     - saturated: a tenth of the neurons fire in more than half of all steps;
-    - no gradient, or one that, relative to the weights, is 1000 times larger or smaller than the last layer's;
+    - no gradient, or a gradient relative to the weights that is 1000 times larger or smaller than the last layer's;
     - NaN or infinity in spikes or gradients;
-    - a layer of exact spike times beside a module that knows gradients by amplitude alone.
+    - a layer of exact spike times next to a module with ordinary gradients.
 
-    Standalone neurons behind other modules are watched as well, but not their gradients, as the weights are not
-    theirs. The last layer's neurons are the output neurons unless the net has an `SRMReadout` or `Integrator`. In a
-    block of `snnlib.fuse_` that pools, a neuron here is a pool window, with the mean of its neurons' spikes; rates and
-    dead channels stay what they are.
+    The doctor also watches standalone neurons, but not their gradients, since the weights belong to other modules. The
+    last layer's neurons are the output neurons unless the net has an `SRMReadout` or `Integrator`. In a pooling block
+    of `snnlib.fuse_` a pool window counts as a neuron, with the mean of its spikes; rates and dead channels are the
+    same.
 
-    Of sequences of different lengths, in calls by `snnlib.run_ragged`, only the samples' own steps count.
+    In calls by `snnlib.run_ragged`, only the samples' own steps count.
 
-    Layers keep the course of their training by themselves, a few numbers for every hundred batches, also before the
-    doctor came: the report shows it, so that one sees when a layer died. From now on they warn by their names in `net`.
+    Layers record the course of their training themselves, a few numbers for every hundred batches, even before a
+    doctor is attached: the report shows it, so that you see when a layer fell silent. Warnings then use the layers'
+    names in `net`.
 
-    Use it as a context manager, or with `attach()` and `detach()`; detached, it leaves no hook behind and can still be
-    asked. It counts spikes and squares the weights' gradients: 2 % of a training step of the published N-MNIST net.
+    Use it as a context manager, or with `attach()` and `detach()`; after `detach()` no hook is left, and reports still
+    work. It counts spikes and squares the weights' gradients: 2 % of a training step of the published N-MNIST net.
 
     Args:
         net: any module with spiking layers.
@@ -109,7 +110,7 @@ class SpikeDoctor(ShownAsText):
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything seen so far."""
+        """Deletes all observations."""
         self._counter.reset()
         self._last, self._samples = "", 0
         # Sums on the net's device: watching does not wait for it.
@@ -118,7 +119,7 @@ class SpikeDoctor(ShownAsText):
         self._gradients = dict.fromkeys(self._layers, 0)
 
     def attach(self) -> Self:
-        """Start to watch; a second call changes nothing."""
+        """Starts watching; a second call changes nothing."""
         if self._handles:
             return self
         blocks = blocks_by_part(self._net)
@@ -131,7 +132,7 @@ class SpikeDoctor(ShownAsText):
         return self
 
     def detach(self) -> None:
-        """Stop to watch and take all hooks off the net."""
+        """Stops watching and removes all hooks from the net."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -153,7 +154,7 @@ class SpikeDoctor(ShownAsText):
         return self.report()
 
     def layers(self) -> list[LayerHealth]:
-        """Numbers of each layer since the last reset, in the order in which they were called."""
+        """Returns observations of each layer since the last reset, in the order of calls."""
         result = []
         for name, count in self._counter.counts.items():
             steps = self._counter.steps_of(name)
@@ -166,7 +167,7 @@ class SpikeDoctor(ShownAsText):
         return result
 
     def course(self) -> dict[str, list[Window]]:
-        """Rates and shares of silent and saturated channels of each layer over its training batches, by its name."""
+        """Returns rates, and shares of silent and saturated channels, over the course of training, by layer name."""
         return {name: list(layer.training_watch.course) for name, layer in self._layers.items()}
 
     def findings(self) -> list[str]:
@@ -174,7 +175,7 @@ class SpikeDoctor(ShownAsText):
         return list(self.found().values())
 
     def found(self) -> dict[tuple[str, str], str]:
-        """The findings by layer and kind; kinds are those of `TrainingWatch.said`, words too where both have one."""
+        """Returns the findings by layer and kind, with kinds and texts of `TrainingWatch.said`."""
         layers = self.layers()
         # Those of the net's structure name two modules each.
         found = {("", text): text for text in self._borders} if layers else {}
@@ -190,7 +191,7 @@ class SpikeDoctor(ShownAsText):
         return found
 
     def report(self) -> str:
-        """A table of numbers, a row per layer, the course of training, and the findings below it."""
+        """Returns a table with a row per layer, the course of training, and the findings."""
         layers = self.layers()
         width = max(map(len, ["layer", *(layer.name for layer in layers)]))
         lines = [f"{'layer':{width}}  channels  spike rate  dead channels  busy neurons  gradient / weight"]
@@ -277,14 +278,14 @@ class SpikeDoctor(ShownAsText):
 
 
 def _learned(layer: nn.Module) -> list[nn.Parameter]:
-    """The layer's weight, or what its parametrizations make it of; nothing of standalone neurons."""
+    """Returns the layer's weight, or the originals of its parametrizations; nothing for standalone neurons."""
     if not isinstance(layer, SpikingLayer):
         return []
     return [weight for weight in layer.parameters() if weight.requires_grad]
 
 
 def _in_a_line(course: list[Window]) -> str:
-    """Returns windows at equal distances, with the first and the last."""
+    """Returns evenly spaced windows, including the first and the last."""
     most = min(len(course), _MOST_WINDOWS)
     shown = [course[at * (len(course) - 1) // max(most - 1, 1)] for at in range(most)]
     return "  ".join(f"{window.last}: {window.rate:.2%} ({window.silent:.0%})" for window in shown)

@@ -1,4 +1,4 @@
-"""Rewiring: sparse connections that move to other places while a net learns; how many there are stays."""
+"""Rewiring: moves sparse connections to other positions during training; their number stays the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SEEDS_APART = 1000003
 
 
 class Rewiring:
-    """Moves connections of a net's sparse weights to other places while it learns; each weight keeps their number.
+    """Moves connections of sparse weights to other positions during training; their number stays the same.
 
     Call `step(optimizer)` after each step of the optimiser. With the rule `"deep_r"` (DEEP R) a connection keeps its
     sign; with the learning rate eta of its weight and normal noise nu
@@ -29,24 +29,24 @@ class Rewiring:
         |w| <- |w| - eta l1 + sqrt(2 eta temperature) nu         each step, after that of the optimiser
         w   <- 0                                                 where its sign has changed: the connection is dormant
 
-    and every `every` steps as many connections as are dormant are drawn anew, at random among the places that have
-    none, with a random sign. With the rule `"set"` (SET), every `every` steps the share `share` of the positive weights
-    and of the negative ones that are nearest to 0 fall, and as many connections grow at random places.
+    and every `every` steps dormant connections are redrawn at random free positions with a random sign. With the rule
+    `"set"` (SET), every `every` steps the `share` of the positive weights and of the negative weights nearest to 0 is
+    removed, and as many connections grow at random positions.
 
-    New connections begin at 0, so that a net computes after a move of dormant ones what it computed before. What an
-    optimiser has stored for a connection (`exp_avg`, `exp_avg_sq`, `momentum_buffer`) goes with it to its new place in
-    memory, and is 0 for a new one. Everything random follows from `seed` and the number of the step: a resumed run and
-    all processes of one that is distributed move the same connections.
+    New connections start at 0, so moving dormant connections leaves the net's output unchanged. The optimiser's values
+    of a connection (`exp_avg`, `exp_avg_sq`, `momentum_buffer`) move in memory with it, and are 0 for a new
+    connection. All random choices follow from `seed` and the number of the step: a resumed run, and all processes of a
+    distributed run, move the same connections.
 
     Args:
-        net: a net with layers that have `connections=Sparse(...)`, or that `prune_` has made sparse.
-        every: steps between two moves. 1 is DEEP R as published; SET as published moves once an epoch.
+        net: a net with sparse layers, by `connections=Sparse(...)` or `prune_`.
+        every: steps between two moves: 1 in the DEEP R paper, one epoch in the SET paper.
         rule: `"deep_r"` or `"set"`.
-        l1: of `"deep_r"`: pull towards 0, in learning rates per step. Default 0.01: with Adam, whose steps are about
-            one learning rate, a connection without a use is dormant after some hundred steps.
-        temperature: of `"deep_r"`: T in the equation. Default 0, no noise.
-        share: of `"set"`: share of the weights that move. Default 0.3, as published.
-        seed: seed of places and signs. Default 0.
+        l1: for `"deep_r"`: decay towards 0, in learning rates per step. Default 0.01: with Adam, whose steps are about
+            one learning rate, an unused connection is dormant after some hundred steps.
+        temperature: for `"deep_r"`: temperature in the equation. Default 0, no noise.
+        share: for `"set"`: share of the weights that move. Default 0.3, as in the paper.
+        seed: seed of positions and signs. Default 0.
 
     Raises:
         ValueError: a net without sparse weights, a parametrised one, an unknown rule, or a number out of its range.
@@ -106,11 +106,11 @@ class Rewiring:
         """Constrains signs after a step of the optimiser and, every `every` steps, moves connections.
 
         Returns:
-            How many connections moved.
+            Number of moved connections.
 
         Raises:
-            ValueError: an optimiser that does not have one of the sparse weights, or a weight that has become a
-                parametrised one; nothing has moved then.
+            ValueError: an optimiser without one of the sparse weights, or a weight that is now parametrised; no
+                connection has moved.
         """
         for name, weight in self._weights.items():
             _check_plain(name, weight)
@@ -130,10 +130,10 @@ class Rewiring:
         return {"steps": self.steps, "signs": dict(self._signs)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` gave, for the net with the connections of that time.
+        """Continues from a `state_dict`, for a net with the connections of that time.
 
         Raises:
-            ValueError: signs of other weights than the net has.
+            ValueError: signs that do not fit the weights of the net.
         """
         counts = {name: len(weight.values) for name, weight in self._weights.items()}
         stored = {name: len(signs) for name, signs in state["signs"].items()}
@@ -143,7 +143,7 @@ class Rewiring:
         self._signs = {name: signs.clone() for name, signs in state["signs"].items()}
 
     def _constrain(self, name: str, values: Tensor, rate: float, generator: torch.Generator) -> None:
-        """The rest of a step of DEEP R: pull, noise, and 0 for what has changed its sign."""
+        """Completes a step of DEEP R: decay, noise, and 0 for weights that changed their sign."""
         if name not in self._signs:
             # After the first step, as what prepares a net may turn signs.
             drawn = _coins(len(values), generator).to(values.device)
@@ -183,7 +183,7 @@ class Rewiring:
 
 
 def _check_plain(name: str, operator: SparselyConnected) -> None:
-    """Raise ValueError unless the weights are a parameter, which a move can write to."""
+    """Raises ValueError unless the weights are a parameter, which a move can write to."""
     if not isinstance(operator.values, nn.Parameter):
         raise ValueError(
             f"net: expected plain sparse weights, got a parametrised or masked one in {name or 'net'}, whose values "
@@ -192,7 +192,7 @@ def _check_plain(name: str, operator: SparselyConnected) -> None:
 
 
 def _rate(optimizer: torch.optim.Optimizer, values: Tensor, name: str) -> float:
-    """The learning rate of a parameter."""
+    """Returns the learning rate of a parameter."""
     for group in optimizer.param_groups:
         if any(parameter is values for parameter in group["params"]):
             return float(group["lr"])
@@ -203,12 +203,12 @@ def _rate(optimizer: torch.optim.Optimizer, values: Tensor, name: str) -> float:
 
 
 def _coins(count: int, generator: torch.Generator) -> Tensor:
-    """1 or -1, by chance."""
+    """Draws 1 or -1 with equal probability."""
     return torch.randint(2, (count,), generator=generator, dtype=torch.int8) * 2 - 1
 
 
 def _smallest(values: Tensor, share: float) -> Tensor:
-    """Returns where the share of the positive and of the negative values nearest to 0 are, and all that are 0."""
+    """Returns the indices of zeros and of the share of positive and negative values nearest to 0."""
     falls = values == 0
     for sign in (values > 0, values < 0):
         size = values[sign].abs()

@@ -1,14 +1,14 @@
 """Losses for spiking classifiers. Any torch loss works on `readout.spike_count` as well.
 
-On counts: `spike_count_loss` and `spike_count_plus_loss` want every neuron to fire a few times and so keep it
-teachable; `count_cross_entropy` and `count_cross_entropy_plus` let neurons fall silent. On times: `first_spike_loss`
-and `spike_time_loss`. On whole sequences: `van_rossum_loss`. On potentials of an `SRMReadout`, which always have a
-gradient: `tet_loss`. On energy: `SynapticOperationsLoss`, beside one of them. `docs/measurements/training.md` has what
-each reached.
+On counts: `spike_count_loss` and `spike_count_plus_loss` ask for a few spikes of every neuron, so that all neurons can
+go on learning; `count_cross_entropy` and `count_cross_entropy_plus` let neurons fall silent. On times:
+`first_spike_loss` and `spike_time_loss`. On whole sequences: `van_rossum_loss`. On potentials of an `SRMReadout`,
+which always have a gradient: `tet_loss`. On energy: `SynapticOperationsLoss`, in addition to another loss.
+`docs/measurements/training.md` has accuracies.
 
-Before training call `snnlib.prepare_(net, x)`, and take Adam at 1e-3. `torch.nn.functional.cross_entropy` on counts and
-`tet_loss` train from its default rates. Losses with wanted counts or spike trains start best from outputs near these
-counts (`target_rate={"name of the output layer": 0.1}`) and with `nn.supervised_spikes`.
+Before training call `snnlib.prepare_(net, x)`, and use Adam at 1e-3. `torch.nn.functional.cross_entropy` on counts and
+`tet_loss` train from the default rates of `prepare_`. For losses with target counts or target spike trains, start from
+rates near the targets (`target_rate={"name of the output layer": 0.1}`) and use `nn.supervised_spikes`.
 
 A silent neuron has no gradient in event-driven learning, whatever the loss: see `snnlib.nn.supervised_spikes`.
 """

@@ -1,4 +1,4 @@
-"""The common part of all losses: checks of scores and labels, and the sum over samples."""
+"""Common parts of losses: checks of scores and labels, and the sum over samples."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 def accumulation_dtype(values: Tensor) -> torch.dtype:
-    """Half precision is squared and summed in float32."""
+    """Returns the dtype of squares and sums: float32 for half precision."""
     return torch.promote_types(values.dtype, torch.float32)
 
 
 def check_scores(name: str, scores: Tensor, not_negative: bool = False) -> None:
-    """Raise unless `scores` are floating `[N, classes]`; values are checked as by `require`."""
+    """Raises unless `scores` are floating `[N, classes]`; checks values as `require` does."""
     check_floating(name, scores)
     check_rank(name, scores, "[N, classes]", exactly=2)
     if not_negative:
@@ -30,26 +30,26 @@ def check_scores(name: str, scores: Tensor, not_negative: bool = False) -> None:
 
 
 def check_number(name: str, value: float, *, above: float) -> None:
-    """Raise ValueError unless `value` is a finite number > `above`."""
+    """Raises ValueError unless `value` is a finite number > `above`."""
     if not above < value < float("inf"):
         raise ValueError(f"{name}: expected a finite number > {above:g}, got {value}")
 
 
 def check_smoothing(label_smoothing: float) -> None:
-    """Raise ValueError unless `label_smoothing` is in [0, 1)."""
+    """Raises ValueError unless `label_smoothing` is in [0, 1)."""
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing: expected a number in [0, 1), got {label_smoothing}")
 
 
 def check_same_sequence(target_spikes: Tensor, spikes: Tensor) -> None:
-    """Raise unless the wanted sequence is a floating tensor of the sequence's shape and device."""
+    """Raises unless the target sequence is a floating tensor of the sequence's shape and device."""
     check_floating("target_spikes", target_spikes)
     check_shape("target_spikes", target_spikes, spikes.shape, "the shape of spikes,")
     check_device("target_spikes", target_spikes, spikes)
 
 
 def sum_over_neurons(cost: Tensor, batch_first: bool, neuron_weight: Tensor | None) -> Tensor:
-    """Cost of each sample `[N]` of a sequence of costs, weighted per neuron of each sample."""
+    """Returns the cost of each sample `[N]` from costs per step, weighted per neuron of each sample."""
     cost = cost.sum(int(batch_first))
     if neuron_weight is not None:
         _check_weight("neuron_weight", neuron_weight, cost, "sample and neuron")
@@ -67,12 +67,12 @@ def _check_weight(name: str, weight: Tensor, weighted: Tensor, per: str) -> None
 
 
 def labelled_neurons(target: Tensor, scores: Tensor) -> Tensor:
-    """Mask `[N, classes]`, true at each sample's label."""
+    """Returns a mask `[N, classes]`, true at each sample's label."""
     return target.unsqueeze(1) == torch.arange(scores.shape[1], device=scores.device)
 
 
 def reduced(loss: Tensor, sample_weight: Tensor | None, reduction: Reduction) -> Tensor:
-    """Weighted mean (0 for an empty batch or weights of 0), weighted sum, or the weighted losses `[N]`."""
+    """Returns the weighted mean (0 for an empty batch or weights of 0), the weighted sum, or weighted losses `[N]`."""
     if reduction not in {"mean", "sum", "none"}:
         raise ValueError(f"reduction: expected one of mean, sum, none, got {reduction!r}")
     if sample_weight is None:

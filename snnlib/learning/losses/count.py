@@ -1,4 +1,4 @@
-"""Squared distance of spike counts from wanted counts, plain and with the gradient shared out over spikes."""
+"""Squared distance of spike counts from target counts, plain and with the gradient divided among spikes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Wanted = float | Tensor
 
 
 def check_counts(counts: Tensor, target: Tensor, desired: Wanted, undesired: Wanted) -> None:
-    """Raise unless counts, labels and wanted counts fit together."""
+    """Raises unless counts, labels and target counts fit together."""
     check_scores("counts", counts, not_negative=True)
     check_labels(target, counts)
     for name, wanted in (("desired", desired), ("undesired", undesired)):
@@ -41,7 +41,7 @@ def check_counts(counts: Tensor, target: Tensor, desired: Wanted, undesired: Wan
 def count_excess(
     counts: Tensor, labelled: Tensor, desired: Wanted, undesired: Wanted, one_sided: bool
 ) -> Tensor:
-    """`count - wanted` `[N, classes]`; 0 on the harmless side with `one_sided`."""
+    """Returns `count - target` `[N, classes]`; with `one_sided` 0 on the side that costs nothing."""
     of_label, of_others = (
         wanted.to(counts.dtype) if isinstance(wanted, Tensor) else counts.new_full((), wanted)
         for wanted in (desired, undesired)
@@ -62,23 +62,24 @@ def spike_count_loss(
     sample_weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Squared distance of the spike counts from a wanted count per class.
+    """Squared distance of spike counts from a target count per class.
 
     For each sample, with `d_c = desired` for the labelled class and `undesired` for all others::
 
         L = 1/2 sum_c (count_c - d_c)^2        dL/dcount_c = count_c - d_c
 
-    Unlike cross entropy on counts it has a finite optimum, so rates stay low; `undesired > 0` keeps the other neurons
-    from falling silent, where they would have no gradient. For images as currents take it `one_sided`, with 5 and 1
-    spikes of 5 steps and clipped gradients (`docs/training.md`).
+    Unlike cross-entropy on counts the loss has a finite optimum, so rates stay low; `undesired > 0` keeps the other
+    neurons from falling silent, where they would have no gradient. For images as currents use `one_sided`, targets of
+    5 and 1 spikes in 5 steps, and clipped gradients (`docs/training.md`).
 
     Args:
         counts: spikes per sequence `[N, classes]`, from `readout.spike_count`. Firing rates work too, with `desired`
             and `undesired` as rates.
         target: labels `[N]`, integers from 0 to classes - 1.
-        desired: wanted count of the labelled class, in the unit of `counts`: a number, or a tensor `[classes]`. No
-            default, as it depends on T: Zhu et al. take 15 of 30 steps for N-MNIST.
-        undesired: wanted count of the other classes, 0 <= undesired < desired, likewise; Zhu et al.: 2 of 30.
+        desired: target count of the labelled class, in the unit of `counts`: a number, or a tensor `[classes]`. No
+            default, as it depends on T: Zhu et al. use 15 spikes in 30 steps for N-MNIST.
+        undesired: target count of the other classes, 0 <= undesired < desired, a number or `[classes]`; Zhu et al.: 2
+            in 30.
         one_sided: whether a labelled class above `desired` and another class below `undesired` cost nothing, as in the
             authors' code (whose loss is this one divided by T).
         sample_weight: weights of the samples `[N]`, >= 0. Default: 1 each.
@@ -90,8 +91,8 @@ def spike_count_loss(
 
     Raises:
         TypeError: `counts` is not a floating-point tensor, or `target` not an integer tensor.
-        ValueError: a shape, label, count or option out of its range; the message names it. Labels, counts and weights
-            are not looked at under `torch.compile`.
+        ValueError: a shape, label, count or option out of its range; the message names it. The values of labels,
+            counts and weights are not checked under `torch.compile`.
 
     Source: Zhu et al., "Training Spiking Neural Networks with Event-driven Backpropagation", NeurIPS 2022; Shrestha and
     Orchard, "SLAYER: Spike Layer Error Reassignment in Time", NeurIPS 2018.
@@ -121,7 +122,7 @@ def spike_count_loss(
 
 
 def shared_out(counts: Tensor) -> Tensor:
-    """The counts; their gradient is divided by the count, so that all spikes of a neuron together have it once."""
+    """Returns the counts, with a gradient divided by the count, so that the spikes of a neuron share it."""
     number = counts.detach()
     return number + (counts - number) / number.clamp(min=1)
 
@@ -136,21 +137,21 @@ def spike_count_plus_loss(
     sample_weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """The enhanced counting loss: as `spike_count_loss`, with a gradient that does not favour neurons that fire much.
+    """Enhanced counting loss: `spike_count_loss` with a gradient that neurons with many spikes do not dominate.
 
-    A loss on counts gives its gradient to every spike of a neuron, so what arrives at the layer below grows with the
-    count: n spikes too many pull down n times as hard as one spike too few pulls up. Here the spikes of a neuron share
-    the gradient, and labelled neurons weigh more while they fire less than the others::
+    A loss on counts gives its gradient to every spike of a neuron, so the gradient of the layer below grows with the
+    count: n excess spikes outweigh one missing spike n times. Here the spikes of a neuron share the gradient, and
+    labelled neurons have more weight while they fire less than the others::
 
         L = 1/2 sum_c r_c (count_c - d_c)^2         dL/ds_c[t] = r_c (count_c - d_c) / max(count_c, 1)
         r_c = max(1, mean count of other neurons / mean count of labelled neurons) if labelled, else 1
 
-    with means over the batch, r held constant. The gradient is not that of the value: sharing it out is the point.
+    with means over the batch and constant r. The gradient differs from that of the value on purpose.
 
     Args:
-        counts: spikes per sequence `[N, classes]`, from `readout.spike_count`; no rates.
+        counts: spikes per sequence `[N, classes]`, from `readout.spike_count`, not rates.
         target, desired, undesired, sample_weight, reduction: as in `spike_count_loss`.
-        one_sided: as there, but on by default, as in the paper's code.
+        one_sided: as in `spike_count_loss`, but True by default, as in the paper's code.
 
     Returns:
         The loss, `[]` or `[N]`, in the dtype of `counts`, float32 for half.
@@ -178,7 +179,7 @@ def spike_count_plus_loss(
 
 
 def _shortage_of_labels(counts: Tensor, labelled: Tensor) -> Tensor:
-    """Returns how many times the labelled neurons' mean count goes into that of the others, at least 1."""
+    """Returns the mean count of other neurons over that of labelled neurons, at least 1."""
     of_labels = (counts * labelled).sum()
     of_others = (counts.sum() - of_labels) / max(counts.shape[1] - 1, 1)
     return (of_others / of_labels.clamp(min=1)).clamp(min=1)

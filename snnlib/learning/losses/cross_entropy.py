@@ -1,4 +1,4 @@
-"""Cross-entropy on spike counts, plain and with the gradient shared out over a neuron's spikes, and on first spikes."""
+"""Cross-entropy on spike counts, plain and with the gradient divided among spikes, and on first spike times."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ def count_cross_entropy(
 
         L = -log p_y,   p = softmax(scale * count)          dL/dcount_c = scale (p_c - [c = y])
 
-    It gives that gradient to every spike, so neurons that fire much are pulled down hardest, and nothing ever pulls up
-    a neuron that is not labelled. Outputs that start at a low rate fall silent, and a silent neuron of event-driven
-    learning has no gradient by which to come back. So let them start at a rate of 0.5, as `snnlib.prepare_` does; it
-    then trains with Adam at 1e-3. From low rates take `count_cross_entropy_plus` with `nn.supervised_spikes`.
+    Every spike gets this gradient, so it lowers the rate of neurons with many spikes most, and never raises the rate
+    of a neuron without the label. Outputs that start at a low rate fall silent, and with event-driven gradients a
+    silent neuron cannot recover. Start outputs at a rate of 0.5, as `snnlib.prepare_` does; the loss then trains with
+    Adam at 1e-3. From low rates use `count_cross_entropy_plus` with `nn.supervised_spikes`.
 
     Args:
         counts: spikes per sequence `[N, classes]`, from `readout.spike_count`.
         target: labels `[N]`, integers from 0 to classes - 1.
-        scale: logits per spike, > 0; the inverse of a temperature. Default 0.5, as counts of one sample differ by about
-            ten in 30 steps.
+        scale: logits per spike, > 0; the inverse of a temperature. Default 0.5, since the counts of a sample differ by
+            about ten in 30 steps.
         label_smoothing: share of the target that is spread over all classes, in [0, 1).
         sample_weight, reduction: as in `spike_count_loss`.
 
@@ -101,11 +101,11 @@ def count_cross_entropy_plus(
 
         dL/ds_c[t] = scale (p_c - [c = y]) / max(count_c, 1),        0 in samples whose labelled neuron is silent
 
-    Over the spikes of all neurons that fire it adds up to `scale (p_y - 1)` from the label and at most as much from the
-    others: the loss never asks for fewer spikes as a whole. In a sample whose labelled neuron is silent nothing would
-    pull up, so nothing pulls down either; `nn.supervised_spikes` makes that neuron fire.
+    Summed over all spikes the gradient is `scale (p_y - 1)` from the label and at most its opposite from the other
+    classes, so the loss never asks for fewer spikes in all. If the labelled neuron is silent, nothing could raise its
+    rate, so the gradient is 0; `nn.supervised_spikes` makes that neuron fire.
 
-    Arguments, result and errors as in `count_cross_entropy`. `counts` are spikes per sequence, no rates.
+    Arguments, result and errors as in `count_cross_entropy`. `counts` are spikes per sequence, not rates.
 
     Source: after Zhu et al., "Exploring Loss Functions for Time-based Training Strategy in Spiking Neural Networks",
     NeurIPS 2023 and its code (there `scale = 2/T`, and silent neurons are left out of the softmax).
@@ -142,9 +142,9 @@ def first_spike_loss(
 
         L = -log p_y,   p = softmax(-scale * times)         dL/dtime_c = scale ([c = y] - p_c)
 
-    The loss moves the labelled neuron to earlier times and the others to later times. It does not depend on a common
-    shift of all times, so that they drift until all neurons fire at once or fall silent. A `deadline` prevents this:
-    it acts as another neuron in the softmax that fires at that step, so the label has to fire before it.
+    The loss moves the labelled neuron to earlier times and the others to later times. It is invariant to a common
+    shift of all times, which then drift until all neurons fire at once or fall silent. A `deadline` prevents this: it
+    acts as another neuron in the softmax that fires at that step, so the label has to fire before it.
 
     `readout.first_spike_time` turns the gradient into `dL/ds` at each neuron's first spike. Later spikes have no
     influence. Neurons without a spike have the time `no_spike` of the read-out (default T) and get no gradient. A
@@ -154,9 +154,9 @@ def first_spike_loss(
     Args:
         times: first spike times `[N, classes]` in time steps.
         target: labels `[N]`, integers from 0 to classes - 1.
-        scale: logits per time step, > 0. No default: it belongs to the length of a step. 1/T is soft (all classes keep
-            a gradient to the end), 1 hard.
-        deadline: step before which the label should fire; None (default) for none.
+        scale: logits per time step, > 0. No default, as it depends on the length of a step. 1/T is soft (all classes
+            have a gradient until the end), 1 is hard.
+        deadline: step before which the label should fire. Default None: no deadline.
         label_smoothing: share of the target that is spread over all classes and the deadline, in [0, 1).
         sample_weight, reduction: as in `spike_count_loss`.
 

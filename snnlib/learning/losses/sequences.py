@@ -1,4 +1,4 @@
-"""Distances of spike sequences from wanted ones, and wanted sequences made from labels."""
+"""Distances between spike trains and target spike trains, and target spike trains from labels."""
 
 from __future__ import annotations
 
@@ -26,22 +26,21 @@ def spike_time_loss(
     sample_weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Squared distance of each neuron's spike times from the times in a wanted sequence, first to first and so on.
+    """Squared distance of each neuron's spike times from target times, first spike to first and so on.
 
     With t_k the step of a neuron's k-th spike, T where it has no k-th spike, and v = `neuron_weight`, for each sample::
 
         L = 1/2 sum_neurons v sum_k ((t_k - wanted t_k) / T)^2         dL/dt_k = v (t_k - wanted t_k) / T^2
 
-    A spike too many is moved towards the end of the sequence. A missing spike costs, but has no spike time to
-    differentiate: the spikes that are there move instead, and a neuron without any gets no gradient
-    (`nn.supervised_spikes`).
+    Excess spikes move towards the end of the sequence. A missing spike costs, but has no time to differentiate:
+    existing spikes move instead, and a silent neuron gets no gradient (`nn.supervised_spikes`).
 
     Args:
         spikes: `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.
-        target_spikes: the wanted sequence, same shape; `target_spike_train` makes one from labels.
+        target_spikes: target spike train, same shape; `target_spike_train` makes one from labels.
         batch_first: whether the batch dimension comes before time.
-        neuron_weight: weights of the neurons of each sample `[N, ...]`. Default: 1 each. For labels take about
-            1 / (classes - 1) for neurons that are not labelled, or their many spikes too many silence the net.
+        neuron_weight: weights of the neurons of each sample `[N, ...]`. Default: 1 each. With labels use about
+            1 / (classes - 1) for neurons without the label, whose excess spikes would otherwise silence the net.
         sample_weight, reduction: as in `spike_count_loss`.
 
     Returns:
@@ -87,17 +86,17 @@ def van_rossum_loss(
         f[t] = e f[t-1] + s[t]          L = 1/tau sum_neurons v sum_t (f[t] - wanted f[t])^2
         dL/ds[t] = 2 v/tau sum_{k >= t} e^(k-t) (f[k] - wanted f[k])
 
-    A spike too many or too few costs about 1/2, a pair d steps apart about `1 - exp(-d / tau)`. A large tau compares
-    counts, a small one times. The gradient is the plain one; SRM layers read it where spikes are, and a silent neuron
-    gets none (`nn.supervised_spikes`).
+    An excess or missing spike costs about 1/2, a spike d steps from its target about `1 - exp(-d / tau)`. A large tau
+    compares counts, a small tau compares times. SRM layers use the gradient at spikes only, so a silent neuron gets
+    none (`nn.supervised_spikes`).
 
     Args:
         spikes: `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.
-        target_spikes: the wanted sequence, same shape; `target_spike_train` makes one from labels.
+        target_spikes: target spike train, same shape; `target_spike_train` makes one from labels.
         tau: time constant of the kernel in time steps, >= 1. Default 5.
         batch_first: whether the batch dimension comes before time.
-        neuron_weight: weights of the neurons of each sample `[N, ...]`. Default: 1 each. For labels take about
-            1 / (classes - 1) for neurons that are not labelled, or their many spikes too many silence the net.
+        neuron_weight: weights of the neurons of each sample `[N, ...]`. Default: 1 each. With labels use about
+            1 / (classes - 1) for neurons without the label, whose excess spikes would otherwise silence the net.
         sample_weight, reduction: as in `spike_count_loss`.
 
     Returns:
@@ -139,10 +138,10 @@ def target_spike_train(
     batch_first: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """A wanted sequence per sample for `van_rossum_loss` and `spike_time_loss`: evenly spaced spikes.
+    """Returns a target spike train per sample for `van_rossum_loss` and `spike_time_loss`: evenly spaced spikes.
 
-    A neuron with n wanted spikes has one in the middle of each n-th part of the sequence: `floor(t n / T + 1/2)` grows
-    by one at step t.
+    A neuron with n target spikes has one in the middle of each n-th part of the sequence, at the steps t where
+    `floor(t n / T + 1/2)` grows.
 
     Args:
         target: labels `[N]`, integers from 0 to classes - 1.

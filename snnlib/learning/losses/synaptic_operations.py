@@ -1,4 +1,4 @@
-"""A loss on the operations that a net's spikes cause, so that training finds a net that does less."""
+"""A loss on the synaptic operations of a net, which trains nets with few operations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Convolutions = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class SynapticOperationsLoss:
-    """Effective synaptic operations of a net, differentiable in the spikes that cause them.
+    """Effective synaptic operations of a net as a differentiable loss.
 
     ::
 
@@ -28,15 +28,15 @@ class SynapticOperationsLoss:
         loss = operations / dense operations                  without a target
         loss = max(0, operations / target - 1)                with one
 
-    `fan_out_i` is the number of nonzero weights that input i meets, borders and strides included: the operations are
-    those of `snnlib.profile`, exactly. The gradient of `[x != 0]` is taken as the sign of x, and as 1 at 0: one more
-    spike costs its fan-out. A surrogate gradient or a spike-time gradient carries it to the weights. Layers that read
-    the net's input have no gradient to give, but their operations count.
+    `fan_out_i` is the number of nonzero weights of input i, with borders and strides: the operations equal those of
+    `snnlib.profile`. The gradient of `[x != 0]` is taken as the sign of x, and as 1 at 0: one more spike costs its
+    fan-out. Surrogate or spike-time gradients carry it to the weights. The operations of layers on the net's input
+    count, but have no gradient.
 
     Args:
-        net: any module; spiking layers, recurrent ones among them, `SRMReadout`, `torch.nn.Linear` and
-            `torch.nn.Conv1d/2d/3d` count.
-        target: operations per sample below which nothing is left to save; None has no such number.
+        net: any module; counted are spiking layers, also recurrent ones, `SRMReadout`, `torch.nn.Linear` and
+            `torch.nn.Conv1d/2d/3d`.
+        target: number of operations per sample below which the loss is 0. Default None: no target.
         batch_first: whether dimension 0 of the net's input holds the samples, as in `[N, T, ...]`.
 
     Raises:
@@ -91,14 +91,14 @@ class SynapticOperationsLoss:
         self._handles = []
 
     def __call__(self) -> Tensor:
-        """The loss of the forward passes within the last block."""
+        """Returns the loss of the forward passes within the last block."""
         per_sample = self.operations()
         if self.target is not None:
             return at_least(per_sample / self.target - 1, 0.0)
         return per_sample * (self._samples / self._dense)
 
     def operations(self) -> Tensor:
-        """Effective operations per sample within the last block, with their gradient."""
+        """Returns effective operations per sample within the last block, with their gradient."""
         if not (self._operations and self._samples):
             raise ValueError("net: expected a forward pass within the with block, got none")
         return torch.stack(self._operations).sum() / self._samples
@@ -118,7 +118,7 @@ class SynapticOperationsLoss:
         self._add(frames, fan_out, dense)
 
     def _count_recurrent(self, layer: Recurrent, _inputs: tuple[Any, ...], spikes: Tensor) -> None:
-        """The spikes of every step but the last come back to neurons of the layer."""
+        """Counts recurrent operations: spikes of every step but the last reach neurons of the layer."""
         frames = (spikes[:, :-1] if layer.batch_first else spikes[:-1]).flatten(0, 1)
         operator = FullyConnected() if layer.recurrent_operator is None else layer.recurrent_operator
         with torch.no_grad():
@@ -132,7 +132,7 @@ class SynapticOperationsLoss:
     def _fan_outs(
         self, owner: object, weight: Tensor, frames: Tensor, count: Callable[[bool], Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Weights that each input of a frame meets: those that are not zero, and all."""
+        """Returns the number of nonzero weights, and of all weights, of each input of a frame."""
         key = (owner, weight.shape, frames.shape[1:], frames.device)
         if key not in self._dense_fan_outs:
             self._dense_fan_outs[key] = count(False)
@@ -145,7 +145,7 @@ class SynapticOperationsLoss:
 
 
 class _Effective(torch.autograd.Function):
-    """Sum of the fan-outs of nonzero inputs; one more spike costs its fan-out."""
+    """Sum of the fan-outs of nonzero inputs; its gradient is the fan-out."""
 
     @staticmethod
     def forward(ctx: Any, frames: Tensor, fan_out: Tensor) -> Tensor:
@@ -168,7 +168,7 @@ def _first(inputs: tuple[Any, ...], options: dict[str, Any]) -> Tensor:
 
 
 def _fan_out(layer: Any, weight: Tensor, frames: Tensor, nonzero: bool) -> Tensor:
-    """Weights that each input of a frame meets, in float64: nonzero ones, or all."""
+    """Returns the number of nonzero weights, or of all weights, of each input of a frame, in float64."""
     if isinstance(layer, SpikingLayer | SRMReadout):
         operator = layer.operator if isinstance(layer, SpikingLayer) else FullyConnected()
         return _adjoint_of_ones(operator, weight, frames, nonzero)
@@ -183,7 +183,7 @@ def _fan_out(layer: Any, weight: Tensor, frames: Tensor, nonzero: bool) -> Tenso
 
 
 def _adjoint_of_ones(operator: LinearOperator, weight: Tensor, frames: Tensor, nonzero: bool) -> Tensor:
-    """Weights that each input of a frame meets in an operator: what ones at all outputs give back."""
+    """Returns the number of weights of each input of an operator: the adjoint of ones at all outputs."""
     counted, frame = _counted(weight, nonzero), _frame(frames)
     return operator.input_backward(torch.ones_like(operator.forward(frame, counted)), frame, counted)[0]
 

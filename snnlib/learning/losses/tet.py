@@ -38,30 +38,31 @@ def tet_loss(
     sample_weight: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Cross-entropy at each time step, meant over steps, with a mean-square regulariser (TET).
+    """Cross-entropy at each time step, averaged over steps, with a mean-square regulariser (TET).
 
     For each sample, with o[t] the output potentials, y the label and lambda = `regularization`::
 
         L = 1/T sum_t ( (1 - lambda) CE(o[t], y[t]) + lambda 1/classes sum_c (o_c[t] - target_potential)^2 )
 
-    Every step has to be right by itself, so the net answers early; the regulariser keeps single steps from running
-    away. Its gradient is ordinary autograd's and is there without any spike: take the potentials of an `SRMReadout`.
+    Every step has to be correct by itself, so the net answers early; the regulariser keeps potentials of single steps
+    bounded. Outputs need no spikes for a gradient: use the potentials of an `SRMReadout`.
 
-    It is for event data of some ten steps and more: with images as currents over five steps, layers that learn from
-    their own spikes are driven to fire at every step, and `spike_count_loss` learns (`docs/training.md`).
+    Use it for event data of about ten steps and more: on images as currents over five steps it drives layers that
+    learn from their own spikes to fire at every step; `spike_count_loss` learns there (`docs/training.md`).
 
     Args:
-        potential: `[T, N, classes]` (`[N, T, classes]` with `batch_first`), any floating dtype. With as many steps as
-            samples the shape does not show which of the two it is; where the values of the first batches do, it warns.
+        potential: `[T, N, classes]` (`[N, T, classes]` with `batch_first`), any floating dtype. If T = N the shape
+            does not show the order of dimensions; a warning appears if the values of the first batches do.
         target: labels `[N]`, or a label for every step, `[T, N]` (`[N, T]`): integers from 0 to classes - 1, or
-            `ignore_index` for steps that do not count.
+            `ignore_index` for ignored steps.
         regularization: share of the regulariser, in [0, 1]. Default 0.05.
-        target_potential: what the regulariser pulls potentials to. Default 1, the usual threshold, as in the paper.
+        target_potential: potential towards which the regulariser pulls. Default 1, the usual threshold, as in the
+            paper.
         label_smoothing: share of the target that is spread over all classes, in [0, 1).
         batch_first: whether the batch dimension comes before time.
-        lengths: number of steps of each sample `[N]`; later ones do not count. Default: all do.
-        ignore_index: label of steps that do not count. A sample's loss is the mean over those that do, 0 if there is
-            none. Default -1, which `data.ECG` and `data.collate_ragged` have for "no label".
+        lengths: number of steps of each sample `[N]`; later steps do not count. Default: all steps count.
+        ignore_index: label of ignored steps. A sample's loss is the mean over the other steps, 0 if there are none.
+            Default -1, which `data.ECG` and `data.collate_ragged` use for "no label".
         sample_weight, reduction: as in `spike_count_loss`.
 
     Returns:
@@ -131,7 +132,7 @@ def tet_loss(
 
 
 def _warn_of_order(potential: Tensor, batch_first: bool) -> None:
-    """Warn where there are as many steps as samples and samples follow each other as steps do."""
+    """Warns if T = N and the batch dimension looks like time."""
     if potential.shape[0] != potential.shape[1] or cannot_watch(potential) or next(_looks, None) is None:
         return
     along = potential.detach().transpose(0, 1) if batch_first else potential.detach()

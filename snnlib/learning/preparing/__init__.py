@@ -1,4 +1,4 @@
-"""A new net made ready to learn by one batch of its data: `prepare_` and what it is made of."""
+"""`prepare_` and its parts: initialises a new net by one batch of its data."""
 
 from snnlib.learning.preparing.prepare import prepare_
 
