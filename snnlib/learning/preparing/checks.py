@@ -1,4 +1,4 @@
-"""Checks of `prepare_`: inputs that it refuses, and those from which a net would learn without a word, but not well."""
+"""Checks of `prepare_`: invalid inputs, and inputs from which a net would learn badly without an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LARGEST_COUNT = 100
 
 
 def check_input(net: nn.Module, x: object) -> None:
-    """Raise TypeError or ValueError for what is no batch of sequences with spikes, or a net that cannot learn."""
+    """Raises TypeError or ValueError unless x is a batch of sequences with spikes, and the net can learn."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         raise TypeError(
             "x: expected a spike tensor [T, N, ...] of floating point, got "
@@ -43,7 +43,7 @@ def check_input(net: nn.Module, x: object) -> None:
 
 
 def warn_of_input(net: nn.Module, x: Tensor) -> None:
-    """Warn of pixels from 0 to 255, of dimensions that look exchanged, and of neurons that two layers share."""
+    """Warns of pixels from 0 to 255, of dimensions that look exchanged, and of neurons that two layers share."""
     largest = float(x.detach().max())
     if largest > _LARGEST_COUNT:
         warn_caller(
@@ -65,10 +65,10 @@ def warn_of_input(net: nn.Module, x: Tensor) -> None:
 
 
 def _warn_of_order(x: Tensor, time_dim: int) -> None:
-    """Warn where steps are along the batch's dimension.
+    """Warns if time steps look to be along the batch dimension.
 
-    Samples can be exchanged, so that neighbours are no more alike than others; steps cannot. A picture that is shown
-    at every step is the same along one dimension only.
+    The order of samples is arbitrary, so neighbouring samples are no more alike than others; neighbouring steps are.
+    An image repeated at every step is constant along one dimension only.
     """
     expected, given = ("[N, T, ...]", "[T, N, ...]") if time_dim else ("[T, N, ...]", "[N, T, ...]")
     along = x.transpose(0, 1) if time_dim else x
@@ -85,7 +85,7 @@ def _warn_of_order(x: Tensor, time_dim: int) -> None:
 
 @contextmanager
 def torch_modules_checked(net: nn.Module, x: Tensor) -> Iterator[None]:
-    """Name modules of torch that take the first two dimensions of a sequence for a batch and its channels."""
+    """Adds names to errors of torch modules that take the first dimensions for batch and channels."""
     lead = tuple(x.shape[:2])
 
     def check(name: str) -> Any:
@@ -112,7 +112,7 @@ def torch_modules_checked(net: nn.Module, x: Tensor) -> Iterator[None]:
 
 
 def _misreads(module: nn.Module, dims: int) -> bool:
-    """Returns whether a module of torch takes time of a sequence with so many dimensions for the batch."""
+    """Returns whether a module of torch takes time for the batch, in a sequence with this number of dimensions."""
     if isinstance(module, nn.Flatten):
         return module.start_dim == 1 and dims >= 3
     if isinstance(module, nn.BatchNorm1d):

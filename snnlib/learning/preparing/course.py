@@ -1,4 +1,4 @@
-"""The state of `prepare_` while it goes through a net: rates of the last pass, targets, and how far it has come."""
+"""State of `prepare_` while it goes through a net: rates of the last pass, targets, and progress."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _SILENT_SECONDS = 2.0
 
 
 class Course:
-    """Rates of spiking modules and potentials of readouts in their first call of a pass, by hooks on all of them.
+    """Measures rates of spiking modules and potentials of readouts in the first call of each pass, by hooks.
 
     Args:
         modules: spiking layers, standalone neurons, and readouts, by name.
         grey: the net's input if it is grey, else None.
-        settled: whether the net was prepared on this batch before, so that it is only measured.
-        after: takes the hooks off.
+        settled: whether the net was already prepared on this batch, so that rates are only measured.
+        after: stack that removes the hooks.
     """
 
     def __init__(
@@ -48,15 +48,15 @@ class Course:
             after.callback(module.register_forward_hook(self._remember(name)).remove)
 
     def begin_pass(self) -> None:
-        """Measure anew."""
+        """Starts new measurements."""
         self._last, self.measured = self.measured, {}
 
     def drawn(self, name: str) -> Tensor | None:
-        """Rates `[C]` of a layer as it was drawn; None where something before it was set."""
+        """Returns the rates `[C]` of a layer with initial weights; None if an earlier layer was changed."""
         return None if self.changed else self._last.get(name)
 
     def takes_grey(self, x: Tensor) -> bool:
-        """Returns whether a layer with this input takes grey values: the net's own, before any neuron fired."""
+        """Returns whether a layer's input is the grey input of the net, before any neurons."""
         if self._grey is None:
             return False
         return not self.measured or torch.equal(x.flatten(), self._grey.flatten())
@@ -64,7 +64,7 @@ class Course:
     def at_first_call(
         self, module: nn.Module, name: str, prepare: Callable[[Any, Tensor], Tensor | None]
     ) -> None:
-        """Have a module prepared with the input of its next call; a current that this returns takes its place."""
+        """Prepares a module with the input of its next call; a returned current replaces the input."""
 
         def hook(_module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
             if name in self._set:
@@ -79,7 +79,7 @@ class Course:
         self._after.callback(module.register_forward_pre_hook(hook).remove)
 
     def _tell(self, name: str) -> None:
-        """Tell how many layers are prepared on a terminal that waits."""
+        """Shows on a terminal how many layers are prepared."""
         if sys.stderr.isatty() and time.monotonic() - self._start > _SILENT_SECONDS:
             if not self._told:
                 # The line ends with the preparation.

@@ -1,4 +1,4 @@
-"""Weights of spiking layers and readouts, as `prepare_` sets them."""
+"""Sets weights of spiking layers and readouts for `prepare_`."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _MISSED = 0.25
 
 @dataclass(frozen=True)
 class Goal:
-    """Wanted of a layer or readout.
+    """Targets for a layer or readout.
 
     Args:
         name: the layer's name in the net.
-        gain: whether a gain is set.
-        target: rate of each channel; None: as of a hidden layer.
+        gain: whether to set a gain.
+        target: rate of each channel; None: the default of a hidden layer.
         spread: RMS of the free potential before the shift of each channel, in thresholds; None for weights of mean 0
             and one factor for all channels.
     """
@@ -106,21 +106,22 @@ def set_weight(course: Course, goal: Goal, layer: SpikingLayer | SRMReadout, x: 
 
 
 def standardise(goal: Goal, layer: SpikingLayer, x: Tensor, target: float) -> Tensor:
-    """Returns weights of mean 0 in every channel, times one factor with which the layer fires as wanted."""
+    """Returns weights of mean 0 in every channel, times one factor that gives the layer its target rate."""
     return _by_one_factor(goal, layer, x, _centred(goal, layer.effective_weight.detach()), target)
 
 
 def calibrate(goal: Goal, layer: SpikingLayer, x: Tensor, target: float, drawn: Tensor | None) -> Tensor:
-    """Returns weights with which each channel fires as wanted.
+    """Returns weights that give each channel its target rate.
 
-    `a weight + d` with a for the spread and d per channel, or `a weight` with a per channel where shifts do not help.
+    The weights are `a weight + d` with a for the spread and d per channel, or `a weight` with a per channel if shifts
+    do not help.
 
     Args:
         goal: name and spread of the layer.
-        layer: with the weight to begin with.
+        layer: the layer, with the initial weight.
         x: its input.
-        target: wanted rate of each channel.
-        drawn: rates `[C]` with that weight, if they are known.
+        target: target rate of each channel.
+        drawn: rates `[C]` with the initial weight, if known.
     """
     weight = layer.effective_weight.detach()
     if weight[0].numel() == 1:
@@ -152,9 +153,9 @@ def calibrate(goal: Goal, layer: SpikingLayer, x: Tensor, target: float, drawn: 
 
 
 def _by_one_factor(goal: Goal, layer: SpikingLayer, x: Tensor, weight: Tensor, target: float) -> Tensor:
-    """Returns `a weight` with one factor, by which the layer fires at a rate in the mean of its channels.
+    """Returns `a weight` with one factor that gives the layer its mean target rate.
 
-    It is negative where no weight is positive and nothing would fire.
+    The factor is negative if no weight is positive, so that neurons fire.
     """
     current, size = _current(goal, layer, x, weight)
     start = find_start(layer, current, size, target, common=True)
@@ -228,14 +229,14 @@ def _size(weight: Tensor) -> float:
 
 
 def is_grey(x: Tensor) -> bool:
-    """Returns whether an input holds amplitudes, as of pixels, and neither spikes nor counts of events."""
+    """Returns whether an input holds amplitudes such as pixels instead of spikes or event counts."""
     values = x[x != 0]
     no_counts = (values != values.round()) | (values.abs() > _LARGEST_COUNT)
     return float(no_counts.float().mean()) > _GREY
 
 
 def is_copied(layer: SpikingLayer) -> bool:
-    """Returns whether all channels have equal weights and see the same input, so that they would learn the same."""
+    """Returns whether all channels have equal weights and the same input, so that they would learn the same."""
     weight = layer.effective_weight.detach()
     apart = isinstance(layer, Recurrent) or getattr(layer.operator, "groups", 1) > 1 or weight.dim() == 1
     differences = (weight - weight[:1]).abs().max()
@@ -246,7 +247,7 @@ def assign_effective_weight(layer: WeightWithGain, wanted: Tensor, name: str) ->
     """Sets the weight that acts on a layer's input, through the weight's parametrization if it has one.
 
     Raises:
-        ValueError: the parametrization does not keep the weight that it is given.
+        ValueError: the parametrization cannot represent the weight.
     """
     stored = wanted / layer.weight_gain()
     if not nn.utils.parametrize.is_parametrized(layer, "weight"):

@@ -1,4 +1,4 @@
-"""Firing rates of standalone neurons, as `LIF()` behind `PerStep(conv, norm)`: by the module before them."""
+"""Sets firing rates of standalone neurons, such as `LIF()` behind `PerStep(conv, norm)`, by the module before them."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _SURE = 16.0
 
 
 def kept_by_batch_norm(net: nn.Module, spiking: Mapping[str, nn.Module], rates: Mapping[str, Tensor]) -> bool:
-    """Returns whether batch norm before its neurons keeps a net at rates from which it learns as it is drawn.
+    """Returns whether a net learns from its initial weights, because batch norm holds the rates.
 
-    Neurons whose surrogate gradient reaches any potential learn from silence too. Compact ones do not, so that a few
-    spikes of the outputs, which the first steps may silence, are not enough for them.
+    Neurons with a surrogate gradient at every potential learn even if silent. With compact surrogates a few output
+    spikes are not enough, since the first training steps may silence them.
 
     Args:
         net: the net.
         spiking: its spiking layers and standalone neurons, by name.
-        rates: their rates per channel, by name, of those that the net calls.
+        rates: rates per channel, by name, of the called modules.
     """
     alone = any(isinstance(module, Neuron) for module in spiking.values())
     if not alone or not any(isinstance(module, _NormBase) for module in net.modules()):
@@ -52,8 +52,8 @@ class Sources:
     """Finds the convolution, fully connected map or batch norm of torch that computed a current.
 
     Args:
-        net: the net, on which hooks are.
-        after: takes the hooks off.
+        net: the net, which gets hooks.
+        after: stack that removes the hooks.
     """
 
     def __init__(self, net: nn.Module, after: ExitStack) -> None:
@@ -68,7 +68,7 @@ class Sources:
         self._module, self._output = module, output.detach()
 
     def of(self, current: Tensor) -> nn.Module | None:
-        """The module that ran last, if the current is its output with other axes and its weights can be set."""
+        """Returns the last module if the current is its reshaped output and its weights can be set."""
         out, module = self._output, self._module
         weight = None if module is None else module.weight
         if out is None or not isinstance(weight, nn.Parameter) or out.numel() != current.numel():
@@ -82,10 +82,10 @@ class Sources:
 def set_module_before(
     course: Course, sources: Sources, name: str, target: float | None, neuron: Neuron, current: Tensor
 ) -> Tensor | None:
-    """Sets the module before a neuron with the current of its first call; returns the current that it gives now.
+    """Sets the module before a neuron by the current of its first call; returns the changed current.
 
-    With a = 1 behind batch norm, else a factor per layer that gives the free potential a spread of one threshold, and a
-    shift d per channel from its wanted rate::
+    With a = 1 behind batch norm, else a factor per layer that gives the free potential a spread of one threshold, and
+    a shift d per channel from its target rate::
 
         weight <- a weight,   bias <- a bias + d
 
@@ -119,7 +119,7 @@ def set_module_before(
 
 
 def _start(neuron: Neuron, current: Tensor, source: nn.Module, target: float) -> Start:
-    """Returns the factor and shift of each channel with which neurons fire as wanted."""
+    """Returns the factor and shift of each channel that give the target rates."""
     size = size_of_potential(current, neuron)
     if source.bias is None:
         return find_start(neuron, current, size, target)

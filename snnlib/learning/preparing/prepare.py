@@ -1,4 +1,4 @@
-"""`prepare_`: a new net made ready to learn, by one batch of its data."""
+"""`prepare_`: initialises a new net by one batch of its data."""
 
 from __future__ import annotations
 
@@ -57,31 +57,32 @@ def prepare_(
     standardize: bool | None = None,
     again: bool = False,
 ) -> Preparation:
-    """Initialise a new net in place by one batch: set firing rates and gains, and check that the net can learn.
+    """Initialises a new net in place by one batch: sets firing rates and gains, and checks that the net can learn.
 
-    Call it once, before you make the optimiser. docs/training.md says how it treats each kind of layer.
+    Call it once, before you make the optimiser. docs/training.md says how it initialises each kind of layer.
 
     Args:
-        net: any module with spiking layers, plain, standardised or fused, or with neurons alone.
+        net: any module with spiking layers (plain, standardised or fused) or standalone neurons.
         x: a batch of training data, spike tensor `[T, N, ...]` or with `batch_first` `[N, T, ...]`, of the N and T of
             the training loop, for which the report gives a learning rate; 25 samples are enough.
         target_rate: spikes per neuron and time step, in (0, 1), of all hidden layers (of all layers where none is
             hidden), or a mapping from layer names to rates. Default 0.03 in hidden layers (up to 0.1 below 100
             neurons), 0.5 in spiking output layers, 0.08 in standardised ones.
-        gain: whether a power of two of each weight goes into the buffer `gain`. Default True, for Adam; False for SGD,
-            whose steps would grow with the gain's square.
-        standardize: whether layers that learn from their own spikes alone get standardised weights. Default None: where
-            x is grey, as pixels are: more than 1 % of its nonzero values are fractions or lie above 31.
-        again: whether to prepare a net anew. Default False, as what it learned would be lost.
+        gain: whether to move a power of two of each weight into the buffer `gain`. Default True, for Adam; use False
+            for SGD, whose steps would grow with the gain's square.
+        standardize: whether layers that learn from their own spikes only get standardised weights. Default None: if x
+            is grey like pixels, with more than 1 % of nonzero values fractional or above 31.
+        again: whether to initialise a prepared net again. Default False, since the net would lose what it learned.
 
     Returns:
-        A report to print, with rates, gains, problems and what a training loop needs, such as `learning_rate`.
+        A report to print, with rates, gains, problems and settings for training, such as `learning_rate`.
 
     Raises:
         TypeError, ValueError: x or the net cannot be prepared; an unknown layer name or a rate outside (0, 1).
 
     Warns:
-        UserWarning: x looks like `[N, T, ...]` or has pixels up to 255; layers share a neuron or lead to potentials.
+        UserWarning: x looks like `[N, T, ...]` or has pixels up to 255; layers share a neuron; standardised layers
+            before potentials.
 
     Source: Mishkin and Matas, "All you need is a good init", ICLR 2016; rates: docs/measurements/training.md.
 
@@ -160,7 +161,7 @@ def prepare_(
 
 @contextmanager
 def _in_floating_point(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Lets neurons compute without fixed point, as weights may be drawn that take states beyond its bits."""
+    """Lets neurons compute in floating point, since initial weights may overflow fixed-point states."""
     fixed = [neuron for neuron in map(neuron_of, modules) if neuron is not None and neuron.fixed_point]
     try:
         for neuron in fixed:
@@ -172,7 +173,7 @@ def _in_floating_point(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 
 def _reason(grey: bool, standardize: bool | None, kept: bool) -> str:
-    """Returns why a start was taken."""
+    """Returns the reason for an initialisation."""
     if kept:
         return "batch norm keeps the rates"
     if standardize is not None:
@@ -183,7 +184,7 @@ def _reason(grey: bool, standardize: bool | None, kept: bool) -> str:
 
 
 def _standardize(spiking: Mapping[str, nn.Module]) -> set[str]:
-    """Standardise the layers that nothing but their own spikes teaches, and return their names."""
+    """Standardises the layers that learn from their own spikes only, and returns their names."""
     chosen = set()
     for name, layer in spiking.items():
         if not isinstance(layer, SpikingLayer) or isinstance(layer, Recurrent) or learns_when_silent(layer):
@@ -203,7 +204,7 @@ def _standardize(spiking: Mapping[str, nn.Module]) -> set[str]:
 def _targets(
     target_rate: TargetRate, spiking: Iterable[str], outputs: set[str], standardized: set[str]
 ) -> dict[str, float]:
-    """Wanted rates by the layers' names; layers without one are hidden."""
+    """Returns target rates by layer name; layers without a target are hidden."""
     targets = dict.fromkeys(outputs, OUTPUT_RATE) | dict.fromkeys(standardized, STANDARDIZED_RATE)
     if isinstance(target_rate, Mapping):
         return targets | {name or "net": rate for name, rate in target_rate.items()}
@@ -215,7 +216,7 @@ def _targets(
 
 
 def _result(name: str, module: nn.Module, course: Course) -> LayerPreparation:
-    """Returns what the last pass says of a layer."""
+    """Returns the report of a layer from the last pass."""
     values, fires = course.measured[name], course.measured[name].dim() > 0
     return LayerPreparation(
         name=name,
@@ -242,7 +243,7 @@ def _check_target(target_rate: TargetRate, layers: Mapping[str, nn.Module]) -> N
 
 
 def _mark(net: nn.Module, x: Tensor, options: object) -> int:
-    """Returns a number that tells a prepared net from others: of the batch, the settings, and all weights and gains."""
+    """Returns a hash of batch, settings, weights and gains, by which a prepared net is recognised."""
     mark = zlib.crc32(repr(options).encode())
     layers = (module for module in net.modules() if isinstance(module, WeightWithGain))
     for tensor in (x, *net.parameters(), *(layer.gain for layer in layers)):
@@ -251,7 +252,7 @@ def _mark(net: nn.Module, x: Tensor, options: object) -> int:
 
 
 def _sign(prepared: Mapping[str, _Module], mark: int) -> None:
-    """Leave the mark in all modules, and their names, by which they warn."""
+    """Stores the mark in all modules, and their names for warnings."""
     for name, module in prepared.items():
         module.prepared = mark
         if not isinstance(module, SRMReadout):
@@ -261,7 +262,7 @@ def _sign(prepared: Mapping[str, _Module], mark: int) -> None:
 def _is_settled(
     net: nn.Module, x: Tensor, options: object, prepared: Mapping[str, _Module], again: bool
 ) -> bool:
-    """Returns whether the net is as `prepare_` left it for this batch and these settings.
+    """Returns whether the net is unchanged since `prepare_` with this batch and these settings.
 
     Raises:
         ValueError: layers that were prepared before, without `again`.
@@ -282,9 +283,9 @@ def _is_settled(
 
 @contextmanager
 def _as_before(net: nn.Module) -> Iterator[None]:
-    """Trains without dropout in the block; gives back random state, modes and buffers, and all of the net if it fails.
+    """Sets training mode without dropout in the block; restores modes, random state, buffers, and a net that failed.
 
-    Gains and what scales a weight stay new.
+    Gains and scales of weights keep their new values.
     """
     modes = {module: module.training for module in net.modules()}
     layers = [module for module in modes if isinstance(module, WeightWithGain)]

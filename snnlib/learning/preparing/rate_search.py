@@ -1,4 +1,4 @@
-"""Finds the factor or shift of each channel's current that gives a target rate, by halving."""
+"""Finds by bisection the factor or shift of each channel's current that gives a target rate."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BETTER = 0.7
 
 @dataclass(frozen=True)
 class Start:
-    """Factor and shift of each channel `[C]`, the rates that they give, and those that were wanted."""
+    """Factor and shift of each channel `[C]`, with the resulting and the target rates."""
 
     factor: Tensor
     shift: Tensor
@@ -44,20 +44,20 @@ class Start:
 
     @property
     def missed(self) -> float:
-        """Returns by how much of the wanted rate the channels miss it in their mean."""
+        """Returns the mean relative deviation of channels from their target rates."""
         return abs(float(self.rates.mean() / self.wanted.mean().clamp(min=1e-12)) - 1)
 
     def much_better(self, drawn: Tensor) -> bool:
-        """Returns whether rates are nearer to the wanted ones than those as drawn, by more than a search is exact.
+        """Returns whether rates are nearer to the targets than initial rates, by more than the search's precision.
 
-        Else weights that were drawn to fit each other stay.
+        Otherwise initial weights that fit each other stay.
         """
         error, error_drawn = (float((rates - self.wanted).abs().sum()) for rates in (self.rates, drawn))
         return error < _BETTER * error_drawn
 
 
 def known_potential(neuron: Neuron) -> Neuron | None:
-    """Returns a neuron whose `free_potential` is that of this one; None for models whose potential is not known."""
+    """Returns a neuron with the same `free_potential`; None for models without one."""
     surrogate = getattr(neuron, "surrogate", None)
     if surrogate is not None and not isinstance(surrogate, Surrogate):
         # A function of one's own, with which no kernel runs; potentials do not depend on it.
@@ -67,7 +67,7 @@ def known_potential(neuron: Neuron) -> Neuron | None:
 
 
 def size_of_potential(current: Tensor, neuron: Neuron) -> float:
-    """Returns the RMS of the nonzero potential in thresholds, without spikes; of currents if it is not known."""
+    """Returns the RMS of the nonzero free potential in thresholds; of currents for models without one."""
     known = known_potential(neuron)
     values = current / mean_threshold(neuron) if known is None else known.free_potential(current)
     squares = values.float().square()
@@ -76,7 +76,7 @@ def size_of_potential(current: Tensor, neuron: Neuron) -> float:
 
 
 def _room(neuron: Neuron, current: Tensor) -> float:
-    """Returns how much larger currents may be for the bits of fixed-point states; without those infinity."""
+    """Returns by how much currents may grow without overflow of fixed-point states; else infinity."""
     known = known_potential(neuron)
     if not neuron.fixed_point or known is None:
         return math.inf
@@ -95,19 +95,21 @@ def find_start(
     factor: float = 1.0,
     common: bool = False,
 ) -> Start:
-    """Returns the factor or the shift of each channel with which it fires as wanted.
+    """Returns the factor or the shift of each channel that gives its target rate.
 
-    The same batch gives the same start; a batch of more than four million values is searched on a part of its neurons.
+    The same batch gives the same result; in a batch of more than four million values the search uses part of the
+    neurons.
 
     Args:
-        neurons: a layer, or neurons alone; they stay as they are.
+        neurons: a layer, or standalone neurons; unchanged.
         current: input current of the batch, `[T, N, C, ...]` or, with their `batch_first`, `[N, T, C, ...]`.
         size: of the potential that it gives, `size_of_potential`.
-        target: a number is wanted of each channel, or a part of its highest rate where that is less; rates by channel
-            are wanted as they are. Channels of which 0 is wanted stay.
-        shifts: the current of a shift by 1, which broadcasts, and the largest shift either way; None for factors.
-        factor: of all currents, before the search.
-        common: whether all channels have one factor, which gives the target in their mean.
+        target: a number for all channels, lowered to a part of a channel's highest rate if that is less, or exact
+            rates per channel. Channels with a target of 0 stay unchanged.
+        shifts: the current of a shift by 1, which broadcasts, and the largest shift in both directions; None for
+            factors.
+        factor: factor of all currents, before the search.
+        common: whether all channels share one factor, at which their mean rate is the target.
     """
     neuron = neurons.neuron if isinstance(neurons, SpikingLayer) else neurons
     fire = neurons.fire if isinstance(neurons, SpikingLayer) else neurons
@@ -156,7 +158,7 @@ def find_start(
 
 
 def _sample(values: Tensor, dim: int, apart: bool) -> Tensor:
-    """Returns a part of a large batch, whose dimension is `dim`; pixels count as samples."""
+    """Returns part of a large batch, along dimension `dim`; pixels count as samples."""
     size = values.numel()
     if size <= _SAMPLE_VALUES or not apart:
         return values
@@ -170,6 +172,6 @@ def _sample(values: Tensor, dim: int, apart: bool) -> Tensor:
 
 
 def affine(values: Tensor, factor: Tensor, shift: Tensor, channel_dim: int) -> Tensor:
-    """Returns `factor values + shift` by channel, as of currents and of weights."""
+    """Returns `factor values + shift` per channel, for currents or weights."""
     shape = (-1, *[1] * (values.dim() - channel_dim - 1))
     return values * factor.to(values.dtype).reshape(shape) + shift.to(values.dtype).reshape(shape)

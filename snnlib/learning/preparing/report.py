@@ -1,4 +1,4 @@
-"""The report of `snnlib.prepare_`: what it did to a net and found."""
+"""Report of `snnlib.prepare_`: initialisation, rates and problems of a net."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LayerPreparation:
 
     Args:
         name: the layer's name in the net.
-        channels: number of output channels, in a linear layer of neurons.
+        channels: number of output channels, in a linear layer its neurons.
         rate: spikes per neuron and time step, mean; None for a readout, which does not fire.
         target: target rate of each channel; None for a readout.
         gain: power of two between the stored and the effective weight.
@@ -29,7 +29,7 @@ class LayerPreparation:
         saturated: channels that fired in more than 90 % of all time steps.
         potential: RMS of a readout's potentials; None for a spiking layer.
         as_drawn: whether channels keep the differences of their initial weights, as in recurrent layers that fire and
-            in standardised layers: some channels are silent and others fire in most steps, which is no problem.
+            in standardised layers: silent channels, and channels that fire in most steps, are normal there.
         copies: whether all channels have equal weights.
     """
 
@@ -79,21 +79,21 @@ class LayerPreparation:
 
 @dataclass
 class Preparation(ShownAsText):
-    """The report of `prepare_`; `print` it, or read its fields.
+    """Report of `prepare_`; `print` it, or read its fields.
 
     Args:
         layers: spiking layers and readouts in the order in which the net calls them.
-        start: how the weights begin: `"calibrated"`, `"standardised"`, or `"as drawn"`.
-        reason: why.
-        advice: the optimiser and the loss that this start was measured with.
-        learning_rate: of that optimiser, for training batches as large as the one that the net was prepared with.
-        clip_norm: of the gradients (`torch.nn.utils.clip_grad_norm_`); infinity where they need not be clipped.
-        desired: spikes wanted of the label's output by `losses.spike_count_loss`.
-        undesired: spikes wanted of the other outputs.
+        start: initialisation of the weights: `"calibrated"`, `"standardised"`, or `"as drawn"`.
+        reason: reason for this initialisation.
+        advice: the optimiser and the loss with which this initialisation was measured.
+        learning_rate: learning rate of this optimiser, for training batches of the size of the prepared batch.
+        clip_norm: largest norm of the gradients (`torch.nn.utils.clip_grad_norm_`); infinity: no clipping.
+        desired: target count of the labelled output for `losses.spike_count_loss`.
+        undesired: target count of the other outputs.
         parameters: number of parameters that require a gradient.
-        without_gradient: names of those that got none.
+        without_gradient: names of parameters without a gradient.
         silent_output: whether the net's output is zero everywhere.
-        borders: layers of exact spike times beside modules that know gradients by amplitude alone, in words.
+        borders: findings on layers of exact spike times next to modules with ordinary gradients.
     """
 
     layers: list[LayerPreparation] = field(default_factory=list)
@@ -135,15 +135,15 @@ class Preparation(ShownAsText):
         return "\n".join([*lines, *(self.findings() or [ready]), f"learn with {self.advice}"])
 
     def advise(self, sizes: Sequence[int], gain: bool, silent_learn: bool) -> None:
-        """Sets optimiser and loss with which the start learned in docs/measurements.
+        """Sets optimiser and loss for the initialisation, from docs/measurements.
 
         Args:
             sizes: T and N of the batch.
             gain: whether layers have gains.
-            silent_learn: whether spiking outputs get a gradient where they do not fire.
+            silent_learn: whether silent outputs get a gradient.
 
         Warns:
-            UserWarning: standardised layers lead to potentials.
+            UserWarning: standardised layers before potentials.
         """
         steps, samples = sizes
         self.desired, self.undesired = wanted_counts(steps)
@@ -179,7 +179,7 @@ class Preparation(ShownAsText):
 
 
 def _short(rate: float) -> str:
-    """Returns a rate in two digits, as 1e-3 or 2.8e-4."""
+    """Returns a rate with two digits, such as 1e-3 or 2.8e-4."""
     if rate >= 0.01:
         return f"{rate:g}"
     digits, power = f"{rate:.1e}".split("e")

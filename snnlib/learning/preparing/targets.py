@@ -1,4 +1,4 @@
-"""Rates and potentials that `prepare_` aims at, as measured in docs/measurements/training.md."""
+"""Target rates and potentials of `prepare_`, from docs/measurements/training.md."""
 
 # Hidden layers learn from few spikes with large weights, but the layer behind a small one needs some at every step.
 _HIDDEN_RATE = 0.03
@@ -18,13 +18,13 @@ REACHABLE_SHARE = 0.6
 
 
 def hidden_rate(neurons: int) -> float:
-    """Returns the wanted rate of a hidden layer with so many neurons."""
+    """Returns the target rate of a hidden layer with this number of neurons."""
     return min(max(_HIDDEN_RATE, _SPIKES_PER_STEP / neurons), _HIGHEST_HIDDEN_RATE)
 
 
 def wanted_counts(steps: int) -> tuple[int, int]:
-    """Wanted spikes of the label's output and of the others, for `losses.spike_count_loss` behind standardised layers.
+    """Returns target counts of labelled and other outputs for `losses.spike_count_loss` and standardised layers.
 
-    Half of all steps and a fifteenth, and of few steps five and one, as Zhu et al. take them.
+    They are a half and a fifteenth of all steps, at few steps five and one, as in Zhu et al.
     """
     return max(steps // 2, min(steps, 5)), max(steps // 15, 1)
