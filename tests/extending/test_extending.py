@@ -142,7 +142,7 @@ def test_places_for_lines_are_there_once() -> None:
 
 
 def test_a_failing_example_is_named() -> None:
-    shown = "snnlib/learning/losses/margin.py:3:1: E501 Line too long"
+    shown = f"{examples.new_files('loss')[0]}:3:1: E501 Line too long"
     (line, rest) = blamed(shown).splitlines()
     assert line.startswith("the example `loss` fails: mend examples/extending/loss/edits.toml")
     assert rest == shown

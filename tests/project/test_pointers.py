@@ -16,11 +16,26 @@ SUFFIXES = {".py", ".md", ".cpp", ".h", ".cu", ".toml", ".yml", ".txt", ""}
 LEFT_OUT = ("CHANGELOG", "docs/upgrading", "docs/extending", "examples/extending", "tests/project/test_house")
 
 
+def tracked() -> list[str]:
+    """Returns the files of the repository."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return listed.stdout.splitlines()
+
+
+def test_files_and_folders_of_the_map_exist() -> None:
+    """Names without a folder, too, and folders."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    files = {Path(file).name for file in tracked()}
+    assert not [name for name in re.findall(r"\b[\w-]+\.(?:py|h|cpp|cu)\b", text) if name not in files]
+    folders = re.findall(r"`((?:\w+/)+)`", text)
+    assert "data/formats/" in folders
+    assert not [name for name in folders if not any((ROOT / base / name).is_dir() for base in BASES)]
+
+
 def test_files_that_are_named_exist() -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     lost = [
         f"{file}: {name}"
-        for file in listed.splitlines()
+        for file in tracked()
         if not file.startswith(LEFT_OUT) and Path(file).suffix in SUFFIXES and (ROOT / file).is_file()
         for name in NAME.findall((ROOT / file).read_text(encoding="utf-8", errors="replace"))
         # Capitals stand for any name.
