@@ -39,7 +39,7 @@ from turns import Report, Task, parser, take_turns
 import snnlib
 from snnlib import neurons, surrogate
 from snnlib.functional import SparselyConnected
-from snnlib.functional.currents import layer_currents
+from snnlib.functional.plan import layer_currents
 
 STEPS, INPUTS, FAN_IN = 100, 100, 10
 # Few and strong inputs: potentials are near the threshold for a short time.

@@ -217,6 +217,7 @@ class SrmKernel(_Neurons):
     flags: ClassVar[Sequence[int]] = ()
     # A layer's record tells all gradients, also those of states.
     runs_in_layer = records = records_states = pools = True
+    recurs = False
 
     @cached_property
     def decay(self) -> Decay:
@@ -303,6 +304,11 @@ class LinearKernel(_Neurons):
         options = self.options
         return self.variables == 1 and not (options.reset_next or options.membrane or options.fixed_point)
 
+    @property
+    def recurs(self) -> bool:
+        """Returns whether the kernels of recurrent layers know these neurons: those with spikes as values."""
+        return not self.options.membrane
+
     def of_samples(self, samples: slice) -> LinearKernel:
         """Returns these neurons with the state of some samples alone."""
         return replace(self, state=None if self.state is None else self.state[:, samples])
@@ -337,7 +343,7 @@ class ExactKernel(_Neurons):
     family = "exact"
     taus: ClassVar[Sequence[float]] = ()
     runs_in_layer = True
-    records_states = pools = False
+    records_states = pools = recurs = False
 
     @property
     def flags(self) -> list[int]:

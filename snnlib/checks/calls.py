@@ -1,9 +1,10 @@
-"""Checks of calls: layers run outside the transforms of `torch.func`, and are differentiated once."""
+"""Checks of calls: outside the transforms of `torch.func`, differentiated once, in the dtype of autocast."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 import torch
@@ -51,6 +52,28 @@ def check_traced(what: str, weight: Tensor) -> None:
             f"{what}: expected torch.jit.trace within torch.no_grad(), got a trace with gradients, whose rules it "
             "cannot hold; torch.compile keeps them, and torch.export.export stores nets"
         )
+
+
+def autocast_dtype(x: Tensor) -> torch.dtype | None:
+    """Returns the dtype that autocast asks for on x's device, None where it is off.
+
+    Torch refuses the question for the device "meta".
+    """
+    device = x.device.type
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return None
+    return torch.get_autocast_dtype(device)
+
+
+def as_autocast(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns both in the dtype that autocast asks for on x's device, as they are where it is off."""
+    dtype = autocast_dtype(x)
+    return (x, weight) if dtype is None else (x.to(dtype), weight.to(dtype))
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[None]:
+    """Returns a context in which products of tensors on x's device keep their dtype."""
+    return nullcontext() if x.device.type == "meta" else torch.autocast(x.device.type, enabled=False)
 
 
 def _refuse(what: str, where: str) -> NoReturn:

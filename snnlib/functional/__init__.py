@@ -3,12 +3,10 @@
 
 from snnlib import guesses
 from snnlib.functional.conv import *
-from snnlib.functional.delayed import *
 from snnlib.functional.gradient import *
 from snnlib.functional.operators import *
 from snnlib.functional.pool import *
 from snnlib.functional.potential import *
-from snnlib.functional.recurrent import *
 from snnlib.functional.residual import *
 from snnlib.functional.sparse import *
 from snnlib.functional.spiking import *

@@ -3,61 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.backends import native
-from snnlib.backends.autocast import as_autocast, autocast_dtype
 from snnlib.backends.geometry import geometry
+from snnlib.checks import as_autocast, autocast_dtype
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, SequenceConvolution
-from snnlib.functional.sparse import SparselyConnected
-from snnlib.functional.unfolded import unfolded_rows
 
 
-class SequenceMap(Protocol):
-    """A map from events `[T, N, ...]` to currents `[T, N, C, ...]`, linear in the events and in the weight."""
-
-    def currents(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Returns currents for events."""
-
-    def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """Returns the adjoint in x: a new tensor of x's shape."""
-
-    def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """Returns the adjoint in the weight."""
-
-
-class StepByStep:
-    """Applies a linear operator to the frame of each step."""
-
-    def __init__(self, operator: LinearOperator, time_dim: int) -> None:
-        self.operator, self.time_dim = operator, time_dim
-
-    def currents(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Returns currents by dense products, or on a GPU by sums in the CPU's order if requested."""
-        if isinstance(self.operator, (Convolution, FullyConnected)):
-            conv = self.operator.unfolded(x, weight)
-            # In float32 for half precision as well, as on the CPU.
-            if ops.currents.in_order(conv.x, geometry(conv.x, conv.weight, conv.options, self.time_dim)):
-                return event_driven_currents(conv, self.time_dim)
-        folded = self.operator.forward(x.flatten(0, 1), weight)
-        return folded.reshape(*x.shape[:2], *folded.shape[1:])
-
-    def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """See `SequenceMap`."""
-        signal = signal.to(x.dtype).flatten(0, 1)
-        return self.operator.input_backward(signal, x.flatten(0, 1), weight).reshape(x.shape)
-
-    def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """See `SequenceMap`."""
-        return self.operator.weight_backward(signal.to(x.dtype).flatten(0, 1), x.flatten(0, 1), weight)
-
-
+@dataclass(frozen=True, eq=False)
 class Delayed:
     """A linear operator with delayed input events: an operator for `spiking_layer`.
 
@@ -70,24 +28,15 @@ class Delayed:
         time_dim: dimension of time in the input, 0 or 1.
     """
 
-    def __init__(
-        self,
-        operator: LinearOperator,
-        delay: Tensor,
-        before: int = 0,
-        rounded: bool = False,
-        time_dim: int = 0,
-    ) -> None:
-        self.operator, self.delay, self.before = operator, delay, before
-        self.rounded, self.time_dim = rounded, time_dim
+    operator: LinearOperator
+    delay: Tensor
+    before: int = 0
+    rounded: bool = False
+    time_dim: int = 0
 
     def check(self, x: Tensor, weight: Tensor) -> None:
         """Raise an error that names the argument."""
         self.operator.check(x, weight)
-
-    def detached(self) -> Delayed:
-        """Returns the same map with delays that get no gradient."""
-        return Delayed(self.operator, self.delay.detach(), self.before, self.rounded, self.time_dim)
 
     def shifts(self, x: Tensor) -> bool:
         """Returns whether a delayed sequence is computed before the operator.
@@ -102,10 +51,8 @@ class Delayed:
         delayed: Tensor = ops.delay.delay_forward(x, delay, self.rounded, self.time_dim)
         return self._after(delayed)
 
-    def currents(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See `SequenceMap`."""
-        if self.shifts(x):
-            return layer_currents(self.shifted(x), weight, self.operator, self.time_dim)
+    def arriving(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Returns currents of events that are delayed per connection or in front of a full matrix."""
         x, delay = self._as_features(x)
         dtype = autocast_dtype(x)
         if dtype is not None:
@@ -135,20 +82,6 @@ class Delayed:
         apart = apart.movedim(1, 2) if self.time_dim else apart
         return apart.movedim(3, 2).reshape(*apart.shape[:2], len(weight), *space)
 
-    def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """See `SequenceMap`."""
-        with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            currents = self.currents(x, weight.detach())
-        return torch.autograd.grad(currents, x, signal.to(currents.dtype))[0]
-
-    def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """See `SequenceMap`."""
-        with torch.enable_grad():
-            weight = weight.detach().requires_grad_()
-            currents = self.currents(x.detach(), weight)
-        return torch.autograd.grad(currents, weight, signal.to(currents.dtype))[0]
-
     def _as_features(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Returns frames of a fully connected map as `[T, N, features]` with a delay per feature; else both unchanged.
 
@@ -167,83 +100,57 @@ class Delayed:
         return x.narrow(self.time_dim, self.before, steps) if self.before else x
 
 
-# What a path needs of the facts of a call, and what `explain_dispatch` prints where it is missing.
-Need = tuple[Callable[[Any], bool], str]
-
-
 @dataclass(frozen=True)
-class MapFacts:
-    """Facts that decide whether currents are sums over events or products of torch.
+class SequenceMap:
+    """A map from events `[T, N, ...]` to currents `[T, N, C, ...]`, linear in the events and in the weight.
 
     Args:
-        operator: name of the operator's class.
-        convolution: whether it is a convolution or a full matrix.
-        sparse: whether its connections are sparse, which only events support.
-        delayed: whether events are delayed.
-        dtype: dtype of the input, or of autocast if it is on.
-        native: whether the device has the kernels of a layer, on the requested path.
+        operator: the operator, with its delays.
+        time_dim: dimension of time, 0 or 1.
+        by_events: whether the currents of a convolution are sums over events; else they are dense products.
     """
 
-    operator: str
-    convolution: bool
-    sparse: bool
-    delayed: bool
-    dtype: torch.dtype
-    native: bool
+    operator: LinearOperator | Delayed
+    time_dim: int
+    by_events: bool
 
-    @classmethod
-    def of(cls, x: Tensor, operator: LinearOperator | Delayed) -> MapFacts:
-        """Returns the facts for an input of this dtype and device."""
-        return cls(
-            type(operator).__name__,
-            # The compiler of torch 2.6 takes kinds in a tuple alone.
-            isinstance(operator, (Convolution, FullyConnected)),
-            isinstance(operator, SparselyConnected),
-            isinstance(operator, Delayed),
-            autocast_dtype(x) or x.dtype,
-            native.has_kernel("layer_forward", x),
-        )
+    def currents(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Returns currents for events."""
+        operator = self.operator
+        if isinstance(operator, Delayed):
+            if not operator.shifts(x):
+                return operator.arriving(x, weight)
+            x, operator = operator.shifted(x), operator.operator
+            x, weight = as_autocast(x, weight)
+        if isinstance(operator, (Convolution, FullyConnected)):
+            conv = operator.unfolded(x, weight)
+            # A GPU adds in the CPU's order where that is asked for, of half precision in float32 as well.
+            if self.by_events or ops.currents.in_order(
+                conv.x, geometry(conv.x, conv.weight, conv.options, self.time_dim)
+            ):
+                return event_driven_currents(conv, self.time_dim)
+        folded = operator.forward(x.flatten(0, 1), weight)
+        return folded.reshape(*x.shape[:2], *folded.shape[1:])
 
+    def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """Returns the adjoint in x: a new tensor of x's shape."""
+        if isinstance(self.operator, Delayed):
+            return self._backward(signal, x.detach().requires_grad_(), weight.detach())[0]
+        signal = signal.to(x.dtype).flatten(0, 1)
+        return self.operator.input_backward(signal, x.flatten(0, 1), weight).reshape(x.shape)
 
-EVENTS: Sequence[Need] = (
-    (
-        lambda m: m.convolution or m.sparse or m.delayed,
-        "the event-driven kernels know convolutions only, not a {m.operator}",
-    ),
-    (
-        lambda m: m.sparse or m.dtype != torch.float64,
-        "the event-driven kernels compute in float32; float64 is for gradient checks",
-    ),
-    (lambda m: m.sparse or m.native, "the event-driven kernels are for the native path of a CPU"),
-)
+    def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """Returns the adjoint in the weight."""
+        if isinstance(self.operator, Delayed):
+            return self._backward(signal, x.detach(), weight.detach().requires_grad_())[0]
+        return self.operator.weight_backward(signal.to(x.dtype).flatten(0, 1), x.flatten(0, 1), weight)
 
-
-def missing(needs: Sequence[Need], facts: object) -> str:
-    """Returns the message of the first unmet condition; empty if all are met."""
-    for met, sentence in needs:
-        if not met(facts):
-            return sentence
-    return ""
-
-
-def layer_currents(x: Tensor, weight: Tensor, operator: LinearOperator | Delayed, time_dim: int) -> Tensor:
-    """Returns the currents `[T, N, C, ...]` of a linear operator without neurons: sums over events on a CPU."""
-    operator.check(x, weight)
-    by_events = not missing(EVENTS, MapFacts.of(x, operator))
-    if not isinstance(operator, Delayed):
-        x, weight = as_autocast(x, weight)
-    return currents(x, weight, operator, time_dim, by_events)
-
-
-def currents(
-    x: Tensor, weight: Tensor, operator: LinearOperator | Delayed, time_dim: int, by_events: bool
-) -> Tensor:
-    """Returns currents `[T, N, C, ...]`, event-driven if all conditions in `EVENTS` are met."""
-    if isinstance(operator, Delayed):
-        return operator.currents(x, weight)
-    if by_events and isinstance(operator, (Convolution, FullyConnected)):
-        return event_driven_currents(operator.unfolded(x, weight), time_dim)
-    return StepByStep(operator, time_dim).currents(x, weight)
+    def _backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        """Returns the gradient of x or weight, the one that requires it."""
+        with torch.enable_grad():
+            currents = self.currents(x, weight)
+        of = x if x.requires_grad else weight
+        return torch.autograd.grad(currents, of, signal.to(currents.dtype))
 
 
 def event_driven_currents(conv: SequenceConvolution, time_dim: int) -> Tensor:
@@ -253,3 +160,54 @@ def event_driven_currents(conv: SequenceConvolution, time_dim: int) -> Tensor:
         conv.x, conv.weight, None, *no_rows, *conv.options, True, time_dim
     )
     return current.squeeze(tuple(range(3, 5 - conv.axes)))
+
+
+def unfolded_rows(
+    x: Tensor, weight: Tensor, operator: LinearOperator, time_dim: int
+) -> tuple[Tensor, tuple[int, ...]]:
+    """Returns the inputs `[T, N, I]` of every output pixel, as for a fully connected map, and the space axes."""
+    if isinstance(operator, FullyConnected):
+        return x.flatten(2), ()
+    if not isinstance(operator, Convolution) or operator.dims > 2 or operator.groups > 1:
+        raise ValueError(
+            "delays: expected a fully connected map or a convolution over one or two axes without groups for delays "
+            f"per connection, got {operator!r}; take per='channel'"
+        )
+    conv = operator.unfolded(x, weight)
+    stride, padding, dilation, _ = conv.options
+    frames, size = conv.x.flatten(0, 1), tuple(conv.weight.shape[2:])
+    windows = _Windows.apply(  # type: ignore[no-untyped-call]
+        frames, size, tuple(dilation), tuple(padding), tuple(stride)
+    )
+    rows = windows.flatten(1, 2).unflatten(0, x.shape[:2])  # [T, N, cells, I] or [N, T, cells, I]
+    rows = rows.movedim(2, 1).flatten(0, 1) if time_dim else rows.flatten(1, 2)
+    return rows, windows.shape[3 - operator.dims : 3]
+
+
+class _Windows(torch.autograd.Function):
+    """Inputs of every output pixel, `[B, H_out, W_out, I]`, of frames `[B, C, H, W]`.
+
+    The values are those of torch's `unfold` with inputs last. A copy of views takes half the time of `unfold` and a
+    transposition, and needs no second tensor of this size.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        frames: Tensor,
+        size: tuple[int, int],
+        dilation: tuple[int, int],
+        padding: tuple[int, int],
+        stride: tuple[int, int],
+    ) -> Tensor:
+        ctx.options = tuple(frames.shape[2:]), size, dilation, padding, stride
+        high, wide = (d * (s - 1) + 1 for s, d in zip(size, dilation, strict=True))
+        padded = torch.nn.functional.pad(frames, (padding[1], padding[1], padding[0], padding[0]))
+        windows = padded.unfold(2, high, stride[0]).unfold(3, wide, stride[1])
+        windows = windows[..., :: dilation[0], :: dilation[1]]  # [B, C, H_out, W_out, k_h, k_w]
+        return windows.permute(0, 2, 3, 1, 4, 5).flatten(3)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        rows = grads[0].flatten(1, 2).movedim(2, 1)
+        return torch.nn.functional.fold(rows, *ctx.options), *[None] * 4

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.checks import differentiable_once, step_shape
-from snnlib.functional.plan import pooled
+from snnlib.functional.pool import pooled
 from snnlib.neurons.base import Neuron, start_state
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.backends.autocast import autocast_dtype
 from snnlib.backends.geometry import ConvOptions
 from snnlib.checks import (
     as_sizes,
+    autocast_dtype,
     check_conv_channels,
     check_count,
     check_device,

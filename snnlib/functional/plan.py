@@ -11,25 +11,35 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.backends.arguments import ExactKernel, NeuronKernel, SrmKernel
-from snnlib.backends.autocast import as_autocast
-from snnlib.backends.geometry import ConvOptions, geometry
-from snnlib.checks import check_untransformed, differentiable_once, first_state
-from snnlib.functional.currents import EVENTS, Delayed, MapFacts, Need, StepByStep, currents, missing
+from snnlib.backends import native
+from snnlib.backends.arguments import ExactKernel, LinearKernel, NeuronKernel, SrmKernel
+from snnlib.backends.geometry import geometry
+from snnlib.checks import (
+    as_autocast,
+    autocast_dtype,
+    check_lengths,
+    check_untransformed,
+    differentiable_once,
+    first_state,
+)
+from snnlib.functional.currents import Delayed, SequenceMap
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, channels_of
-from snnlib.functional.pool import nonoverlapping_avg_pool2d, spike_avg_pool2d
+from snnlib.functional.pool import neurons_and_pool, pooled
+from snnlib.functional.recurrent import FULL_MATRIX, Recurrence
+from snnlib.functional.sparse import SparselyConnected
 from snnlib.functional.two_signals import TwoSignals
 from snnlib.neurons.base import Neuron, Output, start_state, starts_at_zero
 from snnlib.neurons.constants import check_channels
 from snnlib.neurons.event import ByEvent
 from snnlib.neurons.models.srm import SRM
 from snnlib.sequences.input_time import spike_time_gradient
+from snnlib.sequences.lengths import without_padding
 
 State = tuple[Tensor, ...]
 
@@ -60,51 +70,108 @@ class Path(Enum):
     TORCH_STEPS = "torch -> steps"
 
 
-@dataclass(frozen=True)
-class CallFacts:
+BY_EVENTS = Path.LAYER, Path.CURRENTS_SCAN, Path.CURRENTS_STEPS
+BY_STEPS = Path.CURRENTS_STEPS, Path.TORCH_STEPS
+
+
+class CallFacts(NamedTuple):
     """Facts that choose the path of a call: kinds, options, dtypes and flags, never values.
 
     Calls with equal facts take one path.
 
     Args:
-        map: the operator and its input.
+        operator: name of the operator's class.
+        convolution, sparse, delayed: whether it is a convolution or full matrix, has sparse connections, or delays.
+        dtype: dtype of the input, or of autocast if it is on.
+        device: its type.
+        native: whether the device has the kernels of a layer, on the requested path.
         neuron: name of the neuron's class.
         kernel: class of its kernel; None: `step` runs.
-        runs_in_layer, records, records_states: capabilities of the kernel (`backends/arguments.py`).
+        runs_in_layer, records, records_states, recurs: capabilities of the kernel (`backends/arguments.py`).
         learns: whether the neuron's constants learn.
         differentiates: whether input, weight or state needs a gradient.
         streams: whether a state is given or requested.
-        entries_only: whether gradients through states may sum in another order.
+        back: class name of the recurrent operator; empty without recurrence.
+        back_delayed: whether recurrent spikes are delayed.
+        crowded: why recurrent kernels of the device cannot take this number of neurons; empty if they can.
     """
 
-    map: MapFacts
+    operator: str
+    convolution: bool
+    sparse: bool
+    delayed: bool
+    dtype: torch.dtype
+    device: str
+    native: bool
     neuron: str
     kernel: type | None
     runs_in_layer: bool
     records: bool
     records_states: bool
+    recurs: bool
     learns: bool
-    differentiates: bool = False
-    streams: bool = False
-    entries_only: bool = False
-
-    @classmethod
-    def of(cls, map_: MapFacts, neuron: Neuron, kernel: NeuronKernel | None, **flags: bool) -> CallFacts:
-        """Returns the facts of these neurons behind a map."""
-        name = type(neuron).__name__
-        if kernel is None:
-            return cls(map_, name, None, False, False, False, False, **flags)
-        learns = torch.is_grad_enabled() and kernel.constants.requires_grad
-        can = kernel.runs_in_layer, kernel.records, kernel.records_states
-        return cls(map_, name, type(kernel), *can, learns, **flags)
+    differentiates: bool
+    streams: bool
+    back: str
+    back_delayed: bool
+    crowded: str
 
 
-_KERNEL: Sequence[Need] = ((lambda c: c.kernel is not None, "{c.neuron} with its options runs by its step"),)
-_CONVOLUTION: Need = (
-    lambda c: c.map.convolution,
-    "the kernels of a layer take convolutions; {c.map.operator} gives currents",
+def call_facts(
+    x: Tensor,
+    operator: LinearOperator | Delayed | None,
+    neuron: Neuron | None = None,
+    kernel: NeuronKernel | None = None,
+    *,
+    back: Recurrence | None = None,
+    channels: int = 0,
+    differentiates: bool = False,
+    streams: bool = False,
+) -> CallFacts:
+    """Returns the facts for an input of this dtype and device; without a neuron, those of the currents alone."""
+    reorders = isinstance(kernel, LinearKernel) and not torch.compiler.is_compiling() and _ENTRIES_ONLY.get()
+    return CallFacts(
+        operator="sequence of currents" if operator is None else type(operator).__name__,
+        # The compiler of torch 2.6 takes kinds in a tuple alone.
+        convolution=isinstance(operator, (Convolution, FullyConnected)),
+        sparse=isinstance(operator, SparselyConnected),
+        delayed=isinstance(operator, Delayed),
+        dtype=autocast_dtype(x) or x.dtype,
+        device=x.device.type,
+        native=native.has_kernel("layer_forward", x),
+        neuron=type(neuron).__name__,
+        kernel=None if kernel is None else type(kernel),
+        runs_in_layer=kernel is not None and kernel.runs_in_layer,
+        records=kernel is not None and kernel.records,
+        records_states=kernel is not None and (kernel.records_states or reorders),
+        recurs=kernel is not None and kernel.recurs,
+        learns=kernel is not None and torch.is_grad_enabled() and kernel.constants.requires_grad,
+        differentiates=differentiates,
+        streams=streams,
+        back="" if back is None else back.name,
+        back_delayed=back is not None and back.delay is not None,
+        crowded="" if back is None or x.is_cpu else ops.recurrent_args.unsupported(x, channels),
+    )
+
+
+# What a path needs of the facts of a call, and what `explain_dispatch` prints where it is missing.
+Need = tuple[Callable[[CallFacts], bool], str]
+EVENTS: Sequence[Need] = (
+    (
+        lambda c: c.convolution or c.sparse or c.delayed,
+        "the event-driven kernels know convolutions only, not a {c.operator}",
+    ),
+    (
+        lambda c: c.sparse or c.dtype != torch.float64,
+        "the event-driven kernels compute in float32; float64 is for gradient checks",
+    ),
+    (lambda c: c.sparse or c.native, "the event-driven kernels are for the native path of a CPU"),
 )
+_KERNEL: Need = (lambda c: c.kernel is not None, "{c.neuron} with its options runs by its step")
 _ONE_OP: Sequence[Need] = (
+    (lambda c: c.convolution, "the kernels of a layer take convolutions; {c.operator} gives currents"),
+    (lambda c: not c.back, "the kernels of a layer know no spikes that come back"),
+    _KERNEL,
     (
         lambda c: c.runs_in_layer,
         "the kernels of a layer know one state without a floor and a reset in the same step, not {c.neuron} with its "
@@ -116,33 +183,57 @@ _ONE_OP: Sequence[Need] = (
         "the record of a layer tells the gradients where channels decay alike and no refractory time ends",
     ),
     (
-        lambda c: c.records_states or not (c.differentiates and c.streams) or _may_reorder(c),
+        lambda c: c.records_states or not (c.differentiates and c.streams),
         "gradients through states have the same bits wherever a sequence is cut by currents alone",
     ),
 )
-# Each path with what it needs: of the operator's map, and of the whole call.
-RULES: Sequence[tuple[Path, Sequence[Need], Sequence[Need]]] = (
-    (Path.LAYER, EVENTS, (_CONVOLUTION, *_KERNEL, *_ONE_OP)),
-    (Path.CURRENTS_SCAN, EVENTS, _KERNEL),
-    (Path.CURRENTS_STEPS, EVENTS, ()),
-    (Path.TORCH_SCAN, (), _KERNEL),
-    (Path.TORCH_STEPS, (), ()),
+_FULL = "", FULL_MATRIX
+_SCAN: Sequence[Need] = (
+    (
+        lambda c: c.back in (*_FULL, SparselyConnected.__name__),
+        "spikes come back through an operator",
+    ),
+    (lambda c: not c.back or c.recurs, "recurrent kernels do not know this neuron with its options"),
+    (
+        lambda c: c.back in _FULL or c.device == "cpu",
+        "recurrent kernels of {c.device} know no sparse connections",
+    ),
+    (lambda c: not c.back_delayed or c.device == "cpu", "spikes come back with delays"),
+    (lambda c: not c.crowded, "{c.crowded}"),
+    _KERNEL,
 )
-
-
-def _may_reorder(c: CallFacts) -> bool:
-    return c.entries_only and c.kernel is not ExactKernel
+# Each path, the fastest first, with what it needs.
+RULES: Sequence[tuple[Path, Sequence[Need]]] = (
+    (Path.LAYER, (*EVENTS, *_ONE_OP)),
+    (Path.CURRENTS_SCAN, (*EVENTS, *_SCAN)),
+    (Path.CURRENTS_STEPS, EVENTS),
+    (Path.TORCH_SCAN, _SCAN),
+    (Path.TORCH_STEPS, ()),
+)
 
 
 def choose(facts: CallFacts) -> tuple[Path, tuple[str, ...]]:
     """Returns the first path whose conditions are met, and what each path before it lacks."""
-    refusals: tuple[str, ...] = ()
-    for path, of_map, of_call in RULES:
-        lacking = missing(of_map, facts.map) or missing(of_call, facts)
+    refusals: list[str] = []
+    for path, needs in RULES:
+        lacking = [sentence for met, sentence in needs if not met(facts)]
         if not lacking:
-            return path, refusals
-        refusals = (*refusals, lacking)
+            return path, tuple(refusals)
+        refusals.append(lacking[0])
     raise AssertionError("RULES: expected a last path without needs")
+
+
+def sequence_map(x: Tensor, operator: LinearOperator | Delayed, time_dim: int) -> SequenceMap:
+    """Returns the map from events of this dtype and device to currents: sums over events on a CPU."""
+    return SequenceMap(operator, time_dim, choose(call_facts(x, operator))[0] in BY_EVENTS)
+
+
+def layer_currents(x: Tensor, weight: Tensor, operator: LinearOperator | Delayed, time_dim: int) -> Tensor:
+    """Returns the currents `[T, N, C, ...]` of a linear operator without neurons: sums over events on a CPU."""
+    operator.check(x, weight)
+    if not isinstance(operator, Delayed):
+        x, weight = as_autocast(x, weight)
+    return sequence_map(x, operator, time_dim).currents(x, weight)
 
 
 @dataclass(frozen=True)
@@ -152,65 +243,97 @@ class LayerPlan:
     Args:
         facts: the facts that decided.
         path: the path. lacking: what each faster path lacks, as templates for the facts.
-        operator, neuron: of the layer.
+        operator: map from the input to currents; None if the input is currents.
+        neuron: of the layer.
         kernel: kernel of the neuron, for the dtype of the input.
         return_state: whether the state after the last step is returned.
         pool: window of average pooling.
         shift: delays that are applied before the operator, as a delayed sequence; None: no such delays.
+        back: the recurrence; None without one.
     """
 
     facts: CallFacts
     path: Path
     lacking: tuple[str, ...]
-    operator: LinearOperator | Delayed
+    operator: LinearOperator | Delayed | None
     neuron: Neuron
     kernel: NeuronKernel | None
     return_state: bool
     pool: tuple[int, int]
     shift: Delayed | None
+    back: Recurrence | None
 
     @property
     def refusals(self) -> tuple[str, ...]:
         """Returns a sentence for each faster path: why it cannot run the call."""
-        return tuple(sentence.format(c=self.facts, m=self.facts.map) for sentence in self.lacking)
+        return tuple(sentence.format(c=self.facts) for sentence in self.lacking)
 
     @property
     def by_events(self) -> bool:
         """Returns whether the currents are sums over events."""
-        return self.path in (Path.LAYER, Path.CURRENTS_SCAN, Path.CURRENTS_STEPS)
+        return self.path in BY_EVENTS
+
+    @property
+    def steps_because(self) -> str:
+        """Returns why the neurons run by `step` in a loop; empty if a kernel runs the sequence."""
+        return self.refusals[-1] if self.path in BY_STEPS else ""
 
     def __str__(self) -> str:
-        paths = [path.value for path, *_ in RULES]
         passed = "; ".join(
-            f"not {path}: {reason}" for path, reason in zip(paths, self.refusals, strict=False)
+            f"not {path.value}: {reason}" for (path, _), reason in zip(RULES, self.refusals, strict=False)
         )
         return f"{self.path.value} ({passed})" if passed else self.path.value
 
-    def run(self, x: Tensor, weight: Tensor, state: State | None = None) -> Output:
-        """Returns the values of the layer and the last state."""
+    def run(
+        self, x: Tensor, weight: Tensor, state: State | None = None, lengths: Tensor | None = None
+    ) -> Output:
+        """Returns the values of the layer and the last state; only recurrent calls take `lengths` `[N]`."""
+        operator, time_dim, dtype = self.operator, int(self.neuron.batch_first), x.dtype
+        if lengths is not None:
+            lengths = check_lengths(lengths, x, time_dim)
+            # Padding may hold anything, and a product with the signal of 0 would keep what is no number.
+            x = without_padding(x, lengths, time_dim)
+        if operator is None:
+            return self._recur(x, state, lengths, dtype)
         if self.shift is not None:
             x = self.shift.shifted(x)
-        if not isinstance(self.operator, Delayed):
+        if not isinstance(operator, Delayed):
             x, weight = as_autocast(x, weight)
-        if not self.neuron.exact_times:
-            return self._run(x, weight, state)
-        by_time = self.neuron.input_gradient != "dense" and self.path is not Path.LAYER
-        time_dim = int(self.neuron.batch_first)
-        if isinstance(self.operator, Delayed):
-            # The steps before the chunk, of which x has some, make up for the last input in the state.
-            x = spike_time_gradient(x, None, 0, by_time, time_dim).x
-            return self._run(x, weight, state)
-        x, state, last = spike_time_gradient(x, state, 1, by_time, time_dim)
-        value, after = self._run(x, weight, state)
-        return Output(value, (*after, last))
-
-    def _run(self, x: Tensor, weight: Tensor, state: State | None) -> Output:
+        last: State = ()
+        if self.neuron.exact_times:
+            by_time = self.neuron.input_gradient != "dense" and self.path is not Path.LAYER
+            if isinstance(operator, Delayed):
+                # The steps before the chunk, of which x has some, make up for the last input in the state.
+                x = spike_time_gradient(x, None, 0, by_time, time_dim).x
+            else:
+                parts = 1 if self.back is None else 2
+                x, state, newest = spike_time_gradient(x, state, parts, by_time, time_dim)
+                last = (newest,)
         if self.path is Path.LAYER:
-            return self._in_one_op(x, weight, state)
-        if isinstance(self.kernel, SrmKernel):
-            return self._by_two_signals(x, weight, self.kernel, state)
-        current = currents(x, weight, self.operator, int(self.neuron.batch_first), self.by_events)
-        return neurons_and_pool(self.neuron, self.kernel, current, state, self.pool, x.dtype)
+            value, after = self._in_one_op(x, weight, state)
+        elif isinstance(self.kernel, SrmKernel) and self.back is None:
+            value, after = self._by_two_signals(x, weight, self.kernel, state)
+        else:
+            current = SequenceMap(operator, time_dim, self.by_events).currents(x, weight)
+            if self.back is None:
+                value, after = neurons_and_pool(self.neuron, self.kernel, current, state, self.pool, x.dtype)
+            else:
+                value, after = self._recur(current, state, lengths, dtype)
+        return Output(value, (*after, *last))
+
+    def _recur(
+        self, current: Tensor, state: State | None, lengths: Tensor | None, dtype: torch.dtype
+    ) -> Output:
+        """Runs recurrent neurons for their input currents."""
+        back, steps, through = self.back, self.path in BY_STEPS, None
+        assert back is not None
+        if self.operator is not None:
+            back.check(current, self.neuron.batch_first)
+        if steps and back.operator is not None:
+            through = sequence_map(current, back.operator, 0)
+        kernel = None if steps else self.kernel
+        value, after = back.run(current, self.neuron, kernel, state, lengths, through)
+        return Output(pooled(value.to(dtype), self.pool, self.neuron), after)
 
     def _in_one_op(self, x: Tensor, weight: Tensor, state: State | None) -> Output:
         """Runs the layer in one kernel, from a state with the space axes of its spikes."""
@@ -233,40 +356,47 @@ class LayerPlan:
             kernel = replace(kernel, options=kernel.options._replace(by_time=by_time))
             watched = neuron.watched_record(kernel.constants)
         tensors = x, weight, kernel.constants, kernel.state
-        neurons = kernel.flags, kernel.taus, kernel.moves_spikes, input_grad_scale
-        flags = time_dim, self.return_state, self.facts.differentiates
+        # Arguments of the op, in its order.
+        call = (
+            *options,
+            self.pool,
+            kernel.flags,
+            kernel.taus,
+            time_dim,
+            self.return_state,
+            self.facts.differentiates,
+        )
+        moved = self.pool != (1, 1) and kernel.moves_spikes
         with watched as note:
-            out, final = _Layer.apply(*tensors, options, self.pool, *neurons, *flags, note)  # type: ignore[no-untyped-call]
+            out, final = _Layer.apply(*tensors, call, moved, input_grad_scale, note)  # type: ignore[no-untyped-call]
         added = tuple(range(3, 5 - axes))
         return Output(out.squeeze(added), (final.squeeze(added) if self.return_state else final,))
 
     def _by_two_signals(self, x: Tensor, weight: Tensor, kernel: SrmKernel, state: State | None) -> Output:
         """Runs SRM neurons behind any operator, with different signals for weights and inputs."""
-        neuron, start, time_dim = self.neuron, first_state(state), int(self.neuron.batch_first)
-        assert isinstance(neuron, SRM)
-        options = kernel.taus, neuron.input_grad_scale, time_dim
-        if isinstance(self.operator, Delayed):
+        neuron, start, operator = self.neuron, first_state(state), self.operator
+        assert isinstance(neuron, SRM) and operator is not None
+        delay, time_dim = None, int(neuron.batch_first)
+        whole = start is None and not self.return_state
+        if isinstance(operator, Delayed):
             # Delays cut the gradient through states.
             start = None if start is None else start.detach()
-            tensors = x, weight, self.operator.delay, start, kernel.constants
-            spikes, final = TwoSignals.apply(  # type: ignore[no-untyped-call]
-                *tensors, self.operator.detached(), *options, ops.scan.NO_POOLING, self.return_state
-            )
-            return Output(pooled(spikes, self.pool, neuron), (final.detach(),))
-        whole = start is None and not self.return_state
-        one_pass = whole and self.pool == (2, 2) and ops.scan_pool.has_srm_kernels(x)
+            delay, operator = operator.delay, replace(operator, delay=operator.delay.detach())
+        one_pass = whole and delay is None and self.pool == (2, 2) and ops.scan_pool.has_srm_kernels(x)
+        linear = SequenceMap(operator, time_dim, self.by_events)
+        tensors, options = (x, weight, delay, start, kernel.constants), (kernel.taus, neuron.input_grad_scale)
         window = self.pool if one_pass else ops.scan.NO_POOLING
-        linear = StepByStep(self.operator, time_dim)
         spikes, final = TwoSignals.apply(  # type: ignore[no-untyped-call]
-            x, weight, None, start, kernel.constants, linear, *options, window, self.return_state
+            *tensors, linear, *options, time_dim, window, self.return_state
         )
+        final = final if delay is None else final.detach()
         return Output(spikes if one_pass else pooled(spikes, self.pool, neuron), (final,))
 
 
 def plan_layer(
     x: Tensor,
     weight: Tensor,
-    operator: LinearOperator | Delayed,
+    operator: LinearOperator | Delayed | Recurrence | None,
     neuron: Neuron,
     *,
     kernel: NeuronKernel | None = None,
@@ -274,58 +404,44 @@ def plan_layer(
     return_state: bool = True,
     pool: tuple[int, int] = (1, 1),
 ) -> LayerPlan:
-    """Checks the arguments of a call of `spiking_layer` and returns its plan.
+    """Checks the arguments of a call and returns its plan.
 
     Args:
-        x, weight, operator, neuron, state, return_state, pool: as in `spiking_layer`.
+        x, weight, neuron, state, return_state, pool: as in `spiking_layer`.
+        operator: as in `spiking_layer`, or a `Recurrence`.
         kernel: kernel of the neuron with other constants. Default None, `neuron.kernel(x)`.
     """
-    check_untransformed("spiking_layer")
-    operator.check(x, weight)
+    back: Recurrence | None = None
+    if isinstance(operator, Recurrence):
+        back, operator = operator, operator.source
+    check_untransformed("spiking_layer", batches=back is not None)
+    if operator is None:
+        assert back is not None
+        back.check(x, neuron.batch_first)
+        channels = x.shape[2]
+    else:
+        operator.check(x, weight)
+        channels = channels_of(operator.operator if isinstance(operator, Delayed) else operator, weight)
+    check_channels(neuron, channels, x)
     shift = None
     learned = (x, weight, *(state if isinstance(state, tuple) else ()))
     if isinstance(operator, Delayed):
-        check_channels(neuron, channels_of(operator.operator, weight), x)
         learned = (*learned, operator.delay)
         if neuron.gradient == "surrogate" and operator.shifts(x):
             shift, operator = operator, operator.operator
-    else:
-        check_channels(neuron, channels_of(operator, weight), x)
     kernel = neuron.kernel(x) if kernel is None else kernel
-    facts = CallFacts.of(
-        MapFacts.of(x, operator),
+    facts = call_facts(
+        x,
+        operator,
         neuron,
         kernel,
+        back=back,
+        channels=channels,
         differentiates=torch.is_grad_enabled()
         and any(isinstance(part, Tensor) and part.requires_grad for part in learned),
         streams=return_state or state is not None,
-        # A compiler cannot read the variable, and what it compiles is right either way.
-        entries_only=not torch.compiler.is_compiling() and _ENTRIES_ONLY.get(),
     )
-    return LayerPlan(facts, *choose(facts), operator, neuron, kernel, return_state, pool, shift)
-
-
-def neurons_and_pool(
-    neuron: Neuron,
-    kernel: NeuronKernel | None,
-    current: Tensor,
-    state: State | None,
-    pool: tuple[int, int],
-    dtype: torch.dtype,
-) -> Output:
-    """Returns pooled values of neurons in this dtype, and the state: in one pass if a kernel can."""
-    one_pass = pool != (1, 1) and kernel is not None and ops.scan_pool.can_fuse(current, kernel, pool)
-    value, after = neuron.scan(current, state, kernel, pool if one_pass else (1, 1))
-    value = value.to(dtype)
-    return Output(value if one_pass else pooled(value, pool, neuron), after)
-
-
-def pooled(value: Tensor, pool: tuple[int, int], neuron: Neuron) -> Tensor:
-    """Averages spikes `[T, N, C, H, W]` over windows without overlap, with the neurons' kind of gradient."""
-    if pool == (1, 1):
-        return value
-    by_time = neuron.gradient == "event"
-    return spike_avg_pool2d(value, pool) if by_time else nonoverlapping_avg_pool2d(value, pool)
+    return LayerPlan(facts, *choose(facts), operator, neuron, kernel, return_state, pool, shift, back)
 
 
 class _Layer(torch.autograd.Function):
@@ -338,29 +454,20 @@ class _Layer(torch.autograd.Function):
         weight: Tensor,
         constants: Tensor,
         state: Tensor | None,
-        options: ConvOptions,
-        pool: tuple[int, int],
-        flags: Sequence[int],
-        taus: Sequence[float],
-        moves_spikes: bool,
+        call: tuple[Any, ...],
+        moved: bool,
         input_grad_scale: float,
-        time_dim: int,
-        return_state: bool,
-        keep: bool,
         note: Callable[[Tensor], None] | None,
     ) -> tuple[Tensor, Tensor]:
+        *options, time_dim, return_state, keep = call
         # A compiler has to know the size of the record beforehand.
         exact = not torch.compiler.is_compiling()
-        map_ = (*options, pool)
-        out, final, *record = ops.layer_forward.layer_forward(
-            x, weight, constants, state, *map_, flags, taus, time_dim, return_state, keep, exact
-        )
+        out, final, *record = ops.layer_forward.layer_forward(x, weight, constants, state, *call, exact)
         if note is not None:
             note(record[1])
         if keep:
-            moved = pool != (1, 1) and moves_spikes
             ctx.save_for_backward(x, weight, constants, out if moved else None, *record)
-            ctx.options = (*map_, flags, taus, input_grad_scale, time_dim)
+            ctx.options = (*options, input_grad_scale, time_dim)
         # A state that nobody uses has no gradient, not one of zeros.
         ctx.set_materialize_grads(False)
         ctx.gives_state = return_state
@@ -389,5 +496,5 @@ class _Layer(torch.autograd.Function):
             grad_weight if need_weight else None,
             None,
             grad_start if need_state else None,
-            *[None] * 10,
+            *[None] * 4,
         )

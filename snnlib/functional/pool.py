@@ -12,8 +12,9 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends import native
-from snnlib.backends.arguments import Windows
+from snnlib.backends.arguments import NeuronKernel, Windows
 from snnlib.checks import as_sizes, check_flag, check_floating, check_rank, in_forward_mode
+from snnlib.neurons.base import Neuron, Output
 
 __all__ = ["spike_avg_pool1d", "spike_avg_pool2d", "spike_avg_pool3d", "spike_max_pool2d"]
 
@@ -240,3 +241,26 @@ def _check_dilated(space: Sequence[int], windows: Windows, dilation: Sequence[in
                     f"padding: expected a cell of the input in every window of {tuple(windows.kernel)} with dilation "
                     f"{tuple(dilation)}, got padding {tuple(windows.padding)} around {tuple(space)}"
                 )
+
+
+def neurons_and_pool(
+    neuron: Neuron,
+    kernel: NeuronKernel | None,
+    current: Tensor,
+    state: tuple[Tensor, ...] | None,
+    pool: tuple[int, int],
+    dtype: torch.dtype,
+) -> Output:
+    """Returns pooled values of neurons in this dtype, and the state: in one pass if a kernel can."""
+    one_pass = pool != (1, 1) and kernel is not None and ops.scan_pool.can_fuse(current, kernel, pool)
+    value, after = neuron.scan(current, state, kernel, pool if one_pass else (1, 1))
+    value = value.to(dtype)
+    return Output(value if one_pass else pooled(value, pool, neuron), after)
+
+
+def pooled(value: Tensor, pool: tuple[int, int], neuron: Neuron) -> Tensor:
+    """Averages spikes `[T, N, C, H, W]` over windows without overlap, with the neurons' kind of gradient."""
+    if pool == (1, 1):
+        return value
+    by_time = neuron.gradient == "event"
+    return spike_avg_pool2d(value, pool) if by_time else nonoverlapping_avg_pool2d(value, pool)

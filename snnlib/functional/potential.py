@@ -8,8 +8,14 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.backends.autocast import without_autocast
-from snnlib.checks import check_floating, check_rank, check_state_shape, step_shape, time_dimension
+from snnlib.checks import (
+    check_floating,
+    check_rank,
+    check_state_shape,
+    step_shape,
+    time_dimension,
+    without_autocast,
+)
 from snnlib.neurons.base import Output
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.models.srm import check_steps

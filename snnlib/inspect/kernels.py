@@ -11,18 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import ops
-from snnlib.backends import algorithm, algorithm_backward, native
-from snnlib.backends.algorithm import Decision
-from snnlib.backends.algorithm_backward import BackwardAlgorithms
+from snnlib.backends import algorithm, native
+from snnlib.backends.algorithm import BackwardAlgorithms, Decision
 from snnlib.backends.arguments import SrmKernel
 from snnlib.backends.geometry import Geometry, geometry
 from snnlib.functional.operators import Convolution, FullyConnected, SequenceConvolution
 from snnlib.functional.plan import LayerPlan, Path
-from snnlib.functional.recurrent import RecurrenceFacts, why_by_steps
 from snnlib.functional.sparse import SparselyConnected
 from snnlib.inspect.shown import ShownAsText
 from snnlib.nn.layers.spiking_layer import SpikingLayer
-from snnlib.nn.recurrent.recurrent_layer import Recurrent
 from snnlib.structure.layers import gives_potentials
 
 
@@ -37,7 +34,7 @@ class Dispatch(NamedTuple):
         entries: share of neurons and steps that the backward pass visits: output spikes of SRM neurons, steps near the
             threshold with a surrogate of compact support, 1 for others.
         recurrence: what takes the spikes of a recurrent layer back, and why; empty for other layers.
-        plan: the path of the call, and what kept it from the faster ones; of a recurrent layer of its input alone.
+        plan: the path of the call, and what kept it from the faster ones.
     """
 
     forward: Decision
@@ -106,7 +103,7 @@ def _of_layer(layer: SpikingLayer, x: Tensor) -> Dispatch:
         spikes = layer.forward(x)
         fires = spikes.numel() and not gives_potentials(layer)
         rate = float(spikes.mean(dtype=torch.float32)) if fires else 0.0
-        recurrence = _recurrence(layer, spikes) if isinstance(layer, Recurrent) else ""
+        recurrence = _recurrence(plan)
         weight, operator = layer.effective_weight, layer.operator
         if isinstance(operator, SparselyConnected):
             reason = "sparse connections are met by events alone"
@@ -146,13 +143,13 @@ def _of_net(net: nn.Module, x: Tensor) -> Dispatches:
     return Dispatches({name: _of_layer(layer, inputs[layer]) for name, layer in called})
 
 
-def _recurrence(layer: Recurrent, spikes: Tensor) -> str:
-    """The path of the recurrence for spikes of this shape, and the reason."""
-    delayed, kernel = layer.recurrent_delays is not None, layer.neuron.kernel(spikes)
-    reason = why_by_steps(RecurrenceFacts.of(spikes, kernel, layer.recurrent_operator, delayed))
-    if reason:
-        return f"step by step in torch ({reason})"
-    path, facts = native.explain_path(spikes.device.type, "recurrent_forward")
+def _recurrence(plan: LayerPlan) -> str:
+    """The path of the recurrence, and the reason; empty where no spikes come back."""
+    if plan.back is None:
+        return ""
+    if plan.steps_because:
+        return f"step by step in torch ({plan.steps_because})"
+    path, facts = native.explain_path(plan.facts.device, "recurrent_forward")
     return f"{path} ({facts})"
 
 
@@ -162,12 +159,12 @@ def _backward(
     """Algorithms of the gradients, and the share of steps that they visit."""
     kernel = plan.kernel
     if plan.path is not Path.LAYER or kernel is None:
-        return BackwardAlgorithms(algorithm_backward.decide_for_signal(conv.x, g), "dense"), 1.0
+        return BackwardAlgorithms(algorithm.decide_for_signal(conv.x, g), "dense"), 1.0
     if isinstance(kernel, SrmKernel):
-        return algorithm_backward.decide(conv.x, g, round(rate * g.neuron_steps)), rate
+        return algorithm.decide_backward(conv.x, g, round(rate * g.neuron_steps)), rate
     neurons = (1, 1), kernel.flags, kernel.taus, int(plan.neuron.batch_first)
     *_, entries, _ = ops.layer_forward.layer_forward(
         conv.x, conv.weight, kernel.constants, None, *conv.options, *neurons, False, True, True
     )
     share = entries.shape[1] / max(g.neuron_steps, 1)
-    return algorithm_backward.decide_for_entries(conv.x, g, entries.shape[1]), share
+    return algorithm.decide_for_entries(conv.x, g, entries.shape[1]), share

@@ -13,15 +13,16 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.utils import parametrize
 
+from snnlib.backends.arguments import SrmKernel
 from snnlib.checks import check_floating
-from snnlib.functional.currents import EVENTS, MapFacts, missing
+from snnlib.functional.plan import Path
 from snnlib.inspect.shown import ByLayer, ShownAsText, in_columns
 from snnlib.neurons import Neuron
 from snnlib.nn.fusion.fuse import blocks_by_part
 from snnlib.nn.fusion.fused_block import Block
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.nn.weights.gain import WeightWithGain
-from snnlib.structure.layers import gives_potentials, has_srm_kernels, hook, outer_modules, spiking_modules
+from snnlib.structure.layers import gives_potentials, hook, outer_modules, spiking_modules
 
 _INPUT = "input"
 # Of the event-driven record: a bit per neuron and step, two float32 per spike.
@@ -234,9 +235,10 @@ def _of_neurons(layer: SpikingLayer, x: Tensor, out: Tensor, fused: bool) -> tup
         events, weight = (torch.empty_like(like, device="meta") for like in (x.flatten(0, 1), layer.weight))
         neuron_steps = layer.operator.forward(events, weight).numel()
     spikes = float(out.mean(dtype=torch.float64)) * neuron_steps if neuron_steps else 0.0
-    if missing(EVENTS, MapFacts.of(x, layer.operator)):
+    plan = layer.plan(x, layer.effective_weight)
+    if not plan.by_events:
         return neuron_steps, spikes, float(neuron_steps * out.element_size())
-    if not has_srm_kernels(layer):
+    if plan.path is not Path.LAYER or plan.facts.kernel is not SrmKernel:
         # How many of its steps are entries follows from the potentials, which are not in memory.
         return neuron_steps, spikes, math.nan
     return neuron_steps, spikes, neuron_steps * _BYTES_PER_STEP + spikes * _BYTES_PER_SPIKE

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from snnlib.functional.currents import MapFacts
-from snnlib.functional.plan import CallFacts, Path, choose
+from snnlib.functional.plan import Path, call_facts, choose
 from snnlib.inspect.products import COUNTED, Call, OperationProducts, Products, nonzero
 from snnlib.neurons import Neuron
 from snnlib.nn.fusion.fuse import blocks_by_part
@@ -155,8 +154,7 @@ def _counts_spikes(block: Block) -> bool:
         operator = weighted.delayed_operator()
     else:
         operator = operator_of(cast(LinearMap, weighted))
-    facts = CallFacts.of(MapFacts.of(weight, operator), neuron, neuron.kernel(weight))
-    return choose(facts)[0] is Path.LAYER
+    return choose(call_facts(weight, operator, neuron, neuron.kernel(weight)))[0] is Path.LAYER
 
 
 def _states(module: nn.Module, per_sample: int, output: Tensor) -> tuple[int, int]:

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from snnlib.backends import native
 from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.backends.reference.delay import split
+from snnlib.functional.currents import unfolded_rows
 from snnlib.functional.operators import Convolution
-from snnlib.functional.unfolded import unfolded_rows
 from snnlib.nn.layers.readout import SRMReadout
 from snnlib.nn.recurrent.recurrent_layer import Recurrent
 from snnlib.ops.counting import counted

@@ -12,10 +12,9 @@ from torch import Tensor
 from snnlib.backends.arguments import LONGEST_REFRACTORY
 from snnlib.backends.surrogate import KINDS
 from snnlib.checks import check_number
-from snnlib.neurons.at_least import at_least
 from snnlib.neurons.base import Neuron, Params, Reset, State
 from snnlib.neurons.checks import check_threshold
-from snnlib.neurons.dynamics import Coefficient, Dynamics
+from snnlib.neurons.dynamics import Coefficient, Dynamics, at_least
 from snnlib.neurons.fields import Check, Constant, constant, fixed, one_of, option
 from snnlib.neurons.spike import check_surrogate, spike
 from snnlib.neurons.surrogate import ATan, Surrogate, SurrogateLike

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import algorithm, algorithm_backward, native, reference
+from snnlib.backends import algorithm, native, reference
 from snnlib.backends.arguments import LayerArgs
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 from snnlib.backends.native import state_dtype
@@ -28,7 +28,7 @@ from snnlib.ops.sparse_linear import SparseMap
 def weight_gradient(signal: Tensor, call: LayerArgs) -> Tensor:
     """Returns dL/dW for a dense float32 signal in the layout of `empty_sequence`, event-driven or dense."""
     g = call.geometry
-    way = algorithm_backward.decide_for_signal(call.x, g)
+    way = algorithm.decide_for_signal(call.x, g)
     if way == "taps":
         return _weight_gradient_by_taps(signal, call)
     if way == "dense":

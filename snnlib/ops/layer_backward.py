@@ -1,6 +1,6 @@
 """Gradients of a convolution with neurons, from the record of spikes or near-threshold steps.
 
-Each gradient is driven by input events or by output spikes, or is dense, by torch (`backends.algorithm_backward`).
+Each gradient is driven by input events or by output spikes, or is dense, by torch (`backends.algorithm`).
 Kernels: cpp/cpu/layer_backward.cpp; equations: cpp/include/snnlib/layer/rows.h; reference:
 snnlib/backends/reference/layer.py and srm_conv.py.
 """
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import algorithm, algorithm_backward, reference
+from snnlib.backends import algorithm, reference
 from snnlib.backends.arguments import (
     ExactKernel,
     LayerArgs,
@@ -217,10 +217,10 @@ def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
 def _plan(call: LayerArgs, neuron: NeuronKernel, numbers: int, needs: Needs, from_state: bool) -> Plan:
     x, g = call.x, call.geometry
     if isinstance(neuron, SrmKernel):
-        paths = algorithm_backward.decide(x, g, numbers, needs.weight, from_state)
+        paths = algorithm.decide_backward(x, g, numbers, needs.weight, from_state)
         dense_weight, dense_input = paths.weight == "dense", paths.input == "dense"
         return Plan(needs.weight and dense_weight, needs.input and dense_input, paths.weight == "inputs")
-    paths = algorithm_backward.decide_for_entries(x, g, numbers, needs.weight, from_state)
+    paths = algorithm.decide_for_entries(x, g, numbers, needs.weight, from_state)
     dense_weight = needs.weight and paths.weight in ("taps", "dense")
     dense_input = needs.input and paths.input == "dense"
     if (dense_weight or dense_input) and not algorithm.is_matrix(g):

@@ -22,14 +22,14 @@ from snnlib.ops.sparse_linear import check_rows, given, reference_rows
 _MOST_STEPS = 1 << 30
 
 
-def unsupported(current: Tensor) -> str:
-    """Returns why kernels of the currents' device cannot take this number of neurons; empty if they can."""
-    if not native.has_kernel("recurrent_forward", current):
-        return native.explain_path(current.device.type, "recurrent_forward")[1]
-    most = native.most_recurrent_neurons(current)
-    if most is None or current.shape[2] <= most:
+def unsupported(like: Tensor, neurons: int) -> str:
+    """Returns why kernels of a tensor's device cannot take this number of neurons; empty if they can."""
+    if not native.has_kernel("recurrent_forward", like):
+        return native.explain_path(like.device.type, "recurrent_forward")[1]
+    most = native.most_recurrent_neurons(like)
+    if most is None or neurons <= most:
         return ""
-    return f"recurrent kernels of {current.device.type} take up to {most} neurons, got {current.shape[2]}"
+    return f"recurrent kernels of {like.device.type} take up to {most} neurons, got {neurons}"
 
 
 @dataclass
@@ -195,6 +195,6 @@ class RecurrentArgs:
         family = "fixed_point" if self.neuron.is_fixed_point and self.current.is_cuda else "recurrent"
         if self.delay is None:
             found = native.kernel(f"{family}_{name}", self.current, **others, **tensors)
-            return None if found is None or unsupported(self.current) else found
+            return None if found is None or unsupported(self.current, self.current.shape[2]) else found
         tensors |= {"delay": self.delay, "past": self.past}
         return native.kernel(f"delayed_{family}_{name}", self.current, **others, **tensors)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from snnlib.neurons import SRM, Neuron
+from snnlib.neurons import Neuron
 from snnlib.nn.layers.readout import SRMReadout
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 
@@ -49,13 +49,6 @@ def neuron_of(module: nn.Module) -> Neuron | None:
     """Returns the neuron of a layer, or the neuron itself; None for another module."""
     found = module.neuron if isinstance(module, SpikingLayer) else module
     return found if isinstance(found, Neuron) else None
-
-
-def has_srm_kernels(module: nn.Module) -> bool:
-    """Returns whether a layer's neurons are those that the event-driven kernels of SRM layers compute."""
-    neuron = neuron_of(module)
-    apart = not isinstance(module, SpikingLayer) or module.neurons_apart
-    return isinstance(neuron, SRM) and neuron.reset_states == "all" and apart
 
 
 def hook(stack: ExitStack, module: nn.Module, before: Any, after: Any, sees_blocks: bool = False) -> None:

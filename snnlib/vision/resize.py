@@ -9,8 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from snnlib.backends.autocast import without_autocast
-from snnlib.checks import as_sizes, check_choice, check_flag, check_floating, check_rank
+from snnlib.checks import as_sizes, check_choice, check_flag, check_floating, check_rank, without_autocast
 
 __all__ = ["resize_bicubic"]
 

@@ -12,8 +12,8 @@ from rates import set_rates_
 from torch import Tensor
 
 import snnlib
-from snnlib.backends import algorithm_backward
-from snnlib.backends.algorithm_backward import BackwardAlgorithms
+from snnlib.backends import algorithm
+from snnlib.backends.algorithm import BackwardAlgorithms
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 
 pytestmark = pytest.mark.skipif(snnlib.backends.native._module is None, reason="needs the compiled module")
@@ -53,8 +53,8 @@ def _geometry(arguments: tuple[Any, ...]) -> Geometry:
 
 @pytest.fixture
 def chosen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> BackwardAlgorithms:
-    for decide in ("decide", "decide_for_entries"):
-        monkeypatch.setattr(algorithm_backward, decide, lambda *_: request.param)
+    for decide in ("decide_backward", "decide_for_entries"):
+        monkeypatch.setattr(algorithm, decide, lambda *_: request.param)
     return request.param
 
 
@@ -62,7 +62,7 @@ def _possible(sample: Sample, chosen: BackwardAlgorithms) -> bool:
     g = _geometry(sample.arguments(torch.float32))
     if g.unsupported:
         return chosen == ("dense", "dense")
-    return chosen.weight != "inputs" or algorithm_backward.windows_are_rows(g)
+    return chosen.weight != "inputs" or algorithm.windows_are_rows(g)
 
 
 CALLS = [
@@ -119,7 +119,7 @@ def _chosen(density: float, rate: float, channels: int = 32, **others: int) -> B
     x = (torch.rand(12, 4, channels, 32, 32, generator=torch.Generator().manual_seed(6)) < density).float()
     weight, stride = torch.empty(64, channels, 3, 3), others.get("stride", 1)
     g = geometry(x, weight, ConvOptions((stride, stride), (1, 1), (1, 1), 1), 0)
-    return algorithm_backward.decide(x, g, int(rate * g.neuron_steps))
+    return algorithm.decide_backward(x, g, int(rate * g.neuron_steps))
 
 
 def test_choice_follows_the_rates() -> None:
@@ -135,7 +135,7 @@ def test_density_counts_where_most_windows_are() -> None:
     x = torch.zeros(4, 2, 1, 12, 12)
     x[..., 4:8, 4:8] = 1
     g = geometry(x, torch.empty(1, 1, 5, 5), ConvOptions((1, 1), (0, 0), (1, 1), 1), 0)
-    assert algorithm_backward._inner(x, g).mean() == 1
+    assert algorithm._inner(x, g).mean() == 1
 
 
 def test_few_samples_keep_many_threads_busy(isas: list[str]) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import snnlib
 from snnlib import functional as F
-from snnlib.backends import algorithm, algorithm_backward
+from snnlib.backends import algorithm
 from snnlib.backends.geometry import ConvOptions, geometry
 
 pytestmark = pytest.mark.skipif(snnlib.backends.native._module is None, reason="needs the compiled module")
@@ -108,14 +108,14 @@ def _way_of_gradients(layer: snnlib.SRMConv2d, x: Tensor, pool: tuple[int, int] 
     """Returns the gradients that the layer's backward pass requested."""
     ways: list[tuple[str, ...]] = []
 
-    def decide(*arguments: Any) -> algorithm_backward.BackwardAlgorithms:
+    def decide(*arguments: Any) -> algorithm.BackwardAlgorithms:
         ways.append(choose(*arguments))
         return ways[-1]  # type: ignore[return-value]
 
-    choose = algorithm_backward.decide
+    choose = algorithm.decide_backward
     with pytest.MonkeyPatch.context() as patch:
         out = layer.forward(x.clone().requires_grad_(), pool=pool)
-        patch.setattr(algorithm_backward, "decide", decide)
+        patch.setattr(algorithm, "decide_backward", decide)
         out.sum().backward()
     return ways[0]
 

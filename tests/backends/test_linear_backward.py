@@ -8,11 +8,11 @@ from compare import assert_bits
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.backends import algorithm_backward, native
-from snnlib.backends.algorithm_backward import BackwardAlgorithms
+from snnlib.backends import algorithm, native
+from snnlib.backends.algorithm import BackwardAlgorithms
 from snnlib.backends.geometry import ConvOptions, geometry
-from snnlib.functional.currents import layer_currents
 from snnlib.functional.operators import FullyConnected
+from snnlib.functional.plan import layer_currents
 from snnlib.ops import conv_call
 
 pytestmark = pytest.mark.skipif(native._module is None, reason="needs the compiled module")
@@ -47,24 +47,22 @@ def test_every_algorithm_gives_the_gradients_of_the_layer_apart(
     weight: str, field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = BackwardAlgorithms(weight, field)  # type: ignore[arg-type]
-    monkeypatch.setattr(algorithm_backward, "decide_for_entries", lambda *_: chosen)
-    monkeypatch.setattr(algorithm_backward, "decide_for_signal", lambda *_: weight)
+    monkeypatch.setattr(algorithm, "decide_for_entries", lambda *_: chosen)
+    monkeypatch.setattr(algorithm, "decide_for_signal", lambda *_: weight)
     (spikes, *gradients), (expected, *answers) = _gradients(), _gradients(apart=True)
     assert 0.05 < expected.mean() < 0.5
     assert_bits(spikes, expected)
-    for gradient, answer, algorithm in zip(gradients, answers, chosen, strict=True):
+    for gradient, answer, kind in zip(gradients, answers, chosen, strict=True):
         assert (gradient - answer).abs().max() <= 1e-5 * answer.abs().max()
         # The layer apart has the same signal for the same kernels; "dense" is a product of torch.
-        if algorithm == "taps":
+        if kind == "taps":
             assert_bits(gradient, answer)
 
 
 def test_pooled_layer_by_input_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """The signal has the neurons' size, not that of the pooled output."""
-    monkeypatch.setattr(
-        algorithm_backward, "decide_for_entries", lambda *_: BackwardAlgorithms("dense", "dense")
-    )
-    monkeypatch.setattr(algorithm_backward, "decide_for_signal", lambda *_: "inputs")
+    monkeypatch.setattr(algorithm, "decide_for_entries", lambda *_: BackwardAlgorithms("dense", "dense"))
+    monkeypatch.setattr(algorithm, "decide_for_signal", lambda *_: "inputs")
     torch.manual_seed(0)
     x = (torch.rand(6, 2, 12, 16, 16) < 0.2).float()
     net = nn.Sequential(snnlib.SpikingConv2d(12, 64, 5, neuron=LIF), snnlib.AvgPool2d(2))
@@ -79,7 +77,7 @@ def test_pooled_layer_by_input_events(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_input_gradient_has_the_same_bits_by_scatter_and_by_gather(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = BackwardAlgorithms("spikes", "spikes")
-    monkeypatch.setattr(algorithm_backward, "decide_for_entries", lambda *_: chosen)
+    monkeypatch.setattr(algorithm, "decide_for_entries", lambda *_: chosen)
     by_gather = _gradients()[2]
     monkeypatch.setattr(conv_call, "scatters_back", lambda _: True)
     assert_bits(_gradients()[2], by_gather)
@@ -88,7 +86,7 @@ def test_input_gradient_has_the_same_bits_by_scatter_and_by_gather(monkeypatch: 
 def _chosen(inputs: int, outputs: int, density: float, entries: float) -> BackwardAlgorithms:
     x = torch.rand(20, 32, inputs, 1, 1, generator=torch.Generator().manual_seed(6)).lt(density).float()
     g = geometry(x, torch.empty(outputs, inputs, 1, 1), ConvOptions((1, 1), (0, 0), (1, 1), 1), 0)
-    return algorithm_backward.decide_for_entries(x, g, int(entries * g.neuron_steps))
+    return algorithm.decide_for_entries(x, g, int(entries * g.neuron_steps))
 
 
 def test_choice_follows_the_rates() -> None:
@@ -102,9 +100,7 @@ def test_explanation_names_the_algorithms_that_run(monkeypatch: pytest.MonkeyPat
     layer = snnlib.SpikingLinear(200, 64, neuron=LIF)
     x = torch.rand(20, 16, 200, generator=torch.Generator().manual_seed(0)).lt(0.05).float()
     explained, ran = snnlib.explain_dispatch(layer, x).gradients, []
-    decide = algorithm_backward.decide_for_entries
-    monkeypatch.setattr(
-        algorithm_backward, "decide_for_entries", lambda *given: ran.append(decide(*given)) or ran[-1]
-    )
+    decide = algorithm.decide_for_entries
+    monkeypatch.setattr(algorithm, "decide_for_entries", lambda *given: ran.append(decide(*given)) or ran[-1])
     layer(x.requires_grad_()).sum().backward()
     assert ran == [explained]

@@ -13,6 +13,7 @@ from snnlib.backends import native
 from snnlib.functional import Convolution, FullyConnected, SparselyConnected
 from snnlib.functional.currents import Delayed
 from snnlib.functional.plan import RULES, LayerPlan, Path, choose, entries_only, plan_layer
+from snnlib.functional.recurrent import Recurrence
 
 X, WEIGHT = torch.ones(4, 2, 3), torch.ones(5, 3)
 FULL = FullyConnected()
@@ -57,6 +58,7 @@ def _plan(operator: Any, neuron: neurons.Neuron, weight: Tensor = WEIGHT, **call
 
 
 LEARNS = WEIGHT.clone().requires_grad_()
+SQUARE = torch.ones(5, 5)
 DELAY = Delayed(FULL, torch.tensor([0.0, 1.0, 2.0]))
 EXACT: dict[str, Any] = {"gradient": "event"}
 # The plan, its path, and a part of what kept it from the first path.
@@ -102,6 +104,26 @@ CASES: dict[str, tuple[Callable[[], LayerPlan], Path, str]] = {
         Path.CURRENTS_SCAN,
         "SparselyConnected gives currents",
     ),
+    "recurrent": (
+        lambda: _plan(Recurrence(FULL, SQUARE), neurons.LIF()),
+        Path.CURRENTS_SCAN,
+        "no spikes that come back",
+    ),
+    "recurrent SRM": (
+        lambda: _plan(Recurrence(FULL, SQUARE), neurons.SRM()),
+        Path.CURRENTS_STEPS,
+        "no spikes that come back",
+    ),
+    "recurrent through an operator": (
+        lambda: _plan(Recurrence(FULL, SQUARE, FULL), neurons.LIF()),
+        Path.CURRENTS_STEPS,
+        "no spikes that come back",
+    ),
+    "recurrent currents": (
+        lambda: plan_layer(X, SQUARE, Recurrence(None, torch.ones(3, 3)), neurons.LIF()),
+        Path.TORCH_SCAN,
+        "not a sequence of currents",
+    ),
     "delays": (lambda: _plan(DELAY, neurons.LIF()), Path.CURRENTS_SCAN, "Delayed gives currents"),
 }
 
@@ -124,8 +146,17 @@ def test_every_need_is_missed_by_a_case() -> None:
         assert "native path" in plans[0].refusals[0]
     with snnlib.use_path("auto"):
         plans += [make() for make, *_ in CASES.values()]
-    missed = {sentence for plan in plans for sentence in plan.lacking}
-    assert missed == {sentence for _, *needs in RULES for part in needs for _, sentence in part}
+        delays = Recurrence(FULL, SQUARE, delay=torch.zeros(5), max_delay=1)
+        recurrent = [_plan(Recurrence(FULL, SQUARE), neurons.LIF()), _plan(delays, neurons.LIF())]
+    lacking = [plan.lacking for plan in plans]
+    # Refusals of devices alone.
+    for facts in (plan.facts._replace(device="cuda", native=False) for plan in recurrent):
+        lacking += [
+            choose(facts._replace(**change))[1]
+            for change in ({}, {"back": "SparselyConnected"}, {"crowded": "full"})
+        ]
+    missed = {sentence for sentences in lacking for sentence in sentences}
+    assert missed == {sentence for _, needs in RULES for _, sentence in needs}
 
 
 def test_equal_facts_are_equal_keys() -> None:

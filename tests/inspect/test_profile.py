@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib.functional.currents import Delayed
+from snnlib.functional.plan import layer_currents
 from snnlib.inspect.energy import ENERGY_MODELS
 from snnlib.inspect.products import Call, OperationProducts, Products, nonzero_counts
 from snnlib.nn.fusion.fuse import unfused
@@ -327,7 +328,8 @@ def test_events_that_arrive_later_are_counted_where_they_arrive(
     x = x.transpose(0, 1).contiguous() if batch_first else x
 
     def currents(x: Tensor, weight: Tensor, delay: Tensor) -> Tensor:
-        return Delayed(layer.operator, delay, 0, True, int(batch_first)).currents(x, weight)
+        own = Delayed(layer.operator, delay, 0, True, int(batch_first))
+        return layer_currents(x, weight, own, int(batch_first))
 
     now, all_now = x.double(), torch.ones_like(x).double()
     still = torch.zeros_like(layer.delays())

@@ -9,7 +9,7 @@ from compare import assert_bits
 from torch import Tensor
 
 import snnlib
-from snnlib.neurons.at_least import at_least
+from snnlib.neurons.dynamics import at_least
 from snnlib.surrogate import Triangle
 
 VALUES = [-math.inf, -2.0, -0.1, -0.0, 0.0, 1e-40, 0.1, 0.5, math.inf, math.nan]

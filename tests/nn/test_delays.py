@@ -10,6 +10,7 @@ from torch import Tensor
 import snnlib
 from snnlib import neurons, ops, surrogate
 from snnlib.functional.currents import Delayed
+from snnlib.functional.plan import layer_currents
 from snnlib.sequences.history import unpacked
 
 BUMP = surrogate.Triangle(0.5, 0.4)
@@ -63,7 +64,7 @@ def test_currents_have_the_gradient_of_finite_differences(operator: object, per:
     leaves = [part.requires_grad_() for part in (x, weight, delay)]
 
     def currents(x: Tensor, weight: Tensor, delay: Tensor) -> Tensor:
-        return Delayed(operator, delay).currents(x, weight)  # type: ignore[arg-type]
+        return layer_currents(x, weight, Delayed(operator, delay), 0)  # type: ignore[arg-type]
 
     assert torch.autograd.gradcheck(currents, leaves, fast_mode=True)
 
@@ -201,7 +202,7 @@ def test_dense_products_give_what_events_give(rounded: bool) -> None:
         leaves = [part.clone().requires_grad_() for part in (x, weight, delay)]
         with snnlib.use_convolution(algorithm):  # type: ignore[arg-type]
             operator = snnlib.functional.FullyConnected()
-            out = Delayed(operator, leaves[2], rounded=rounded).currents(leaves[0], leaves[1])
+            out = layer_currents(*leaves[:2], Delayed(operator, leaves[2], rounded=rounded), 0)
             found.append([out, *torch.autograd.grad(out, leaves, signal)])
     for got, want in zip(*found, strict=True):
         assert torch.allclose(got, want, rtol=0, atol=1e-12)
@@ -394,12 +395,14 @@ def test_delays_of_frames_and_of_features() -> None:
     """As a function, one delay per channel of the frames counts for all of their cells; other numbers are an error."""
     x, weight = _events("convolution").requires_grad_(), torch.rand(5, 40).double()
     operator, delay = snnlib.functional.FullyConnected(), torch.tensor([1.0, 2.5]).double().requires_grad_()
-    short, long = (Delayed(operator, own).currents(x, weight) for own in (delay, delay.repeat_interleave(20)))
+    short, long = (
+        layer_currents(x, weight, Delayed(operator, own), 0) for own in (delay, delay.repeat_interleave(20))
+    )
     assert torch.equal(short, long)
     for got, want in zip(*(torch.autograd.grad(o.sum(), (x, delay)) for o in (short, long)), strict=True):
         assert torch.equal(got, want)
     with pytest.raises(ValueError, match=r"delay: expected .*40.*, got .*3"):
-        Delayed(operator, torch.ones(3).double()).currents(x, weight)
+        layer_currents(x, weight, Delayed(operator, torch.ones(3).double()), 0)
 
 
 @pytest.mark.parametrize("batch_first", [False, True])

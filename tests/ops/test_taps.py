@@ -7,7 +7,7 @@ from compare import assert_bits, assert_same_bits
 from torch import Tensor
 
 import snnlib
-from snnlib.backends import algorithm, algorithm_backward, native
+from snnlib.backends import algorithm, native
 from snnlib.backends.arguments import LayerArgs
 from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.ops import conv_layout, currents
@@ -54,7 +54,7 @@ def test_weight_gradient_is_the_adjoint_of_the_currents(name: str, monkeypatch: 
     x, weight, options = _case(name)
     g = geometry(x, weight, options, 0)
     signal = conv_layout.empty_sequence(x, g.channels, g.space, torch.float32).normal_()
-    monkeypatch.setattr(algorithm_backward, "decide_for_signal", lambda *_: "taps")
+    monkeypatch.setattr(algorithm, "decide_for_signal", lambda *_: "taps")
     gradient = currents.weight_gradient(signal, LayerArgs(x, weight, options, (1, 1), 0))
     wide = weight.double().requires_grad_()
     frames = torch.nn.functional.conv2d(x.flatten(0, 1).double(), wide, None, *options)
@@ -70,7 +70,7 @@ def test_bits_do_not_depend_on_threads_or_vectors(
     x, weight, options = _case("pieces")
     signal = torch.randn(4, 3, 192, 6, 6, generator=torch.Generator().manual_seed(2))
     monkeypatch.setattr(algorithm, "by_taps", lambda _: True)
-    monkeypatch.setattr(algorithm_backward, "decide_for_signal", lambda *_: "taps")
+    monkeypatch.setattr(algorithm, "decide_for_signal", lambda *_: "taps")
 
     def run() -> tuple[Tensor, Tensor]:
         with snnlib.use_convolution("events"):
@@ -90,7 +90,7 @@ def test_choice_follows_the_size_of_the_weights() -> None:
         x = torch.rand(20, 2, channels, size, size, generator=generator).lt(0.05).float()
         options = ConvOptions((1, 1), (1, 1), (1, 1), 1)
         g = geometry(x, torch.empty(channels, channels, 3, 3), options, 0)
-        return algorithm.by_taps(g), algorithm_backward.decide_for_signal(x, g)
+        return algorithm.by_taps(g), algorithm.decide_for_signal(x, g)
 
     assert chosen(512, 6) == (True, "taps")
     assert chosen(256, 24) == (True, "inputs")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.inspect.products import nonzero_counts
-from snnlib.neurons.at_least import at_least
+from snnlib.neurons.dynamics import at_least
 from snnlib.nn.layers.readout import SRMReadout
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.nn.recurrent.recurrent_layer import Recurrent

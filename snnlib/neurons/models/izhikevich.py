@@ -16,11 +16,10 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
-from snnlib.neurons.at_least import at_least
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.checks import check_tau
 from snnlib.neurons.dialects import NORSE, SPIKINGJELLY
-from snnlib.neurons.dynamics import Dynamics
+from snnlib.neurons.dynamics import Dynamics, at_least
 from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SimplyReset
 

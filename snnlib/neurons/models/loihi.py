@@ -28,10 +28,9 @@ from torch import Tensor
 
 from snnlib.backends import fixed_point
 from snnlib.backends.fixed_point import STEPS, WEIGHT_EXPONENTS
-from snnlib.neurons.at_least import at_least
 from snnlib.neurons.base import Neuron, Params, Reset, State
 from snnlib.neurons.checks import check_tau
-from snnlib.neurons.dynamics import Coefficient, Dynamics
+from snnlib.neurons.dynamics import Coefficient, Dynamics, at_least
 from snnlib.neurons.fields import Constant, constant, fixed, option
 from snnlib.neurons.firing import SpikingNeuron
 

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from snnlib.neurons.at_least import at_least
 from snnlib.neurons.base import Params, Reset, State
 from snnlib.neurons.checks import check_positive, check_tau, is_learned, values_of
 from snnlib.neurons.dialects import SPIKINGJELLY
+from snnlib.neurons.dynamics import at_least
 from snnlib.neurons.fields import Constant, constant, fixed, one_of, option
 from snnlib.neurons.firing import SpikingNeuron
 

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from snnlib.backends.autocast import autocast_dtype
-from snnlib.checks import check_dtype, check_floating, in_forward_mode
-from snnlib.functional.currents import layer_currents
+from snnlib.checks import autocast_dtype, check_dtype, check_floating, in_forward_mode
 from snnlib.functional.normalized import along_channels
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
+from snnlib.functional.plan import layer_currents
 
 LinearMap = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 _KINDS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib import ops
-from snnlib.functional.currents import layer_currents
 from snnlib.functional.normalized import after_affine, along_channels, scaled_neurons
-from snnlib.functional.plan import Path, neurons_and_pool, plan_layer
+from snnlib.functional.plan import Path, layer_currents, plan_layer
+from snnlib.functional.pool import neurons_and_pool
 from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons import Neuron
 from snnlib.neurons.constants import check_channels

@@ -18,10 +18,11 @@ from snnlib.checks import (
     check_untransformed,
     warn_caller,
 )
-from snnlib.functional.currents import Delayed, layer_currents
+from snnlib.functional.currents import Delayed
 from snnlib.functional.operators import LinearOperator
-from snnlib.functional.plan import LayerPlan, plan_layer
+from snnlib.functional.plan import LayerPlan, layer_currents, plan_layer
 from snnlib.functional.quantize import fixed_point_weight
+from snnlib.functional.recurrent import Recurrence
 from snnlib.functional.sparse import SparselyConnected, fan_in
 from snnlib.neurons import LIF, Neuron, Output
 from snnlib.neurons.constants import mean_threshold
@@ -140,8 +141,7 @@ class SpikingLayer(WeightWithGain):
         check_untransformed(type(self).__name__, batches=True)
         check_traced(type(self).__name__, self.weight)
         weight = self.effective_weight
-        if self.delays is not None:
-            check_sequence("delays", self.delays, x.shape[int(self.batch_first)] if x.dim() > 1 else 0)
+        self.check_delays(x.shape[int(self.batch_first)] if x.dim() > 1 else 0)
         with naming_overflow(self):
             value = self.plan(x, weight, return_state=False, pool=pool).run(x, weight).value
         self.observe(x, weight, value)
@@ -160,14 +160,14 @@ class SpikingLayer(WeightWithGain):
         With `lengths` `[N]`, the number of steps of each sample, later spikes are 0 and the state is the one after
         each sample's own last step; the sequence runs in one chunk per distinct length.
         """
-        if lengths is not None:
+        if lengths is not None and (self.neurons_apart or self.keeps_input):
             run = partial(self.run, pool=pool)
             return Output(*run_with_lengths(run, x, state, lengths, int(self.batch_first)))
         weight = self.effective_weight
         own, events, before = self._with_history(x, state)
         with naming_overflow(self):
             plan = self.plan(events, weight, state=own, before=before, pool=pool)
-            value, after = plan.run(events, weight, own)
+            value, after = plan.run(events, weight, own, lengths)
         return Output(value, (*after, *self._history(events)))
 
     def plan(
@@ -184,8 +184,22 @@ class SpikingLayer(WeightWithGain):
 
         The first `before` steps of x belong to the past and have no output.
         """
-        operator = self.delayed_operator(before)
+        operator = self.call_operator(before)
         return plan_layer(x, weight, operator, self.neuron, state=state, return_state=return_state, pool=pool)
+
+    def check_delays(self, steps: int) -> None:
+        """Raise ValueError unless a sequence of so many steps is longer than the delays."""
+        if self.delays is not None:
+            check_sequence("delays", self.delays, steps)
+
+    @property
+    def keeps_input(self) -> bool:
+        """Returns whether the state also holds the last steps of the input."""
+        return self.delays is not None or self.neuron.exact_times
+
+    def call_operator(self, before: int = 0) -> LinearOperator | Delayed | Recurrence:
+        """The operator that a call is planned with; `before` as in `plan`."""
+        return self.delayed_operator(before)
 
     def delayed_operator(self, before: int = 0) -> LinearOperator | Delayed:
         """Returns the operator with the layer's delays, if it has any; `before` as in `plan`."""

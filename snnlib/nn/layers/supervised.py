@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.backends.autocast import without_autocast
-from snnlib.checks import check_integer_labels
+from snnlib.checks import check_integer_labels, without_autocast
 from snnlib.functional.spiking import spiking_layer
 from snnlib.functional.supervised import supervised_current
 from snnlib.nn.layers.srm import SRMLinear

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import (
-    check_count,
-    check_floating,
-    check_lengths,
-    check_rank,
-    check_traced,
-    check_untransformed,
-    shows,
-    warn_caller,
-)
-from snnlib.functional.currents import layer_currents
+from snnlib.checks import check_count, shows, warn_caller
+from snnlib.functional.currents import Delayed
 from snnlib.functional.operators import FullyConnected, LinearOperator
-from snnlib.functional.plan import pooled
-from snnlib.functional.recurrent import spiking_recurrent
+from snnlib.functional.plan import plan_layer
+from snnlib.functional.recurrent import Recurrence
 from snnlib.functional.sparse import SparselyConnected, fan_in
-from snnlib.neurons import CubaLIF, Neuron, Output
+from snnlib.neurons import CubaLIF, Neuron
 from snnlib.neurons.constants import mean_threshold
 from snnlib.neurons.surrogate import Surrogate, Triangle
 from snnlib.nn.layers.delays import Delays, check_sequence
@@ -37,8 +27,6 @@ from snnlib.nn.layers.spiking_layer import (
     naming_overflow,
 )
 from snnlib.nn.weights.sparse import Sparse, connect, set_values
-from snnlib.sequences.input_time import spike_time_gradient
-from snnlib.sequences.lengths import run_with_lengths, without_padding
 
 __all__ = ["RecurrentLayer"]
 
@@ -52,7 +40,12 @@ def default_neuron() -> Neuron:
 
 
 class Recurrent(SpikingLayer):
-    """Base of recurrent layers: `s[t] = neuron(input current[t] + back(s[t-1], recurrent_weight))`."""
+    """Base of recurrent layers: `s[t] = neuron(input current[t] + back(s[t-1], recurrent_weight))`.
+
+    The state has neuron states `[K, N, H]` and last spikes `[D, N, H]`, newest first. D is 1, 2 if input spikes may get
+    the spike-time gradient, or `max_delay + 2` with recurrent delays. With input delays or the spike-time gradient a
+    third part holds the last steps of the input, packed to bits if they are binary and no gradient flows through them.
+    """
 
     neurons_apart = False
     recurrent_weight: nn.Parameter
@@ -86,82 +79,21 @@ class Recurrent(SpikingLayer):
         bound = mean_threshold(self.neuron) * math.sqrt(3 / count) / self.response_std()
         draw_weight(self.recurrent_weight, bound)
 
-    def forward(self, x: Tensor, *, pool: tuple[int, int] = (1, 1)) -> Tensor:
-        """Returns the spikes of a sequence from the initial state, averaged over windows `pool` without overlap."""
-        check_untransformed(type(self).__name__, batches=True)
-        check_traced(type(self).__name__, self.weight)
-        weight = self.effective_weight
-        check_floating("x", x)
-        check_rank("x", x, "[T, N, ...]", at_least=3)
-        steps = x.shape[int(self.batch_first)]
-        check_sequence("delays", self.delays, steps)
+    def check_delays(self, steps: int) -> None:
+        """See `SpikingLayer.check_delays`."""
+        super().check_delays(steps)
         check_sequence("recurrent_delays", self.recurrent_delays, steps)
-        out = self._spikes(x, weight, None, None).value
-        self.observe(x, weight, out)
-        return pooled(out, pool, self.neuron)
 
-    def run(
-        self,
-        x: Tensor,
-        state: tuple[Tensor, ...] | None = None,
-        lengths: Tensor | None = None,
-        *,
-        pool: tuple[int, int] = (1, 1),
-    ) -> Output:
-        """Returns spikes and the last state: neuron states `[K, N, H]`, last spikes `[D, N, H]`, newest first.
+    def call_operator(self, before: int = 0) -> Recurrence:
+        """See `SpikingLayer.call_operator`; with the recurrence."""
+        return self._recurrence(self.delayed_operator(before))
 
-        D is 1, 2 if input spikes may get the spike-time gradient, or `max_delay + 2` with recurrent delays. With input
-        delays or the spike-time gradient a third part holds the last steps of the input, packed to bits if they are
-        binary and no gradient flows through them.
-        """
-        if lengths is not None and self.keeps_input:
-            run = partial(self.run, pool=pool)
-            return Output(*run_with_lengths(run, x, state, lengths, int(self.batch_first)))
-        value, after = self._spikes(x, self.effective_weight, state, lengths)
-        return Output(pooled(value, pool, self.neuron), after)
-
-    @property
-    def keeps_input(self) -> bool:
-        """Returns whether the state also holds the last steps of the input."""
-        return self.delays is not None or self.neuron.exact_times
-
-    def _spikes(
-        self, x: Tensor, weight: Tensor, state: tuple[Tensor, ...] | None, lengths: Tensor | None
-    ) -> Output:
-        time_dim, by_time = int(self.batch_first), self.neuron.input_gradient != "dense"
-        if lengths is not None:
-            # Padding may hold anything, and a product with the signal of 0 would keep what is no number.
-            check_floating("x", x)
-            check_rank("x", x, "[T, N, ...]", at_least=3)
-            lengths = check_lengths(lengths, x, time_dim)
-            x = without_padding(x, lengths, time_dim)
-        after: tuple[Tensor, ...] = ()
-        if self.delays is None:
-            timed = x
-            if self.neuron.exact_times:
-                timed, state, last = spike_time_gradient(x, state, 2, by_time, time_dim)
-                after = (last,)
-            current = layer_currents(timed, weight, self.operator, time_dim)
-        else:
-            state, timed, before = self._with_history(x, state)
-            after = self._history(timed)
-            if self.neuron.exact_times:
-                timed = spike_time_gradient(timed, None, 0, by_time, time_dim).x
-            current = layer_currents(timed, weight, self.delayed_operator(before), time_dim)
-        out = self._recur(current, state, lengths)
-        return Output(out.value.to(x.dtype), (*out.state, *after))
-
-    def _recur(
-        self, current: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
-    ) -> Output:
-        weight = self.rounded(self.recurrent_weight).to(current.dtype)
-        delays = self.recurrent_delays
-        given: dict[str, Any] = {"operator": self.recurrent_operator}
-        if delays is not None:
-            whole = not self.training or self.neuron.gradient == "event"
-            given = {"delay": delays(), "max_delay": delays.max_delay, "rounded": whole}
-        with naming_overflow(self):
-            return spiking_recurrent(current, weight, self.neuron, state=state, lengths=lengths, **given)
+    def _recurrence(self, source: LinearOperator | Delayed | None) -> Recurrence:
+        weight, delays = self.rounded(self.recurrent_weight), self.recurrent_delays
+        if delays is None:
+            return Recurrence(source, weight, self.recurrent_operator)
+        whole = not self.training or self.neuron.gradient == "event"
+        return Recurrence(source, weight, self.recurrent_operator, delays(), delays.max_delay, whole)
 
     def sent_back(self, spikes: Tensor) -> Tensor:
         """Returns the recurrent currents `[T, N, ...]` of a spike sequence, one step later, without delays."""
@@ -181,7 +113,9 @@ class Recurrent(SpikingLayer):
 
     def fire(self, current: Tensor) -> Tensor:
         """Returns the spikes for an input current `[T, N, H]` or `[T, N, C, ...]`, with the recurrence."""
-        return self._recur(current).value
+        back = self._recurrence(None)
+        with naming_overflow(self):
+            return plan_layer(current, back.weight, back, self.neuron).run(current, back.weight).value
 
 
 class RecurrentLayer(Recurrent):
