@@ -1,4 +1,4 @@
-"""Heart beats as frames of whole numbers: both leads, what is unlike the beats before, and the intervals."""
+"""Heart beats as frames of whole numbers: both leads, their difference from earlier beats, and the intervals."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _USUAL, _SHORTEST, _LONGEST = 300, 108, 720
 
 
 class _State(NamedTuple):
-    """State of `BeatFrames` between parts of a record.
+    """State of `BeatFrames` between chunks of a record.
 
     Args:
-        samples: their number.
+        samples: number of samples so far.
         units: the last samples, in units `[S, 2]`.
-        peaks: of beats that have not ended.
-        last: the R peak before those.
-        amplitude, usual: running amplitude and running mean of the beats that have ended.
-        intervals: from beat to beat, the last ones.
-        slow: their slow mean.
+        peaks: R peaks of beats that have not ended.
+        last: the R peak before these.
+        amplitude, usual: running amplitude and running mean of finished beats.
+        intervals: the last intervals from beat to beat.
+        slow: slow running mean of the intervals.
     """
 
     samples: int
@@ -56,25 +56,25 @@ class _State(NamedTuple):
 
 
 class BeatFrames:
-    """The beats of a record as uint8 `[beats, T, C]`, centred at 128, each from what came before its end alone.
+    """Converts the beats of a record to causal frames, uint8 `[beats, T, C]`, centred at 128.
 
-    A running mean over 2 seconds is taken off both leads, and 4 samples are added up to a frame; a step has 2 new
-    frames and the 4 before. Its channels are, for each frame, both leads divided by their running amplitude, and both
-    less the running mean of the beats before, so that an unusual beat stands out for any patient; then five intervals
-    from beat to beat, the same at all steps: the interval, and its ratio to the mean and to the median of the 10
-    before, to the one before, and to a slow mean. All is in integers, so that a chip gets the same bits. No label is
-    used. A record in parts, each with the state of the one before, gives the beats of the whole (`run`).
+    The transform subtracts a running mean over 2 seconds from both leads and sums 4 samples to a frame; a step has 2
+    new frames and the 4 frames before. The channels of each frame are both leads divided by their running amplitude,
+    and both leads minus the running mean of earlier beats, so that an unusual beat stands out for any patient. Five
+    channels of intervals are the same at all steps: the interval, and its ratio to the mean and to the median of the
+    10 intervals before, to the last interval, and to a slow mean. All arithmetic is in integers, so that a chip gets
+    the same bits. No label is used. `run` continues a record in chunks, with the beats of the whole record.
 
     Args:
-        before, after: samples of a beat before its R peak and from it on. Default 100 and 148: 31 steps.
+        before, after: samples of a beat before and from its R peak. Default 100 and 148: 31 steps.
 
     Attributes:
         steps: T.
         channels: C, 29 for two leads.
 
     Raises:
-        ValueError: a number out of its range; (called) a signal of another shape, with NaN or above
-            5.5e9 mV, or peaks of another shape, out of order or behind its end.
+        ValueError: a number out of its range; in a call, a signal of a wrong shape, with NaN or above 5.5e9 mV, or
+            peaks of a wrong shape, out of order or after the end.
 
     Source: intervals of de Chazal, O'Dwyer and Reilly, "Automatic classification of heartbeats using ECG morphology
     and heartbeat interval features", 2004.
@@ -91,19 +91,19 @@ class BeatFrames:
         self.channels = 4 * self.stack.window + 5
 
     def __call__(self, signal: Tensor, peaks: Tensor | Array) -> Tensor:
-        """The beats of a whole record, behind whose end its last sample goes on; arguments as of `run`."""
+        """Returns the beats of a whole record, whose last sample is repeated after the end; arguments as in `run`."""
         _check_signal(signal)
         return self.run(torch.cat((signal, signal[-1:].repeat_interleave(self.after, 0))), peaks)[0]
 
     def run(
         self, signal: Tensor, peaks: Tensor | Array, state: _State | None = None
     ) -> tuple[Tensor, _State]:
-        """The beats that end in the next part of a record, and the state after it.
+        """Returns the beats that end in the next chunk of a record, and the state after it.
 
         Args:
             signal: millivolts `[samples, 2]`.
-            peaks: R peaks in this part, in samples from its beginning.
-            state: after the part before. Default None: the record begins.
+            peaks: R peaks in this chunk, in samples from its beginning.
+            state: state after the chunk before. Default None: the record begins.
         """
         _check_signal(signal)
         new = np.asarray(peaks, np.int64)
@@ -129,7 +129,7 @@ class BeatFrames:
         return beats, state._replace(units=kept, peaks=peaks[~ended])
 
     def _windows(self, level: Array, peaks: Array) -> Array:
-        """Frames of each beat `[beats, frames, 2]`; the record's beginning goes on as it is."""
+        """Returns the frames of each beat `[beats, frames, 2]`; the first sample is repeated before the record."""
         ends = np.arange(_FRAME, self.steps * self.stack.hop * _FRAME + 1, _FRAME) - self.before
         places = (peaks[:, None] + ends).clip(_FRAME) - 1
         sums = np.cumsum(level, 0)
@@ -147,7 +147,7 @@ def _check_signal(signal: Tensor) -> None:
 
 
 def _level(units: Array, first: int) -> Array:
-    """Samples without their running mean, of which the first has this number in the record."""
+    """Returns samples minus their running mean; `first` is the index of the first in the record."""
     sums = np.cumsum(units, 0)
     sums[_BASELINE:] -= sums[:-_BASELINE].copy()
     counts = np.arange(first + 1, first + len(units) + 1).clip(max=_BASELINE)[:, None]
@@ -156,7 +156,7 @@ def _level(units: Array, first: int) -> Array:
 
 
 def _beat(window: Array, peak: int, state: _State) -> tuple[Array, list[int], _State]:
-    """Leads `[frames, 4]` and five intervals of the next beat, and the state after it."""
+    """Returns leads `[frames, 4]` and five intervals of the next beat, and the state after it."""
     largest = np.abs(window).max(0)
     if not state.usual.size:
         state = state._replace(last=peak - _USUAL, amplitude=largest, usual=window, slow=_USUAL << _SLOW)

@@ -1,4 +1,4 @@
-"""A simulated event camera for pictures and films of one's own."""
+"""A simulated event camera for images and films."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ LEAST_BLACK = 1e-6
 
 
 class EventCamera:
-    """Sees pictures that move, or films, and sends an event where log intensity has changed by a threshold.
+    """Simulated event camera: sends events where the log intensity of moving images or films changes by a threshold.
 
-    Each pixel remembers the log intensity L_ref at which it last listened, and compares
+    Each pixel stores a log intensity L_ref, and compares
 
         L(t) - L_ref >= theta_on   -> ON event,  p = 1
         L_ref - L(t) >= theta_off  -> OFF event, p = 0          L = log(black + (1 - black) * I^gamma),  I in 0..1
@@ -52,11 +52,11 @@ class EventCamera:
     present L as its new L_ref. L_ref starts anywhere between the thresholds around L(0). Thresholds differ by pixel and
     polarity, the fixed pattern of one camera. Background activity comes on top, at random and without touching L_ref.
 
-    MNIST's images shown as negatives, `watch(images, negative=True)` or `SimulatedEvents(images)`, give events like
-    N-MNIST's; `docs/event-files.md` compares the two. Shown as they are, bright on dark, their polarities are the other
-    way round, which a net of N-MNIST does not know. The same seed gives the same events on every machine: every number
-    is an integer, on a binary grid or a single IEEE operation, and random numbers come from the raw words of PCG64,
-    whose stream NumPy promises to keep.
+    Negatives of MNIST's images, `watch(images, negative=True)` or `SimulatedEvents(images)`, give events like
+    N-MNIST's; `docs/event-files.md` compares the two. The original images, bright on dark, give the opposite
+    polarities, which a net trained on N-MNIST misreads. The same seed gives the same events on every machine: every
+    number is an integer, on a binary grid or from a single IEEE operation, and random numbers come from the raw words
+    of PCG64, whose stream NumPy guarantees.
 
     Args:
         sensor_size: rows and columns of pixels.
@@ -64,16 +64,16 @@ class EventCamera:
         threshold_off: fall of log intensity per OFF event.
         threshold_spread: relative standard deviation of the thresholds, 0 to 0.25.
         refractory_us: microseconds of reset after an event, at least 1.
-        noise_rate: background events per pixel and second, 0 to 1000. Time is divided into stretches in which a pixel
-            is expected to send at most 0.1; in each it sends one at most.
-        gamma: power that makes light of a picture's values, as a monitor does.
-        black: light where a picture is black, as a share of white, 1e-6 to 1.
-        step_us: microseconds between samples of a moving picture.
-        grey: make grey of pictures in colour; False (default) refuses them.
-        seed: of the thresholds' pattern, of where L_ref starts and of background activity.
+        noise_rate: background events per pixel and second, 0 to 1000. Time is divided into intervals with at most 0.1
+            expected events per pixel; a pixel sends at most one event in each.
+        gamma: exponent from pixel values to light, as in a monitor.
+        black: light of black pixels, as a share of white, 1e-6 to 1.
+        step_us: microseconds between samples of a moving image.
+        grey: whether to convert colour images to grey; False (default) raises an error for them.
+        seed: seed of the threshold pattern, of the initial L_ref and of background activity.
 
     Raises:
-        TypeError, ValueError: a setting of another type or out of its range; names it.
+        TypeError, ValueError: a setting of a wrong type or out of its range; the message names it.
 
     Sources: H. Rebecq, D. Gehrig, D. Scaramuzza, "ESIM: an Open Event Camera Simulator", CoRL 2018 (threshold crossing
     with linear interpolation, threshold spread); P. Lichtsteiner, C. Posch, T. Delbruck, "A 128x128 120 dB 15 us
@@ -132,19 +132,19 @@ class EventCamera:
         white: float | None = None,
         samples: Sequence[int] | None = None,
     ) -> list[Events]:
-        """Returns the events of pictures that move in front of the camera, each alone.
+        """Returns the events of images that move in front of the camera, one at a time.
 
         Args:
-            pictures: `[B, H, W]` or `[B, C, H, W]` with C of 1, or 3 where the camera makes grey of colour.
+            pictures: `[B, H, W]` or `[B, C, H, W]` with C of 1, or 3 with `grey=True`.
             motion: times `[K]` in microseconds, rising, and displacements `[K, 2]` (x, y) from the middle in pixels of
                 the sensor, linear in between. None (default): N-MNIST's three saccades in 300 ms.
-            size: height and width of the picture in pixels of the sensor; None (default) shows a cell on each pixel.
-                Where the picture is smaller than the sensor there is black around it, white around a negative.
-            negative: show the negative, dark on light, as N-MNIST's recordings look: their ON events lie where a
-                stroke leaves.
-            white: value of the pictures that is white; None (default) is 255 for uint8, 1 for floats.
-            samples: B numbers, one for each picture; with the camera's seed they choose the noise. Neither order nor
-                company of the samples changes their events. None (default) is 0, 1, ...
+            size: height and width of the image in pixels of the sensor; None (default) shows an image pixel on each
+                sensor pixel. Around an image smaller than the sensor it is black, around a negative white.
+            negative: whether to show the negative, dark on light, as N-MNIST's recordings look: ON events occur where
+                a stroke leaves a pixel.
+            white: pixel value of white; None (default) is 255 for uint8, 1 for floats.
+            samples: B numbers, one for each image; with the camera's seed they choose the noise, so that the events of
+                a sample depend neither on the order of samples nor on the other samples. None (default) is 0, 1, ...
 
         Returns:
             B event arrays, from the first to before the last time of the motion.
@@ -172,7 +172,7 @@ class EventCamera:
             frames: `[K, H, W]` or `[K, C, H, W]` as in `watch`, H and W those of the sensor.
             t_us: times of the frames `[K]` in microseconds, whole and rising.
             white: as in `watch`.
-            sample: with the camera's seed this number chooses the noise.
+            sample: number that chooses the noise, with the camera's seed.
 
         Returns:
             An event array, from the first to before the last time.
@@ -212,7 +212,7 @@ class EventCamera:
 
 
 class _Scene:
-    """Log intensity `[B, pixels]` of pictures at each step of a motion."""
+    """Log intensity `[B, pixels]` of images at each step of a motion."""
 
     def __init__(
         self, camera: EventCamera, light: Array, white: float, x: Array, y: Array, shown: Any, negative: bool

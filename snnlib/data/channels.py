@@ -1,4 +1,4 @@
-"""Events of sensors without a picture, such as cochleas, to spike tensors `[T, channels]`."""
+"""Events of sensors without an image, such as cochleas, to spike tensors `[T, channels]`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ToChannels"]
 
 @dataclass(frozen=True, kw_only=True)
 class ToChannels:
-    """Bin events by time and channel: `count[k, x] = #{events : floor(t / step_us) = k, channel x}`.
+    """Bins events by time and channel: `count[k, x] = #{events : floor(t / step_us) = k, channel x}`.
 
     For data sets whose events have x = channel, y = 0 and p = 1: `data.SHD`, `data.SSC` and
     `data.NTIDIGITS`. `data.collate_ragged` makes batches of recordings of different lengths.
@@ -25,15 +25,15 @@ class ToChannels:
     Args:
         step_us: length of a time step in microseconds.
         channels: number of channels C.
-        time_steps: number of steps T; later events are left out. None (default) takes each recording's own: as many as
-            reach its last event, at least one.
+        time_steps: number of steps T; later events are left out. None (default): up to the last event of each
+            recording, at least one.
         mode: `"binary"` (default, a cell with events is 1) or `"count"` (the number of its events, at most 255).
         dtype: of the result. Default float32.
 
     Raises:
-        TypeError: (called) no event array.
-        ValueError: an argument out of its range; (called) an event before time 0 or of a channel that is not there,
-            or a recording of more steps than anything but a clock's own time makes.
+        TypeError: in a call, not an event array.
+        ValueError: an argument out of its range; in a call, an event before time 0 or of a missing channel, or so many
+            steps that the times must be absolute time stamps.
 
     >>> from snnlib.data import ToChannels, as_events
     >>> events = as_events(t=[100, 2500, 2600], x=[4, 0, 0], y=[0, 0, 0], p=[1, 1, 1])

@@ -1,4 +1,4 @@
-"""A batch of recordings as events, of which frames are made for a part of the time steps at a time."""
+"""A batch of recordings as events, converted to frames for a part of the time steps at a time."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ __all__ = ["EventBatch"]
 
 
 class EventBatch:
-    """N recordings, binned to frames `[T, N, 2, H, W]` on demand: input of any length without frames of that length.
+    """N recordings as input of any length, binned to frames `[T, N, 2, H, W]` on demand.
 
-    `frames(first, end)` gives the steps from `first` to `end`, bit for bit those of `to_frames` over the whole length.
-    An event takes 8 bytes here; at bins of 0.1 ms, frames of N-MNIST would take 28 MB per second and sample.
-    `snnlib.checkpoint_time` takes it as input.
+    `frames(first, end)` returns the steps from `first` to `end`, bit for bit as `to_frames` over the whole length. An
+    event takes 8 bytes; at bins of 0.1 ms, frames of N-MNIST would take 28 MB per second and sample. Pass it to
+    `snnlib.checkpoint_time`.
 
     Args:
         events: N arrays of events; `t` in microseconds from the start of each recording.
         step_us: length of a time step in microseconds.
         sensor_size: `(height, width)` in pixels. Default: N-MNIST's.
-        time_steps: number of steps T; None for as many as the longest recording needs.
+        time_steps: number of steps T; None: the length of the longest recording.
         mode, late: as in `to_frames`.
 
     Raises:
-        TypeError: what is given are no arrays of events.
-        ValueError: no recording, an event outside the sensor or before time 0, an option out of its range, or more
-            steps than anything but a clock's own time makes.
+        TypeError: `events` are not arrays of events.
+        ValueError: no recording, an event outside the sensor or before time 0, an option out of its range, or so many
+            steps that the times must be absolute time stamps.
 
     >>> from snnlib.data import EventBatch, as_events
     >>> one = as_events(t=[0, 120, 250], x=[1, 1, 0], y=[0, 0, 1], p=[1, 1, 0])

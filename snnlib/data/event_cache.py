@@ -1,4 +1,4 @@
-"""Events of a data set, packed into one file once, so that later epochs and runs open no recordings."""
+"""Events of a data set packed into one file, so that later epochs and runs open no recordings."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ TOGETHER = 1024
 
 
 class EventCache(Samples):
-    """The `(events, label)` pairs of a data set from one file of packed events, made at the first use.
+    """Caches the `(events, label)` pairs of a data set in one file of packed events, written at first use.
 
-    The file is mapped into memory and shared by all processes, so that DataLoader workers cost nothing but what they
-    compute. It is written beside and renamed; of processes that need it at once, one makes it and the others wait. It
-    holds what the data set gives after its own transform, which must therefore be the same each time; what is random
-    belongs into `transform` here. A file whose recordings have another name, size, label or time of change, whose
-    transform differs, or which is damaged is made again, with a warning that says why.
+    All processes map the file and share its memory, so that DataLoader workers need no memory of their own. One
+    process writes the file, by a temporary file and a rename, while others wait. It holds the samples after the data
+    set's own transform, which must be deterministic; pass random transforms as `transform` here. A damaged file, or a
+    file whose recordings changed in name, size, label or time, or whose transform changed, is written again, with a
+    warning that says why.
 
     Args:
-        dataset: `NMNIST`, `EventFolder`, a published data set of event files or `SimulatedEvents`; any other one of
-            events and integer labels with `key`.
-        folder: where the file is kept; default `events` in `user_cache_dir()`.
+        dataset: `NMNIST`, `EventFolder`, a published data set of event files or `SimulatedEvents`; with `key` any
+            other data set of events and integer labels.
+        folder: folder of the file; default `events` in `user_cache_dir()`.
         transform: maps the events at each access, for example `ToFrames()`.
         target_transform: maps the label at each access.
-        key: names the content of a data set that does not know its files. The file is not made again while the key
-            and the number of samples stay.
-        progress: show a progress bar while the file is made.
+        key: name of the content of a data set without known files. The file stays valid while the key and the number
+            of samples are the same.
+        progress: whether to show a progress bar while writing the file.
 
     Attributes:
         path: the file.
         targets: labels, int64 `[S]`.
 
     Raises:
-        TypeError: the data set does not know its files and there is no key; its transform has no `repr` that says what
-            it does; a sample is no pair of events and an integer.
-        ValueError: events of another polarity than 0 and 1.
+        TypeError: a data set without known files and without a key; a transform whose `repr` does not describe it; a
+            sample that is not a pair of events and an integer.
+        ValueError: events with polarities other than 0 and 1.
         OSError: the folder cannot be written.
 
     Example:
@@ -104,7 +104,7 @@ class EventCache(Samples):
 
 
 def _about(dataset: Any, key: str | None) -> dict[str, Any]:
-    """Returns the key that names a cache file, and the stamps that invalidate it when recordings change."""
+    """Returns the key that names a cache file, and the stamps that invalidate it."""
     check_dataset("dataset", dataset)
     said = []
     for transform in (getattr(dataset, name, None) for name in ("transform", "target_transform")):
@@ -143,7 +143,7 @@ def _open_or_make(path: Path, dataset: Any, about: dict[str, Any], progress: boo
 
 
 def _opened(path: Path, now: list[list[Any]]) -> PackedEvents:
-    """The file, if it is of the recordings as they are now.
+    """Opens the file if it holds the present recordings.
 
     Raises:
         FileNotFoundError: there is none.
@@ -188,7 +188,7 @@ def _samples(dataset: Any, digests: list[str], progress: bool) -> Iterator[tuple
 
 
 def _in_order(dataset: Any) -> Iterator[tuple[Any, Any]]:
-    """All samples, many at once of a data set that makes them faster so."""
+    """Yields all samples in order, many at once if the data set has `__getitems__`."""
     if not hasattr(dataset, "__getitems__"):
         yield from (dataset[number] for number in range(len(dataset)))
         return
@@ -198,7 +198,7 @@ def _in_order(dataset: Any) -> Iterator[tuple[Any, Any]]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Let one process at a time in, where the system has such locks; else they all make the same file."""
+    """Lets one process at a time in, if the system has file locks; otherwise all write the same file."""
     if fcntl is None:
         yield
         return
@@ -208,12 +208,12 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def check_caches(root: Path, read_file: Callable[[str], bytes], folder: Path | None = None) -> list[str]:
-    """Compare the caches made of a data set's folder with its files, byte for byte; remove those that differ.
+    """Compares the caches of a data set's folder with its files, byte for byte; removes caches that differ.
 
     Args:
         root: the data set's folder.
-        read_file: the bytes of a recording, by its name in the cache.
-        folder: where the caches are; default as in `EventCache`.
+        read_file: function from the name of a recording in the cache to its bytes.
+        folder: folder of the caches; default as in `EventCache`.
 
     Returns:
         A sentence for each cache.
@@ -253,5 +253,5 @@ def _is_as_cached(packed: PackedEvents, number: int, read_file: Callable[[str], 
 
 
 def digest_of(data: bytes) -> str:
-    """The hash by which `check_caches` compares files."""
+    """Returns the hash by which `check_caches` compares files."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""Event streams: what a neuromorphic camera sends, as one NumPy structured array.
+"""Events of a neuromorphic camera as a NumPy structured array.
 
 An event `(t, x, y, p)` says: at time `t` (microseconds) the pixel in column `x`, row `y` saw its brightness
 rise (`p = 1`, ON) or fall (`p = 0`, OFF) by one contrast threshold. A recording is an array of events ordered
@@ -41,27 +41,27 @@ def as_events(
     origin: Literal["first"] | float | None = None,
     polarity: PolarityCode = "01",
 ) -> Events:
-    """Make an event array of dtype `EVENT_DTYPE` from four columns of equal length `[E]`.
+    """Makes an event array of dtype `EVENT_DTYPE` from four columns of equal length `[E]`.
 
     Args:
-        t: times in `unit`, any origin: integers, or floats where `unit` is given as another one than microseconds.
-            Times that are not in order are sorted; the sort is stable, so events with equal times keep their order.
+        t: times in `unit`, from any origin: integers, or floats if `unit` is given and not microseconds. Unordered
+            times are sorted; the sort is stable, so events with equal times keep their order.
         x: columns, integers >= 0.
         y: rows, integers >= 0.
         p: polarity, see `polarity`.
         unit: of `t` and `origin`: `"us"` (default), `"ms"`, `"s"` or `"ns"`. Times become whole microseconds: floats
             are rounded to the nearest, integer nanoseconds are rounded down.
-        origin: the time that becomes 0. Default None keeps the times as they are; `"first"` takes the earliest event,
-            which absolute time stamps (unix time, a camera's clock) need before `to_frames`; a number in `unit` is
+        origin: the time that becomes 0. Default None leaves the times unchanged; `"first"` takes the earliest event,
+            as absolute time stamps (unix time, a camera's clock) need before `to_frames`; a number in `unit` is
             subtracted. The subtraction comes before any rounding, so absolute times lose no microsecond.
         polarity: `"01"` (default), 0 is OFF and 1 is ON, booleans count as 0 and 1; or `"signed"`, -1 is OFF and +1 is
-            ON. The two are never guessed from the values, which for a recording of ON events alone would be arbitrary.
+            ON. The coding is not guessed from the values, which would be ambiguous in a recording of ON events only.
 
     Returns:
         A new array `[E]` of dtype `EVENT_DTYPE` with `t` never decreasing.
 
     Raises:
-        TypeError: a column does not hold integers; float times without a unit, which could mean anything.
+        TypeError: a column that does not hold integers; float times without a unit.
         ValueError: a column is not one-dimensional, lengths differ, or a value is out of range or not finite.
 
     Example:

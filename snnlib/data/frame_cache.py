@@ -1,4 +1,4 @@
-"""Frames kept in memory, so that epochs after the first read no files and bin no events."""
+"""Caches frames in memory, so that epochs after the first read no files and bin no events."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ __all__ = ["FrameCache"]
 
 
 class FrameCache(Dataset[tuple[torch.Tensor, int]]):
-    """Wrap a data set of `(frames, label)` pairs and keep every frame tensor in memory as uint8.
+    """Wraps a data set of `(frames, label)` pairs and caches all frames in memory as uint8.
 
-    Memory: one byte per cell, so 69 kB per sample for `[30, 2, 34, 34]`: 100 MB for the 1437 training samples
-    of `EventDigits`, 4.2 GB for the 60000 of N-MNIST. It is allocated at the first access; the system hands
-    out pages as samples fill them. The wrapped data set's transform runs once per sample, so a random
-    transform is frozen.
+    Memory: one byte per cell, so 69 kB per sample for `[30, 2, 34, 34]`: 100 MB for the 1437 training samples of
+    `EventDigits`, 4.2 GB for the 60000 of N-MNIST. It is reserved at the first access and occupied as samples fill it.
+    The wrapped data set's transform runs once per sample, so a random transform has no further effect.
 
-    With DataLoader workers fill the cache first (`preload=True` or `preload()`): each worker has a copy of
-    its own, and what a worker adds to it is lost when the worker ends.
+    With DataLoader workers fill the cache first (`preload=True` or `preload()`): each worker has its own copy, and
+    samples that a worker adds are lost when it ends.
 
     Args:
-        dataset: has `__len__` and `__getitem__`, which gives a tensor of whole numbers 0..255 (`ToFrames`)
-            and an integer label. All tensors have one shape.
-        preload: fill the cache now instead of at first access.
-        progress: show a progress bar while preloading.
-        dtype: of the frames handed out; default float32, what layers take.
+        dataset: has `__len__` and `__getitem__`, which returns a tensor of whole numbers 0..255 (`ToFrames`) and an
+            integer label. All tensors have one shape.
+        preload: whether to fill the cache now instead of at first access.
+        progress: whether to show a progress bar while preloading.
+        dtype: dtype of the returned frames; default float32, as layers expect.
 
     Raises:
-        TypeError: a sample is no `(tensor, int)` pair.
-        ValueError: a sample has another shape than the first, or values that uint8 cannot hold.
+        TypeError: a sample that is not a `(tensor, int)` pair.
+        ValueError: a sample in another shape than the first, or with values that uint8 cannot hold.
 
     Example:
         >>> import torch

@@ -39,7 +39,7 @@ def to_frames(
     by: By = "time",
     events_per_step: int | None = None,
 ) -> torch.Tensor:
-    """Bin events into a spike train.
+    """Bins events into a spike train.
 
     `count[k, p, y, x] = #{events : bin = k, polarity p, pixel (x, y)}`; `mode="binary"` gives `min(count, 1)`. `by`
     says what the bin of an event is:
@@ -54,12 +54,12 @@ def to_frames(
         step_us: length of a bin in microseconds.
         sensor_size: `(height, width)` in pixels.
         mode: `"binary"` (default, spikes are 0 or 1) or `"count"` (several events in one cell add up).
-        late: what becomes of events after the last bin (`t >= time_steps * step_us`, or more of them than
-            `time_steps * events_per_step`): `"clamp"` (default, no event is lost) puts them into the last bin, `"drop"`
-            leaves them out, `"error"` raises. In N-MNIST at 300 ms these are 0.25 % of the events.
+        late: events after the last bin (`t >= time_steps * step_us`, or beyond `time_steps * events_per_step` events):
+            `"clamp"` (default, no event is lost) puts them into the last bin, `"drop"` leaves them out, `"error"`
+            raises an error. In N-MNIST at 300 ms these are 0.25 % of the events.
         dtype: of the result. Counts must fit into it.
         by: `"time"` (default), `"count"` or `"slices"`.
-        events_per_step: with `by="count"`; default: as many as spread the recording over all T bins.
+        events_per_step: with `by="count"`; default: the recording is spread over all T bins.
 
     Returns:
         Tensor `[T, 2, H, W]`; channel 0 holds OFF events, channel 1 ON events. No events give zeros.
@@ -128,7 +128,7 @@ def check_field(field: str, column: npt.NDArray[np.int64], high: int | None) -> 
 
 
 def check_steps(steps: int, step_us: int) -> None:
-    """Raise ValueError where a recording's own length is so many steps that its times must be a clock's."""
+    """Raises ValueError if a recording is so long that its times must be absolute time stamps."""
     if steps > _MOST_STEPS:
         raise ValueError(
             f"events: expected recordings of at most {_MOST_STEPS} steps of {step_us} us, got {steps}; "
@@ -140,8 +140,8 @@ def check_steps(steps: int, step_us: int) -> None:
 class ToFrames:
     """`to_frames` with fixed options, as a picklable `transform` of a data set.
 
-    Arguments, defaults and errors are those of `to_frames`; wrong arguments raise here, not at the first
-    sample. A time window that does not fit the recordings so far is warned of once per transform and process.
+    Arguments, defaults and errors are those of `to_frames`; wrong arguments raise here, not at the first sample. A
+    warning, once per transform and process, tells if the time window does not fit the recordings so far.
 
     Example:
         >>> from snnlib.data import as_events
@@ -185,7 +185,7 @@ class ToFrames:
         return frames
 
     def bin(self, events: Events) -> tuple[torch.Tensor, str]:
-        """Frames, and what to warn of ("" for nothing); counts the recording, but gives no warning."""
+        """Returns frames and the text of a warning or ""; counts the recording, but issues no warning."""
         steps, (height, width) = self.time_steps, self.sensor_size
         t, x, y, p = columns_of(events, self.sensor_size)
         if self.by == "time":
@@ -224,7 +224,7 @@ class ToFrames:
 
 
 def stack_time_first(batch: Sequence[tuple[torch.Tensor, int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Collate samples into a batch in the library's order, time first.
+    """Collates samples into a batch in the library's order, time first.
 
     Args:
         batch: N pairs of a spike train `[T, ...]` (usually `[T, C, H, W]`) and an integer label. Shapes must

@@ -1,4 +1,4 @@
-"""Sound to whole numbers of 0 to 255 per frequency channel, in integers, so that a chip gets the same bits."""
+"""Sound to whole numbers of 0 to 255 per frequency channel, in integer arithmetic."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _SILENCE = 1 << 12
 
 
 class _State(NamedTuple):
-    """State of `LogMel` between parts of a sound: the last samples, and the running mean `[C]`."""
+    """State of `LogMel` between chunks of a sound: the last samples, and the running mean `[C]`."""
 
     samples: Array
     mean: Array
 
 
 class LogMel:
-    """Sound to frames of uint8 `[T, channels]`: log-mel energies, compressed; every step in integers, and causal.
+    """Converts sound to frames, uint8 `[T, channels]`: compressed log-mel energies, causal and in integer arithmetic.
 
     Frame t covers the `window_us` before the end of step t; sound before the beginning is silence. With x the samples
     in 16 bits, h a Hann window, L the logarithm to base 2 and all roundings as in `energies` and `compress`::
@@ -56,24 +56,25 @@ class LogMel:
         D[t, c] = L(E) - 0.98 L(M),  or by "log" L(E)                  in octaves; by "log" above silence
         y[t, c] = f(D),  rounded and cut off to 0..255
 
-    `compression="pcen"` (per-channel energy normalisation): `f(D) = 32 ((2^D + 2)^0.5 - 2^0.5)`, so that what stays as
-    loud as it has been vanishes: distance, microphone, steady noise. `"log"`: `f(D) = 8 D`. f is a table of 256.
+    `compression="pcen"` (per-channel energy normalisation): `f(D) = 32 ((2^D + 2)^0.5 - 2^0.5)`, which removes
+    constant factors: distance, microphone, steady noise. `"log"`: `f(D) = 8 D`. f is a table of 256 values.
 
     Sound at full scale fits into the integers at every rate. The weighted power of a window adds up to at most
-    `255 (3/4) 2^36 size window`, with `size` the next power of two. Where that passes 64 bits, for windows of more than
-    1,024 samples such as 30 ms at 44.1 and 48 kHz, each power loses as many bits first, and silence lies higher by as
-    many octaves. The factors of the transform have 14 bits, so that a tone leaves up to -78 dB of its power in other
-    channels: beside a tone at full scale quiet channels read up to 44 of 255 levels too loud by "log", 9 by "pcen".
+    `255 (3/4) 2^36 size window`, with `size` the next power of two. Where that exceeds 64 bits, for windows of more
+    than 1,024 samples such as 30 ms at 44.1 and 48 kHz, each power first loses the excess bits, and silence is higher
+    by as many octaves. The factors of the transform have 14 bits, so that a tone leaves up to -78 dB of its power in
+    other channels: beside a tone at full scale quiet channels read up to 44 of 255 levels too loud by "log", 9 by
+    "pcen".
 
-    The numbers are counts for integer nets (`to_integers`), which take 0 to 255, or currents after a division. A
-    recording in parts, each with the state of the one before, gives the frames of the whole (`run`).
+    The frames are counts for integer nets (`to_integers`), which take 0 to 255, or currents after a division. `run`
+    continues a recording in chunks, with the frames of the whole.
 
     Args:
         channels: number of frequency channels C. Default 40.
         sample_rate: samples per second. Default 16000.
         step_us: length of a step in microseconds, a whole number of samples. Default 10000.
-        window_us: length of the window. Default 30000: pitch is then resolved.
-        low_hz, high_hz: ends of the lowest and of the highest triangle. Default 60 and 0.475 times the sample rate.
+        window_us: length of the window in microseconds. Default 30000, which resolves pitch.
+        low_hz, high_hz: limits of the lowest and of the highest triangle. Default 60 and 0.475 times the sample rate.
         compression: `"pcen"` (default) or `"log"`.
         smoothing: the mean's time constant is `2^smoothing` steps. Default 5.
 
@@ -81,8 +82,8 @@ class LogMel:
         table: uint8 `[256]`, the compression.
 
     Raises:
-        ValueError: an option out of its range, a window of more than 8,180 samples, or channels so narrow that one has
-            no bin of the spectrum; (called) no waveform `[samples]` of floats in -1..1 or int16.
+        ValueError: an option out of its range, a window of more than 8,180 samples, or channels too narrow for a bin
+            of the spectrum; in a call, not a waveform `[samples]` of floats in -1..1 or int16.
 
     Source: mel scale of O'Shaughnessy, "Speech Communication", 1987; Wang et al., "Trainable Frontend For Robust and
     Far-Field Keyword Spotting", ICASSP 2017.
@@ -200,16 +201,16 @@ class LogMel:
         return numbers, tables
 
     def start(self) -> _State:
-        """The state before a sound: silence."""
+        """Returns the state before a sound: silence."""
         silence = np.full(self.channels, _SILENCE << self.smoothing, np.int64)
         return _State(np.zeros(self.window - self.hop, np.int64), silence)
 
     def run(self, waveform: Tensor, state: _State | None = None) -> tuple[Tensor, _State]:
-        """Frames of the next part of a sound, and the state after it.
+        """Returns frames of the next chunk of a sound, and the state after it.
 
         Args:
-            waveform: `[samples]`, a whole number of steps unless it is the last part, whose rest is left out.
-            state: after the part before. Default None: the sound begins.
+            waveform: `[samples]`, a whole number of steps except in the last chunk, whose remainder is left out.
+            state: state after the chunk before. Default None: the sound begins.
         """
         state = self.start() if state is None else state
         sound = np.concatenate([state.samples, self.samples(waveform)])
@@ -218,11 +219,11 @@ class LogMel:
         return torch.from_numpy(frames), _State(rest, mean)
 
     def __call__(self, waveform: Tensor) -> Tensor:
-        """Frames of a whole sound `[samples]`, uint8 `[T, channels]` with T the whole steps in it."""
+        """Returns frames of a whole sound `[samples]`, uint8 `[T, channels]` with T complete steps."""
         return self.run(waveform)[0]
 
     def samples(self, waveform: Tensor) -> Array:
-        """The samples of a waveform in 16 bits, int64."""
+        """Returns the samples of a waveform as 16-bit numbers, int64."""
         if not isinstance(waveform, Tensor) or waveform.dim() != 1:
             got = tuple(waveform.shape) if isinstance(waveform, Tensor) else type(waveform).__name__
             raise ValueError(f"waveform: expected a tensor [samples], got {got}")

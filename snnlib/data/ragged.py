@@ -1,4 +1,4 @@
-"""Batches of sequences of different lengths: padded, with the lengths kept; and samples of like lengths together."""
+"""Batches of sequences of different lengths: padding with lengths, and batches of similar lengths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_LABEL = -1
 
 
 def collate_ragged(batch: Sequence[tuple[Tensor, int | Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
-    """Collate sequences of different lengths into a padded batch, time first, and their lengths.
+    """Collates sequences of different lengths into a padded batch, time first, and their lengths.
 
     Args:
         batch: N pairs of a spike tensor `[T_n, ...]` and a label: an integer, or one per step `[T_n]`.
@@ -28,7 +28,7 @@ def collate_ragged(batch: Sequence[tuple[Tensor, int | Tensor]]) -> tuple[Tensor
 
     Raises:
         TypeError: a label is not an integer.
-        ValueError: an empty batch, steps of different shapes, or labels that are as many as neither samples nor steps.
+        ValueError: an empty batch, steps of different shapes, or numbers of labels other than one per sample or step.
 
     >>> import torch
     >>> from snnlib.data import collate_ragged
@@ -67,7 +67,7 @@ def _as_labels(label: int | Tensor) -> Tensor:
 def batches_of_like_lengths(
     order: Sequence[int], lengths: Sequence[int], batch_size: int, generator: torch.Generator
 ) -> list[list[int]]:
-    """Batches of shuffled samples, sorted by length within groups of eight batches, and shuffled as batches."""
+    """Shuffles samples, sorts them by length within groups of eight batches, and shuffles the batches."""
     bucket = batch_size * _BATCHES_PER_BUCKET
     batches: list[list[int]] = []
     for first in range(0, len(order), bucket):
@@ -77,15 +77,15 @@ def batches_of_like_lengths(
 
 
 class LengthBatches(Sampler[list[int]]):
-    """Random batches of samples of like lengths, so that little of a batch is padding: a `batch_sampler`.
+    """Draws random batches of samples with similar lengths, to reduce padding: a `batch_sampler`.
 
     Each epoch shuffles all samples, sorts them by length within groups of eight batches, cuts these into batches and
-    shuffles the batches. Every sample comes once; the last batch may be smaller.
+    shuffles the batches. Every sample appears once; the last batch may be smaller.
 
     Args:
         lengths: number of steps of each sample of the data set.
         batch_size: samples per batch.
-        seed: of the shuffles; epoch e is the same in every run. Default 0.
+        seed: seed of the shuffles; epoch e is the same in every run. Default 0.
 
     Raises:
         ValueError: no lengths, or a batch size below 1.

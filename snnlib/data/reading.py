@@ -1,4 +1,4 @@
-"""Read event files of any known format, whole or window by window."""
+"""Reads event files of any known format, whole or window by window."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Recording(NamedTuple):
 
     Args:
         events: events `[E]` of dtype `EVENT_DTYPE`, ordered by time.
-        header: what the file says about them.
+        header: facts from the file's header.
     """
 
     events: Events
@@ -48,24 +48,24 @@ def read(
     name: str | None = None,
     **options: Any,
 ) -> Recording:
-    """Read an event file of any known format.
+    """Reads an event file of any known format.
 
-    Formats: N-MNIST `.bin`; AEDAT 2.0, 3.1 and 4; Prophesee DAT, EVT 2.0, 2.1 and 3.0; NumPy, CSV, MATLAB
-    and HDF5 event arrays. The first bytes decide, where they can; else the suffix.
+    Formats: N-MNIST `.bin`; AEDAT 2.0, 3.1 and 4; Prophesee DAT, EVT 2.0, 2.1 and 3.0; NumPy, CSV, MATLAB and HDF5
+    event arrays. The format is recognised by the first bytes, else by the suffix.
 
-    Rows count from the top and columns from the left, polarity is 0 or 1, times are microseconds, whatever the file's
-    own conventions (each format's module states them).
+    Rows count from the top and columns from the left, polarity is 0 or 1, times are microseconds; each format's module
+    states the file's own conventions.
 
     Args:
         source: a path, the bytes themselves, or an open binary file that can seek.
-        format: its name (`"evt3"`, ...), where it cannot be told from the file.
-        strict: whether a truncated file raises; default: its whole records are kept, with a warning.
-        sensor_size: `(height, width)`, where the file does not say it, or says it wrongly.
+        format: name of the format (`"evt3"`, ...), if it cannot be recognised.
+        strict: whether a truncated file raises an error; by default its complete records are read, with a warning.
+        sensor_size: `(height, width)`, if missing or wrong in the file.
         outside: events outside the sensor raise (`"error"`, default) or are left out and counted in `header.skipped`
             (`"drop"`); they are never clipped. Without a sensor size there is nothing to check against.
         origin: the time that becomes 0. `"auto"`: the first event in formats whose times are a camera's clock or unix
-            time (AEDAT, EVT, HDF5), and the file's own 0 in the others; `"first"`: the first event; a number: this time
-            on the file's clock, so 0 keeps the times as they are. `header.start_us` says what was subtracted.
+            time (AEDAT, EVT, HDF5), and the file's own 0 in other formats; `"first"`: the first event; a number: this
+            time on the file's clock, so 0 leaves the times unchanged. `header.start_us` says what was subtracted.
         name: what to call the data in messages; default: the path.
         options: of the format, for example `camera=` (AEDAT 2.0), `columns=`, `unit=`, `polarity=` (arrays, text),
             `group=` (HDF5).
@@ -76,8 +76,8 @@ def read(
     Raises:
         EventFileError: the file is of no known format, damaged, or (strict) truncated; names file and byte offset.
         OSError: the file cannot be read.
-        ImportError: a package for this format is missing; says which.
-        TypeError, ValueError: an option that the format does not have; an argument out of range.
+        ImportError: a package for this format is missing; the message names it.
+        TypeError, ValueError: an option of another format; an argument out of range.
 
     Warns:
         UserWarning: the file is truncated; time falls back by more than 0.1 s (the events are sorted).
@@ -114,7 +114,7 @@ def read(
 
 
 class EventWindows:
-    """The events of a file in consecutive time windows, read as they are asked for; see `iter_events`."""
+    """Iterator over the events of a file in consecutive time windows, read on demand; see `iter_events`."""
 
     def __init__(self, sink: EventSink, chunks: Iterator[Events], window_us: int, origin: int | None) -> None:
         self.header = sink.header
@@ -193,7 +193,7 @@ def iter_events(
     name: str | None = None,
     **options: Any,
 ) -> EventWindows:
-    """Read an event file window by window, in memory that does not grow with the file.
+    """Reads an event file window by window, in constant memory.
 
     Window k holds the events of `k * window_us <= t < (k + 1) * window_us`, ordered by time; windows without events are
     empty arrays. Binary formats, `.npy`, CSV and HDF5 are streamed; `.npz` and MATLAB files are read whole.
@@ -203,14 +203,14 @@ def iter_events(
         window_us: length of a window in microseconds.
 
     Returns:
-        An iterator of event arrays `[E]`; its `header` is there at once, `header.start_us` after the first window.
+        An iterator of event arrays `[E]`; its `header` is available at once, `header.start_us` after the first window.
 
     Raises:
-        EventFileError: as in `read`; also where time falls back by more than 10 ms behind a window that was given
-            already (`read` sorts such files), or stands still for more than a million windows.
+        EventFileError: as in `read`; also if time falls back by more than 10 ms before a window that was already
+            returned (`read` sorts such files), or if more than a million windows are empty.
 
     Warns:
-        UserWarning: as `read`, where time falls among events that no window held yet.
+        UserWarning: as `read`, if time falls back within events that were not returned yet.
 
     Example:
         >>> from snnlib.data import as_events, encode_nmnist

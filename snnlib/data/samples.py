@@ -13,7 +13,7 @@ Transform = Callable[[Any], Any]
 
 
 class Samples(Dataset[tuple[Any, Any]]):
-    """Pairs `(sample, label)` by number. A data set sets `targets`, and reads a sample in `sample`.
+    """Base of data sets of `(sample, label)` pairs. A subclass sets `targets`, and reads a sample in `sample`.
 
     Args:
         transform: maps the sample at each access.

@@ -43,7 +43,7 @@ class RecordingStatistics:
 
 
 def describe_events(events: Events, parts: int = 20) -> RecordingStatistics:
-    """Count what is in a recording.
+    """Counts the events of a recording.
 
     Args:
         events: events `[E]`, ordered by time.
@@ -82,6 +82,6 @@ def describe_events(events: Events, parts: int = 20) -> RecordingStatistics:
 
 
 def hot_limit(active: npt.NDArray[np.int64], factor: float = HOT_FACTOR) -> float:
-    """The most events of a pixel that is not hot, of the counts of all pixels that have any."""
+    """Returns the largest number of events of a pixel that is not hot."""
     mean = float(active.mean())
     return max(factor * mean, mean + HOT_DEVIATIONS * math.sqrt(mean))

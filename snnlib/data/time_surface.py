@@ -1,4 +1,4 @@
-"""Events to time surfaces: how long ago each pixel saw its last event, `[T, 2, H, W]`."""
+"""Events to time surfaces: the time since each pixel's last event, `[T, 2, H, W]`."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def time_surface(
     sensor_size: tuple[int, int] = NMNIST_SENSOR_SIZE,
     dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """The exponentially decaying trace of each pixel's last event, at the end of every time step.
+    """Computes an exponentially decaying trace of each pixel's last event, at the end of every time step.
 
     With `L` the latest time before `T_k = (k + 1) step_us` of an event of polarity p at pixel (x, y)::
 
-        surface[k, p, y, x] = exp(-(T_k - L) / tau_us),   0 where there was none yet
+        surface[k, p, y, x] = exp(-(T_k - L) / tau_us), 0 before the first event
 
     Args:
-        events: events `[E]`; `t` in microseconds from the start of the recording, in any order. Those from the end of
-            the last step on are left out.
+        events: events `[E]`; `t` in microseconds from the start of the recording, in any order. Events after the last
+            step are left out.
         tau_us: time constant of the decay in microseconds.
         time_steps: number of steps T.
         step_us: length of a step in microseconds.
         sensor_size: `(height, width)` in pixels.
-        dtype: floating dtype of the result; the exponential is taken in float64.
+        dtype: floating dtype of the result; the exponential is computed in float64.
 
     Returns:
         Tensor `[T, 2, H, W]` in 0..1; channel 0 holds OFF events, channel 1 ON events.

@@ -1,4 +1,4 @@
-"""Warnings of a time window that does not fit: events after its end, or most of them in one step."""
+"""Warnings of a time window that does not fit: events after its end, or most events in one step."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ONE_STEP_LEAST_STEPS = 4
 
 @dataclass
 class WindowCheck:
-    """Counts, over one or several recordings, how many events a time window misses or squeezes together.
+    """Counts the events of recordings that a time window misses or squeezes into one step.
 
-    Shares are taken over all recordings so far: a single odd recording (one of 800 in N-MNIST has 9.5 % late events)
-    says nothing about the window.
+    Shares are over all recordings so far, since a single unusual recording (one of 800 in N-MNIST has 9.5 % late
+    events) does not show that the window is wrong.
 
     Args:
         time_steps: number of steps T of the window.
@@ -44,7 +44,7 @@ class WindowCheck:
     events_in_fullest: int = 0
 
     def add(self, steps: npt.NDArray[np.int64]) -> str:
-        """Count the events of a recording, given their time steps `t // step_us` `[E]`, and say what is wrong.
+        """Counts the events of a recording, given their time steps `t // step_us` `[E]`; returns a warning text.
 
         Returns:
             A sentence with the share of events after the last step where that is above 5 %, else with the share of

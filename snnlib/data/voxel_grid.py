@@ -1,4 +1,4 @@
-"""Events to voxel grids: polarity shared out between neighbouring time bins, `[bins, H, W]`."""
+"""Events to voxel grids: polarity divided between neighbouring time bins, `[bins, H, W]`."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def voxel_grid(
     polarity: Polarity = "sign",
     dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """Add events up in space and, with linear weights, in time.
+    """Sums events in space and, with linear weights, in time.
 
     Times are scaled from the first to the last event of the recording, `t* = (B - 1) (t - t_0) / (t_end - t_0)`; an
-    event gives the weight `max(0, 1 - |b - t*|)` to bin b, so 1 in all::
+    event has the weight `max(0, 1 - |b - t*|)` in bin b, 1 in all::
 
         grid[b, y, x] = sum over events at (x, y) of s max(0, 1 - |b - t*|)
 
-    with s = -1 for OFF and +1 for ON. The sum over the grid is the sum of s. Events of one and the same time go to bin
-    0. Sums are taken in float64.
+    with s = -1 for OFF and +1 for ON. The sum over the grid is the sum of s. If all events have the same time, they go
+    to bin 0. Sums are computed in float64.
 
     Args:
         events: events `[E]`; any origin and order of times.
         bins: number of time bins B.
         sensor_size: `(height, width)` in pixels.
-        polarity: `"sign"` (default, as in the paper) adds ON and OFF up with their signs; `"channels"` counts them
-            apart, each with s = 1.
+        polarity: `"sign"` (default, as in the paper) adds ON and OFF events with their signs; `"channels"` counts them
+            separately, each with s = 1.
         dtype: floating dtype of the result.
 
     Returns:

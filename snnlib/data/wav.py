@@ -43,7 +43,7 @@ _UNKNOWN = 0x7FFFF000
 
 
 def read_wav(path: str | os.PathLike[str], *, sample_rate: int | None = None) -> tuple[torch.Tensor, int]:
-    """Read a WAV file of PCM or float samples.
+    """Reads a WAV file of PCM or float samples.
 
     Args:
         path: the file, PCM of 8 to 32 bits or floats of 32 or 64; several channels become their mean.

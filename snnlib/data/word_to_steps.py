@@ -1,4 +1,4 @@
-"""Sound as a net of words hears it: steps of several frames of a log-mel front end."""
+"""Sound as input of nets for words: steps of several frames of a log-mel front end."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from snnlib.data.transforms.channels import StackFrames
 
 @dataclass(frozen=True)
 class WordToSteps:
-    """Sound `[samples]` of a word to a net's input `[T, window, 1, C]`.
+    """Converts the sound `[samples]` of a word to a net's input `[T, window, 1, C]`.
 
     Args:
-        front_end: gives the frames.
-        stack: makes steps of them.
-        steps: how many; shorter sound goes on in silence, and what comes later is left out.
+        front_end: computes the frames.
+        stack: stacks frames to steps.
+        steps: number of steps; shorter sound is padded by silence, longer sound is cut.
         dtype: of the input.
     """
 
@@ -36,7 +36,7 @@ class WordToSteps:
         return self.stack.hop * self.front_end.hop
 
     def sound(self, waveform: Tensor) -> Tensor:
-        """The samples that the steps are made of."""
+        """Returns the samples of all steps."""
         samples = self.steps * self.hop
         return pad(waveform[:samples], (0, max(samples - len(waveform), 0)))
 
@@ -48,7 +48,7 @@ class WordToSteps:
         return self.run(self.sound(waveform))[0]
 
     def run(self, waveform: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        """The whole steps of the next part of a sound of any length, and the state after it."""
+        """Returns the complete steps of the next chunk of a sound, and the state after it."""
         heard, before = state or (None, None)
         frames, heard = self.front_end.run(waveform, heard)
         steps, before = self.stack.run(frames, before)

@@ -1,4 +1,4 @@
-"""Write event files."""
+"""Writes event files."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ def write(
     sensor_size: tuple[int, int] | None = None,
     **options: Any,
 ) -> None:
-    """Write events to a file; a crash leaves the old file or the new one, never a part.
+    """Writes events to a file, atomically: a crash leaves the old file or the new one.
 
-    `read(path, origin=0)` gives back equal events, for every format.
+    `read(path, origin=0)` returns equal events, for every format.
 
     Args:
         path: the file; its folder must exist. An existing file is replaced.
         events: events `[E]`, ordered by time.
-        format: `"nmnist"`, `"aedat2"`, `"aedat3"`, `"evt2"`, `"evt21"`, `"evt3"`, `"dat"` or
-            `"npy"`; default: by the suffix, where one format alone has it.
-        sensor_size: `(height, width)`, kept in the header where the format has a place for it; events outside are
-            refused.
+        format: `"nmnist"`, `"aedat2"`, `"aedat3"`, `"evt2"`, `"evt21"`, `"evt3"`, `"dat"` or `"npy"`; default: by the
+            suffix, if only one format has it.
+        sensor_size: `(height, width)`, stored in the header if the format can; events outside raise an error.
         options: of the format: `camera=` (AEDAT 2.0).
 
     Raises:
-        TypeError: `events` is not an event array, or an option that the format does not have.
+        TypeError: `events` is not an event array, or an option of another format.
         ValueError: events that the format cannot hold; no or several formats for the suffix.
         OSError: the file cannot be written.
 

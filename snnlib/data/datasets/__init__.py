@@ -1,4 +1,4 @@
-"""Data sets from a copy on disk; nothing is downloaded unasked."""
+"""Data sets from a copy on disk; downloads only on request."""
 # ruff: noqa: F403 - each module says which of its names are public.
 
 from snnlib import guesses

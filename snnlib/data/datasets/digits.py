@@ -17,15 +17,15 @@ __all__ = ["EventDigits"]
 
 
 class EventDigits(NMNIST):
-    """1797 real handwritten digits as N-MNIST-like event recordings, made on this computer without network.
+    """1797 handwritten digits as N-MNIST-like event recordings, simulated on this computer without network.
 
     scikit-learn's `load_digits` (8 x 8 pixels, 17 grey levels) are shown to a simulated event camera of 34 x
     34 pixels that makes N-MNIST's three saccades; `EventCamera` states the model and its sources. The recordings
     are N-MNIST `.bin` files, made once (seconds, with a progress bar) and kept (35 MB).
 
-    The split takes every fifth digit of the list ordered by class as test set: 1437 training and 360 test
-    samples, each class split 4 : 1, the same for every seed. The digits come from 13 writers who are in both
-    parts, so test accuracy says how well new samples of known hands are read.
+    The split takes every fifth digit of the list ordered by class as test set: 1437 training and 360 test samples,
+    each class split 4 : 1, the same for every seed. The digits come from 13 writers who are in both parts, so test
+    accuracy measures new samples of known writers.
 
     Args:
         root: folder to keep the data in; default `SNNLIB_CACHE`, else the user's cache folder

@@ -38,16 +38,16 @@ _VAL_PEOPLE = 8
 class DVSGesture(Samples):
     """Gestures as `(events, label)`, labels 0 to 10; split by person.
 
-    Two layouts are found by themselves, in `root` or in `root/DvsGesture`:
+    Two layouts are recognised, in `root` or in `root/DvsGesture`:
 
     - as published: `userNN_<light>.aedat` (3.1) with `userNN_<light>_labels.csv` (`class,startTime_usec,endTime_usec`,
       classes 1 to 11), and `trials_to_train.txt` and `trials_to_test.txt`, which list the recordings of each split. A
-      sample is the part of a recording between the two times; a class may come more than once;
+      sample is the part of a recording between the two times; a class may appear more than once;
     - exported: `ibmGestureTrain/userNN_<light>/<label>.npy` and `ibmGestureTest/...`, columns x, y, p, t in
       milliseconds, labels 0 to 10.
 
-    The validation set is the last eighth of the training people by number (users 21 to 23 of 23); the test set has
-    people that are in neither. Times start at the first event of a sample.
+    The validation set is the last eighth of the training people by number (users 21 to 23 of 23); the people of the
+    test set are in neither. Times start at the first event of a sample.
 
     Args:
         root: the folder.
@@ -61,7 +61,7 @@ class DVSGesture(Samples):
         sensor_size: `(128, 128)`.
 
     Raises:
-        FileNotFoundError: nothing of either layout, or a recording that a list names is missing.
+        FileNotFoundError: neither layout, or a listed recording is missing.
         EventFileError: a damaged label file.
 
     Source: Amir et al., "A Low Power, Fully Event-Based Gesture Recognition System", CVPR 2017.

@@ -34,11 +34,11 @@ class ECG(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     Spikes are float32, 0 or 1: two leads, each with a channel for rises and one for falls. Labels are int64, 0 to 5 for
     the wave that the step belongs to, and -1 where the step has none (8 %): `cross_entropy(..., ignore_index=-1)`.
 
-    Layout: `root/QTDB_train.mat` and, for the published test set, `root/QTDB_test.mat`; `root` may be the training file
-    itself. The files name no patients, but neighbours are parts of one recording, so sets are blocks: the validation
-    set is the last tenth of the training file; where there is no test file, the last fifth is the test set, and the
-    validation set the tenth before it. `apart="sequences"` draws the sets from all sequences instead, with a fixed
-    seed: they then share recordings, and accuracies are several points higher.
+    Layout: `root/QTDB_train.mat` and, for the published test set, `root/QTDB_test.mat`; `root` may be the training
+    file itself. The files name no patients, but neighbours are parts of one recording, so sets are blocks: the
+    validation set is the last tenth of the training file; where there is no test file, the last fifth is the test set,
+    and the validation set the tenth before it. `apart="sequences"` draws the sets from all sequences instead, with a
+    fixed seed: the sets then share recordings, and accuracies are several points higher.
 
     Args:
         root: the folder of the files, or the training file.
@@ -53,7 +53,7 @@ class ECG(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
     Raises:
         FileNotFoundError: a file is missing; says what to fetch.
-        EventFileError: the file does not hold what it should.
+        EventFileError: a file with other contents.
 
     Source: Laguna et al., "A database for evaluation of algorithms for measurement of QT and other waveform intervals
     in the ECG", Computers in Cardiology 1997; coding of Yin, Corradi, Bohté, "Accurate and efficient time-domain

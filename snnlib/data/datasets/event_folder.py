@@ -1,4 +1,4 @@
-"""A data set of one's own: a folder per class, or a table, with event files of any formats."""
+"""Your own recordings as a data set: a folder per class, or a table, with event files of any format."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ __all__ = ["EventFolder"]
 class EventFolder(ClassFolder):
     """Event files of any known formats as `(events, label)` pairs.
 
-    Layouts, found by themselves:
+    Layouts, recognised automatically:
 
     - `root/<class>/.../<file>`: one folder per class, named like the class;
-    - `root/train/<class>/...`, `root/test/<class>/...` and perhaps `root/val/<class>/...`;
-    - `root/labels.csv` (or `table=`) with the columns `file`, `label` and perhaps `split` (train, val or test).
+    - `root/train/<class>/...`, `root/test/<class>/...` and optionally `root/val/<class>/...`;
+    - `root/labels.csv` (or `table=`) with the columns `file`, `label` and optionally `split` (train, val or test).
 
-    Where no test or validation set is given, a part of each class is taken by a hash of the file's name: the same on
-    every machine, without regard to the order of files. Times start at the first event of each recording.
+    Without a given test or validation set, a hash of the file's name selects a part of each class: the same on every
+    machine, in any order of files. Times start at the first event of each recording.
 
-    Hidden files and files such as README.txt are ignored. Other files that are no event files, files with the same
-    content and classes without recordings are named in a warning, once in a process.
+    Hidden files and files such as README.txt are ignored. A warning, once per process, names other files that are not
+    event files, files with equal content, and classes without recordings.
 
     Args:
         root: the folder.
@@ -42,24 +42,24 @@ class EventFolder(ClassFolder):
         transform: maps the event array of a sample, for example `ToFrames(sensor_size=...)`.
         target_transform: maps the label, an int.
         table: the table's path, relative to `root`; default `labels.csv` where there is one.
-        test_share: share of each class for the test set, where the folder gives none.
-        val_share: share of each class for the validation set, where the folder gives none.
+        test_share: share of each class for the test set, if the folder has none.
+        val_share: share of each class for the validation set, if the folder has none.
         seed: of the split by hash.
-        sensor_size: `(height, width)`; default: the largest of what headers say and events show.
-        strict: whether a truncated file raises; else its whole records are kept with a warning.
-        read_options: further options of `snnlib.data.read`, for example `{"columns": "xypt", "unit": "ms"}`, for the
-            files whose format has them; or for the files of a suffix alone, `{".npy": {"columns": "txyp"}}`.
+        sensor_size: `(height, width)`; default: the largest size in headers and events.
+        strict: whether a truncated file raises an error; if False, its complete records are read with a warning.
+        read_options: further options of `snnlib.data.read`, for files whose format has them, for example
+            `{"columns": "xypt", "unit": "ms"}`; or for files with one suffix, `{".npy": {"columns": "txyp"}}`.
 
     Attributes:
         classes: class names, sorted; the label is the index. The same for every split.
         targets: labels of the samples, int64 `[S]`.
         files: names relative to `root`, sorted by class and name.
-        sensor_size: `(height, width)`; found by reading files when first asked for.
+        sensor_size: `(height, width)`; read from files at first use.
 
     Raises:
         FileNotFoundError: `root` or the table is missing, or names a missing file.
         EventFileError: no recordings, or a damaged table; on access, a damaged recording.
-        TypeError: an option that no file's format has.
+        TypeError: an option that the format of no file has.
 
     Example:
         >>> import pathlib, tempfile
@@ -101,19 +101,19 @@ class EventFolder(ClassFolder):
         return self.read(number).events
 
     def read(self, index: int) -> Recording:
-        """Events and header of a sample, without transforms."""
+        """Returns events and header of a sample, without transforms."""
         number = check_index(index, len(self))
         path = self.root / self.files[number]
         options = {"origin": "first", "strict": self.strict, **self._options.of(path)}
         return read(path, sensor_size=self._given_size, **options)
 
     def options_of(self, name: str) -> dict[str, Any]:
-        """The `read_options` of a file, named as in `files`."""
+        """Returns the `read_options` of a file, named as in `files`."""
         return self._options.of(self.root / name)
 
     @cached_property
     def sensor_size(self) -> tuple[int, int]:
-        """The given size, else the largest that headers of all splits say; else what the events show."""
+        """Returns the given size, else the largest in the headers of all splits, else the largest in the events."""
         if self._given_size is not None:
             return self._given_size
         height = width = 0
@@ -131,7 +131,7 @@ class EventFolder(ClassFolder):
         return max(height, 1), max(width, 1)
 
     def cache_key(self) -> list[str]:
-        """Returns what the samples depend on beside the files, for `EventCache`."""
+        """Returns the options that the samples depend on, for `EventCache`."""
         options = sorted((name, repr(value)) for name, value in self.read_options.items())
         parts = (self.root.resolve(), self.split, self.strict, self._given_size, options, self.classes)
         return [type(self).__name__, *map(str, parts)]

@@ -1,4 +1,4 @@
-"""A data set of one's own images: a folder per class, or a table, with PNG and JPEG files."""
+"""Your own images as a data set: a folder per class, or a table, with PNG and JPEG files."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _PILLOW_MODES = {"grey": "L", "colour": "RGB"}
 def read_image(
     path: str | os.PathLike[str], *, mode: Mode = "grey", size: tuple[int, int] | None = None
 ) -> Tensor:
-    """The image in a PNG, JPEG or BMP file, uint8 `[1, H, W]`, or `[3, H, W]` in colour.
+    """Reads a PNG, JPEG or BMP file as uint8 `[1, H, W]`, or `[3, H, W]` in colour.
 
     Args:
-        path: the file. A camera's note on its orientation is followed; transparent pixels keep their colour.
+        path: the file. EXIF orientation is applied; transparent pixels keep their colour.
         mode: `"grey"`, by the luma of ITU-R 601, or `"colour"`.
-        size: `(height, width)` to which it is resized, bilinear with antialiasing; None leaves it as it is.
+        size: `(height, width)` to resize to, bilinear with antialiasing; None: the original size.
 
     Raises:
-        EventFileError: a damaged file, or none of these formats.
+        EventFileError: a damaged file, or another format.
         OSError: the file cannot be read.
         ImportError: Pillow is missing (`pip install 'snnlib[images]'`).
     """
@@ -74,8 +74,8 @@ def read_image(
 class ImageFolder(ClassFolder):
     """PNG, JPEG and BMP files as `(image, label)`, the image uint8 `[1, H, W]`, or `[3, H, W]` in colour.
 
-    Layouts, tables and splits by hash are those of `EventFolder`: a folder per class, perhaps within folders `train`,
-    `val` and `test`, or a table `labels.csv`. `ToSequence` makes sequences of the images.
+    Layouts, tables and splits by hash are those of `EventFolder`: a folder per class, optionally within folders
+    `train`, `val` and `test`, or a table `labels.csv`. `ToSequence` converts images to sequences.
 
     Args:
         root: the folder.
@@ -83,7 +83,7 @@ class ImageFolder(ClassFolder):
         transform: maps the image, for example `ToSequence(time_steps=5)`.
         target_transform: maps the label, an int.
         mode: `"grey"` or `"colour"`.
-        size: `(height, width)` to which images are resized; None: all must be of one size, which the first tells.
+        size: `(height, width)` to resize to; None: all images must have the size of the first.
         test_share, val_share, seed: as in `EventFolder`.
 
     Attributes:

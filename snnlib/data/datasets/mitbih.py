@@ -44,18 +44,18 @@ RATE, LEADS = 360, 2
 
 
 class Record:
-    """The files of a record: beats at once, the samples when they are first asked for.
+    """The files of a record: reads beats at once, samples at first use.
 
     Args:
-        path: without the ends `.hea`, `.dat` and `.atr`.
+        path: path without the suffixes `.hea`, `.dat` and `.atr`.
 
     Attributes:
-        samples: how many the record has.
-        peaks, codes: R peaks of all beats, and the numbers of their annotations, int64.
+        samples: number of samples of the record.
+        peaks, codes: R peaks of all beats, and their annotation codes, int64.
 
     Raises:
         FileNotFoundError: one of the files is missing.
-        EventFileError: a damaged file, or one of another format than 212, or of other leads or another rate.
+        EventFileError: a damaged file, or a format other than 212, other leads or another rate.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,7 +67,7 @@ class Record:
         self.peaks, self.codes = times[beats], codes[beats]
 
     def millivolts(self, window: Any = slice(None)) -> torch.Tensor:
-        """The signal, float32 `[samples, 2]`, or samples of it."""
+        """Returns the signal, float32 `[samples, 2]`, or a part of it."""
         gains, zeros = (np.array(values, np.float32) for values in (self._header.gains, self._header.zeros))
         return torch.from_numpy((self._stored[window] - zeros) / gains)
 
@@ -82,7 +82,7 @@ class Record:
         return file
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the samples, which a process of a data loader reads for itself."""
+        """Returns the state without samples, which each process of a data loader reads itself."""
         return {name: value for name, value in self.__dict__.items() if name != "_stored"}
 
 
@@ -92,38 +92,39 @@ class MITBIH(Samples):
     Layout: `root/{record}.hea`, `.dat` and `.atr`, as published. Records of patients with a pacemaker are left out.
 
     `unit="beat"`: `(signal, label)` for each beat, float32 `[before + after, 2]` around its annotated R peak, which is
-    sample `before`; where the record ends earlier, its first or last sample is repeated. `unit="record"`: `(signal
-    [T, 2], labels [T])` of each whole record, labels int64: that of a beat at the sample where the beat ends, `after`
-    samples after its R peak and so the last of its window, -1 elsewhere. A beat that ends after the record has none.
+    sample `before`; beyond the ends of the record its first or last sample is repeated. `unit="record"`:
+    `(signal [T, 2], labels [T])` of each whole record. The int64 label of a beat is at the last sample of its window,
+    `after` samples after its R peak; other samples have -1. A beat that ends after the record has no label.
 
-    The training set is DS1 and the test set DS2 of de Chazal. With `fold`, DS1 alone is divided: its records, sorted by
-    number, are in fold i % `folds`; fold `fold` tests, the others train. No patient is in two sets.
+    The training set is DS1 and the test set DS2 of de Chazal. With `fold`, DS1 is divided: record i by number is in
+    fold i % `folds`; fold `fold` is the test set, the other folds are the training set. No patient is in two sets.
 
     Args:
         root: the folder. Default: that of `snnlib.data.download("mitbih")`, in the library's cache folder.
-        split: `"train"`, `"test"`, or None for all records that are there.
+        split: `"train"`, `"test"`, or None for all records in the folder.
         transform: maps the signal.
         target_transform: maps the label or labels.
         unit: `"beat"` or `"record"`. Default `"beat"`.
-        before, after: samples of a beat before its R peak, and from it on. Default 90 and 150: a quarter of a second,
-            and 0.42 s, which the T wave ends within.
-        labels: classes that have labels; beats of others are left out, and have -1 in whole records. Default all five.
+        before, after: samples of a beat before and from its R peak. Default 90 and 150: a quarter of a second, and
+            0.42 s, in which the T wave ends.
+        labels: classes with labels; beats of other classes are left out, and have -1 in whole records. Default all
+            five.
         folds: number of folds. Default 5.
-        fold: the fold that tests. Default None: DS2 tests.
-        download: first download the files that are missing, see `snnlib.data.download`. Default False.
+        fold: the test fold. Default None: DS2 is the test set.
+        download: whether to download missing files, see `snnlib.data.download`. Default False.
 
     Attributes:
-        classes: names of the labels: of N (normal), S (supraventricular), V (ventricular), F (fusion), Q (unknown).
-        targets: labels, int64 `[S]`; of whole records the list of their `[T]`.
+        classes: names of the labels, among N (normal), S (supraventricular), V (ventricular), F (fusion), Q (unknown).
+        targets: labels, int64 `[S]`; for whole records a list of `[T]`.
         records: record of each sample.
-        peaks: sample of the R peak of each beat; of whole records the arrays of those of all beats.
+        peaks: sample of the R peak of each beat; for whole records an array per record.
         sample_rate: 360.
 
     Raises:
         DownloadError: see `snnlib.data.download`.
-        FileNotFoundError: no records, or none of a set, or a file is missing; says what to fetch.
+        FileNotFoundError: no records, none of a set, or a missing file; the message says what to download.
         ValueError: an option out of its range.
-        EventFileError: a damaged file, or one of another format than 212 or another rate; names file and byte.
+        EventFileError: a damaged file, a format other than 212 or another rate; the message names file and byte.
 
     Source: Moody and Mark, "The impact of the MIT-BIH Arrhythmia Database", 2001; PhysioNet, ODC-BY 1.0.
 

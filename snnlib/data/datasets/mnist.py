@@ -1,4 +1,4 @@
-"""MNIST and the sets in its format: images as they are."""
+"""MNIST and data sets in its format."""
 
 from __future__ import annotations
 
@@ -33,21 +33,20 @@ EMNIST_CLASSES: dict[str, tuple[str, ...]] = {
 
 
 class MNIST(Samples):
-    """Handwritten digits as `(image, label)`, the image uint8 `[1, 28, 28]`; Fashion-MNIST and KMNIST alike.
+    """Handwritten digits as `(image, label)`, the image uint8 `[1, 28, 28]`; also for KMNIST.
 
     Nothing is downloaded unless `download=True`. `root` holds the four files `train-images-idx3-ubyte`,
-    `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, as they are or with `.gz`, or a
-    folder `raw` or `MNIST/raw` with them; only those of the split need to be there. `ToSequence` makes sequences of
-    the images.
+    `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, plain or with `.gz`, or a folder
+    `raw` or `MNIST/raw` with them; only the files of the split are needed. `ToSequence` converts images to sequences.
 
     Args:
-        root: the folder. Default: that of `download("mnist")`, in the library's cache folder.
+        root: the folder. Default: the folder of `download("mnist")`, in the library's cache folder.
         train: `True` for the training images, `False` for the test images.
         transform: maps the image, for example `ToSequence(time_steps=5)`.
         target_transform: maps the label, an int.
         split: `"train"`, `"val"` or `"test"` in place of `train`: the last twelfth of the training images, 5000 of
             60000, is then the validation set, and the training set has the rest.
-        download: first download the files that are missing, see `snnlib.data.download`. Default False.
+        download: whether to download missing files, see `snnlib.data.download`. Default False.
 
     Attributes:
         classes: names of the classes; the label is the index.
@@ -56,9 +55,9 @@ class MNIST(Samples):
         image_size: height and width.
 
     Raises:
-        FileNotFoundError: a file is missing; says what was looked for.
+        FileNotFoundError: a file is missing; the message names the expected files.
         DownloadError: see `snnlib.data.download`.
-        EventFileError: a damaged file, no images, or images and labels that do not belong together.
+        EventFileError: a damaged file, no images, or numbers of images and labels that differ.
 
     Source: LeCun, Bottou, Bengio and Haffner, "Gradient-based learning applied to document recognition", Proc. IEEE 86,
     1998.
@@ -162,12 +161,12 @@ class FashionMNIST(MNIST):
 class EMNIST(MNIST):
     """Handwritten letters and digits in MNIST's format, `(image, label)`; see `MNIST`.
 
-    The files' images are transposed; here they are upright. Labels of the letters, 1 to 26 in the files, begin at 0.
+    Images, transposed in the files, are returned upright. Labels of letters, 1 to 26 in the files, start at 0.
 
     Args:
-        root: folder with `emnist-balanced-train-images-idx3-ubyte` and so on, perhaps with `.gz`.
-        kind: `"byclass"` (62 classes), `"bymerge"` and `"balanced"` (47, small letters that look like their capitals
-            merged), `"letters"` (26), `"digits"` or `"mnist"` (10).
+        root: folder with `emnist-balanced-train-images-idx3-ubyte` and so on, plain or with `.gz`.
+        kind: `"byclass"` (62 classes), `"bymerge"` and `"balanced"` (47, with small letters merged that look like
+            their capitals), `"letters"` (26), `"digits"` or `"mnist"` (10).
         train, transform, target_transform, split: as in `MNIST`.
 
     Raises:

@@ -27,24 +27,23 @@ VAL_SHARE = 0.1
 class NMNIST(Samples):
     """The N-MNIST data set (or any copy or part of it) as `(events, label)` pairs.
 
-    Nothing is downloaded unless `download=True`. `root` holds, in any letter case, folders `Train/<digit>/<id>.bin` and
-    `Test/<digit>/<id>.bin`, or `Train.zip` and `Test.zip` with those folders inside; only the split that is
-    asked for needs to be there, and a folder wins over a zip. Any number of samples is fine, and so is an
-    empty class folder. Labels are the class folders' names. Samples are ordered by class, then by name.
-    Hidden files, `__MACOSX` and README files are ignored; other files that do not end in `.bin` are left out with a
-    warning.
+    Nothing is downloaded unless `download=True`. `root` holds, in any letter case, folders `Train/<digit>/<id>.bin`
+    and `Test/<digit>/<id>.bin`, or `Train.zip` and `Test.zip` with those folders inside; only the requested split is
+    needed, and a folder takes precedence over a zip file. Any number of samples is valid, also an empty class folder.
+    Labels are the names of the class folders. Samples are ordered by class, then by name. Hidden files, `__MACOSX` and
+    README files are ignored; other files that do not end in `.bin` are left out with a warning.
 
     Args:
-        root: the folder that holds the splits. Default: that of `snnlib.data.download("nmnist")`, in the library's
-            cache folder.
+        root: the folder that holds the splits. Default: the folder of `snnlib.data.download("nmnist")`, in the
+            library's cache folder.
         train: `True` for `Train`, `False` for `Test`.
         transform: maps the event array of a sample, for example `ToFrames()`.
         target_transform: maps the label, an int.
         split: `"train"`, `"val"` or `"test"` in place of `train`: a tenth of each class of `Train`, by a hash of the
             file's name, is then the validation set, and the training set has the rest.
-        strict: as in `read_nmnist`: `True` raises for a truncated file, `False` keeps its whole events and
+        strict: as in `read_nmnist`: `True` raises an error for a truncated file, `False` reads its complete events and
             warns.
-        download: first download the zips that are missing, see `snnlib.data.download`. Default False.
+        download: whether to download missing zip files, see `snnlib.data.download`. Default False.
 
     Attributes:
         classes: class names, `"0"` .. `"9"`; the label is the index.
@@ -54,7 +53,7 @@ class NMNIST(Samples):
 
     Raises:
         DownloadError: see `snnlib.data.download`.
-        FileNotFoundError: `root` or the split is missing; says what was expected and what was found.
+        FileNotFoundError: `root` or the split is missing; the message says what was expected and found.
         EventFileError: a class folder with another name than a digit, a recording outside the class folders,
             no sample at all, a damaged zip; on access, a damaged recording.
 
@@ -111,7 +110,7 @@ class NMNIST(Samples):
         return read_nmnist(self._source.read(name), strict=self.strict, name=self._source.describe(name))
 
     def cache_key(self) -> list[str]:
-        """Returns what the samples depend on beside the files, for `EventCache`."""
+        """Returns the options that the samples depend on, for `EventCache`."""
         return [type(self).__name__, *map(str, (self.root.resolve(), self.train, self.split, self.strict))]
 
     def file_stamps(self) -> list[list[Any]]:

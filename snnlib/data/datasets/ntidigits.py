@@ -36,9 +36,9 @@ class NTIDIGITS(Samples):
     """Spoken digits as spikes of 64 channels of a silicon cochlea: `(events, label)`, 11 classes.
 
     Layout: `root/n-tidigits.hdf5`, or `root` is the file, with the groups `train_addresses`, `train_timestamps`,
-    `test_addresses` and `test_timestamps`, which hold an array per recording, named like `man-ae-1-a`: sex and speaker,
-    the digits that are spoken, and the production. Events have x = channel, y = 0 and p = 1; the file's times are
-    seconds, and start at the first event of each recording here.
+    `test_addresses` and `test_timestamps`, which hold an array per recording, named like `man-ae-1-a`: sex and
+    speaker, the spoken digits, and the production. Events have x = channel, y = 0 and p = 1; times are converted from
+    seconds and start at the first event of each recording.
 
     The test groups are the published split, with other speakers. The validation set is the last eighth of the training
     speakers by name.
@@ -48,8 +48,8 @@ class NTIDIGITS(Samples):
         split: `"train"`, `"val"` or `"test"`.
         transform: maps the event array of a sample.
         target_transform: maps the label.
-        connected: whether to give the recordings of several digits as well. The label is then int64 `[digits]` for
-            every recording, for losses on sequences.
+        connected: whether to include recordings of several digits. All labels are then int64 `[digits]`, for losses on
+            sequences.
 
     Attributes:
         classes: `"zero"`, `"1"` to `"9"`, `"oh"`.
@@ -59,12 +59,12 @@ class NTIDIGITS(Samples):
         sensor_size: `(1, 64)`.
 
     Raises:
-        FileNotFoundError: the file is missing; says what to fetch.
-        EventFileError: the file does not hold what it should.
+        FileNotFoundError: the file is missing; the message says what to download.
+        EventFileError: a file with other contents.
         ImportError: the package h5py is missing.
 
     Warns:
-        UserWarning: recordings of other names, which are left out, or that are in both sets.
+        UserWarning: recordings with other names, which are left out, or in both sets.
 
     Source: Anumula et al., "Feature Representations for Neuromorphic Audio Spike Streams", Frontiers in Neuroscience
     12:23, 2018; digits of Leonard and Doddington, TIDIGITS, 1993.

@@ -1,4 +1,4 @@
-"""Downloads of public data sets: from the published place, checked before use, never unasked."""
+"""Downloads of public data sets from their published addresses, on request and with checksums."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TIMEOUT = 60
 
 
 class DownloadError(OSError):
-    """A data set that could not be downloaded; the message names the address and the reason."""
+    """Error of a failed download; the message names the address and the reason."""
 
 
 @dataclass(frozen=True)
@@ -191,24 +191,24 @@ PUBLIC: dict[str, PublicSet] = {
 
 
 def download(name: str, root: str | os.PathLike[str] | None = None, *, progress: bool | None = None) -> Path:
-    """Downloads the files of a public data set that are not in its folder yet.
+    """Downloads missing files of a public data set.
 
-    Each file is compared with its published checksum before anything opens it, unpacked beside, and renamed, so that
-    a break leaves nothing half and the next call goes on with the files that are missing. One process downloads at a
-    time; others wait for it. Size, licence and citation are printed before the first file.
+    Each file is compared with its published checksum, unpacked in a temporary folder and then renamed, so that an
+    interruption leaves no partial files and the next call downloads the missing ones. One process downloads at a time;
+    other processes wait. Size, licence and citation are printed first.
 
     Args:
         name: `"mnist"`, `"fashion-mnist"`, `"nmnist"`, `"shd"`, `"ssc"`, `"speech-commands"` or `"mitbih"`.
         root: folder of the data set. Default: `datasets/NAME` in the library's cache folder (`SNNLIB_CACHE`).
-        progress: show a bar per file. Default: where the terminal is one.
+        progress: whether to show a progress bar per file. Default: on a terminal.
 
     Returns:
-        The folder, as the data set's class takes it.
+        The folder, to pass to the data set's class.
 
     Raises:
         ValueError: an unknown name.
-        DownloadError: no connection, a connection that broke, an answer that is an error, a checksum that differs, an
-            archive that cannot be unpacked; names the address. Files that came whole before it stay.
+        DownloadError: no connection, a broken connection, an HTTP error, a wrong checksum, or a damaged archive; the
+            message names the address. Files that are already complete stay.
         ImportError: the package pooch is missing; `pip install 'snnlib[data]'`.
 
     >>> folder = snnlib.data.download("shd")  # doctest: +SKIP

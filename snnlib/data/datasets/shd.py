@@ -31,27 +31,28 @@ class SHD(Samples):
     `sensor_size` is `(1, 700)` and `ToFrames(sensor_size=(1, 700))` gives `[T, 2, 1, 700]`. Times are the file's
     seconds (float16: steps of 0.5 ms above 0.5 s), rounded to microseconds.
 
-    The test file is the published split, with two speakers that never train. The validation set is the last speaker by
-    number of the training file; where a copy names no speakers, a tenth of each class by a hash of its place.
+    The test file is the published split, with two speakers that are not in the training file. The validation set is
+    the last speaker by number of the training file; in a copy without speakers, a tenth of each class by a hash of the
+    sample's index.
 
-    The number of samples is the copy's own: published copies differ.
+    Published copies differ in their number of samples.
 
     Args:
-        root: the folder of the files. Default: that of `snnlib.data.download`, in the library's cache folder.
+        root: the folder of the files. Default: the folder of `snnlib.data.download`, in the library's cache folder.
         split: `"train"`, `"val"` or `"test"`.
         transform: maps the event array of a sample.
         target_transform: maps the label.
-        download: first download the files that are missing, see `snnlib.data.download`. Default False.
+        download: whether to download missing files, see `snnlib.data.download`. Default False.
 
     Attributes:
-        classes: names of the classes: those that the file names (`extra/keys`), else the usual ones.
+        classes: names of the classes, from the file (`extra/keys`) if it has them.
         targets: labels, int64 `[S]`.
         speakers: speaker of each sample `[S]`, or None.
 
     Raises:
-        FileNotFoundError: a file is missing; says what to fetch.
+        FileNotFoundError: a file is missing; the message says what to download.
         DownloadError: see `snnlib.data.download`.
-        EventFileError: the file does not hold what it should; also of a sample that is damaged, when it is taken.
+        EventFileError: a file with other contents; on access, a damaged sample.
         ImportError: the package h5py is missing.
 
     Source: Cramer et al., "The Heidelberg Spiking Data Sets for the Systematic Evaluation of Spiking Neural Networks",
@@ -144,7 +145,7 @@ class SHD(Samples):
 class SSC(SHD):
     """Spoken commands as spikes of 700 cochlear channels: 35 classes, with a published validation set.
 
-    Layout: `root/ssc_train.h5`, `root/ssc_valid.h5` and `root/ssc_test.h5`. All else is as in `SHD`.
+    Layout: `root/ssc_train.h5`, `root/ssc_valid.h5` and `root/ssc_test.h5`. Otherwise as `SHD`.
     """
 
     prefix = "ssc"

@@ -1,4 +1,4 @@
-"""Events of a data set of images, as a simulated camera sees them."""
+"""Events of images before a simulated camera."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ _VERSION = 1
 
 
 class SimulatedEvents(Samples):
-    """The images of a data set as `(events, label)`, each moved in front of a simulated camera.
+    """Converts images to `(events, label)` by moving each before a simulated camera.
 
-    An image's noise is chosen by the camera's seed and the image's number in the data set, so a sample is the same in
-    every order and every process. Simulation takes milliseconds an image, so keep the events in an `EventCache`, which
-    is made once. `__getitems__` simulates many samples at once.
+    The camera's seed and the index of the image choose the noise, so a sample is the same in every order and process.
+    Simulation takes milliseconds per image: wrap the data set in an `EventCache`. `__getitems__` simulates many
+    samples at once.
 
     Args:
         images: gives `(image, label)`, the image `[1, H, W]` or `[H, W]`, all of one size; uint8, or floats from 0 to
             1: `MNIST`, `ImageFolder` and others without a transform that makes sequences.
-        camera: what sees them; None (default) is `EventCamera()`, 34 x 34 pixels.
+        camera: the camera; None (default) is `EventCamera()`, 34 x 34 pixels.
         transform: maps the event array, for example `ToFrames()`.
         target_transform: maps the label.
-        motion, size, negative: as in `EventCamera.watch`; but negatives are the default, as N-MNIST looks like them.
+        motion, size, negative: as in `EventCamera.watch`, but negatives are the default, as in N-MNIST.
 
     Attributes:
-        classes, targets: of `images`, where it has them.
+        classes, targets: from `images`, if it has them.
         sensor_size: the camera's.
 
     Raises:
-        TypeError: no data set, no camera, or a transform that is not callable.
-        ValueError: on access, an image that the camera cannot see; see `EventCamera.watch`.
+        TypeError: `images` is not a data set, `camera` not a camera, or a transform not callable.
+        ValueError: on access, an invalid image; see `EventCamera.watch`.
 
     Example:
         >>> import numpy as np
@@ -104,7 +104,7 @@ class SimulatedEvents(Samples):
         ]
 
     def cache_key(self) -> list[str]:
-        """Returns what the samples depend on beside the images, for `EventCache`."""
+        """Returns the options that the samples depend on, for `EventCache`."""
         motion = "N-MNIST" if self.motion is None else _digest([part.tolist() for part in self.motion])
         # Images that are no files have no name but what they are.
         images = self.images if hasattr(self.images, "root") else _digest(self.file_stamps())

@@ -1,4 +1,4 @@
-"""Spoken words as sound: the Speech Commands data set and its archive of test files."""
+"""Spoken words: the Speech Commands data set and its archive of test files."""
 
 from __future__ import annotations
 
@@ -55,37 +55,39 @@ class SpeechCommands(Samples):
     `_background_noise_`: 35 words, or twelve classes, which are ten commands, other words ("unknown") and silence.
     **The archive of test files** of the twelve classes, which also has folders `_unknown_` and `_silence_`.
 
-    Sets are the published ones, which share no speakers; the archive is the test set. With `fold` they are made of
-    folds by speaker instead: the speaker's name is a number in base 16, and its remainder by `folds` is the fold
-    (silence in the archive: the remainder of the file's number). Fold `fold` tests, the others train.
+    The splits are the published ones, which share no speakers; the archive is the test set. With `fold`, splits follow
+    folds by speaker: the speaker's name is a number in base 16, and its remainder by `folds` is the fold (for silence
+    in the archive, the remainder of the file's number). Fold `fold` is the test set, the other folds are the training
+    set.
 
-    For twelve classes of the data set, unknown words and silence are each a tenth as many as commands, rounded up, as
-    in the published task: of unknown words those with the least hash, of silence pieces of the background noise at
-    equal distances, from a part of each recording that no other set uses.
+    With twelve classes of the data set there is one unknown word and one silence per ten commands, rounded up, as in
+    the published task: the unknown words with the smallest hash, and evenly spaced pieces of background noise, from a
+    part of each recording that no other split uses.
 
     Args:
-        root: the folder or zip file. Default: that of `snnlib.data.download("speech-commands")`.
+        root: the folder or zip file. Default: the folder of `snnlib.data.download("speech-commands")`.
         split: `"train"`, `"val"`, `"test"`, or None for all samples.
         transform: maps the waveform, for example to spikes.
         target_transform: maps the label.
         num_classes: 35 or 12. Default: 12 for the archive, 35 for the data set.
         folds: number of folds. Default 5.
-        fold: the fold that tests. Default None: the published sets.
-        download: first download the data set (2.4 GB) where it is missing, see `snnlib.data.download`. Default False.
+        fold: the test fold. Default None: the published splits.
+        download: whether to download the data set (2.4 GB) if it is missing, see `snnlib.data.download`. Default
+            False.
 
     Attributes:
-        classes: names of the labels, the words by name; of twelve, silence and unknown, then the commands.
+        classes: names of the labels, the words in alphabetical order; with twelve classes silence, unknown, then the
+            commands.
         targets: labels, int64 `[S]`.
-        speakers: speaker of each sample; of silence the number.
+        speakers: speaker of each sample; for silence the number.
         files: names of the files, sorted.
         sample_rate: 16000.
 
     Raises:
-        FileNotFoundError: no recordings; says what to fetch.
+        FileNotFoundError: no recordings; the message says what to download.
         DownloadError: see `snnlib.data.download`.
-        ValueError: an option out of its range, or a set without samples.
-        EventFileError: several zip files in a folder, a damaged file, one of another sample rate or in stereo, a list
-            that is missing.
+        ValueError: an option out of its range, or a split without samples.
+        EventFileError: several zip files in a folder, a damaged file, another sample rate, stereo, or a missing list.
 
     Source: P. Warden, "Speech Commands: A Dataset for Limited-Vocabulary Speech Recognition", 2018, CC BY 4.0.
 

@@ -1,4 +1,4 @@
-"""Spoken digits as sound: the free spoken digit data set."""
+"""Spoken digits: the Free Spoken Digit Dataset."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class SpokenDigits(Samples):
     """Spoken digits as `(waveform, label)`: float32 `[samples]` in -1..1 at `sample_rate`, labels 0 to 9.
 
     Layout: `root/recordings/{digit}_{speaker}_{index}.wav`, those files in `root` itself, or `root/recordings.zip`;
-    `root` may be the zip file. Sets are split by speaker, so that accuracy says how new voices are understood: by
-    default the last speaker by name tests and the one before validates.
+    `root` may be the zip file. Splits are by speaker, so that accuracy is for new voices: by default the test set is
+    the last speaker by name, and the validation set the one before.
 
     Args:
         root: the folder or zip file.
@@ -36,8 +36,9 @@ class SpokenDigits(Samples):
         transform: maps the waveform, for example to spikes.
         target_transform: maps the label.
         test_speakers: names of the speakers of the test set; default the last by name.
-        val_speakers: likewise of the validation set; default the last of the others, or with `fold` none.
-        fold: the number by name of the speaker who tests, in place of `test_speakers`. Default None.
+        val_speakers: names of the speakers of the validation set; default the last of the other speakers, or none with
+            `fold`.
+        fold: index by name of the test speaker, in place of `test_speakers`. Default None.
 
     Attributes:
         classes: `"0"` to `"9"`.
@@ -47,9 +48,9 @@ class SpokenDigits(Samples):
         sample_rate: samples per second of all files.
 
     Raises:
-        FileNotFoundError: no recordings; says what to fetch.
-        ValueError: a speaker that is not there, or in two sets.
-        EventFileError: a damaged file, or one of another sample rate.
+        FileNotFoundError: no recordings; the message says what to download.
+        ValueError: a missing speaker, or a speaker in two splits.
+        EventFileError: a damaged file, or another sample rate.
 
     Source: Z. Jackson et al., "Free Spoken Digit Dataset", CC BY-SA 4.0.
     """

@@ -1,4 +1,4 @@
-"""Yin-Yang: points of the plane in three classes, a small task that a linear classifier cannot do."""
+"""Yin-Yang: points of the plane in three classes, a small task that is not linearly separable."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class YinYang(Samples):
         label 0 (yin):   elsewhere
 
     Classes are balanced: for each sample a class is drawn first, then points of the square until one lies in the disc
-    and in that class. A split has the published size and seed, and then the published points, bit for bit in float64;
-    another size or seed gives fresh points.
+    and in that class. Each split has the published size, seed and points, bit for bit in float64; another size or seed
+    gives other points.
 
-    `encoding.at_times(0.15 + 1.85 * samples, time_steps, dt=...)` makes spikes of them as Göltz et al. ("Fast and
-    energy-efficient neuromorphic deep learning with first-spike times", 2021) do, in synaptic time constants.
+    `encoding.at_times(0.15 + 1.85 * samples, time_steps, dt=...)` converts the points to spikes as Göltz et al. ("Fast
+    and energy-efficient neuromorphic deep learning with first-spike times", 2021) do, in synaptic time constants.
 
     Args:
         split: `"train"`, `"val"` or `"test"`: 5000 points by seed 42, 1000 by 41, 1000 by 40.

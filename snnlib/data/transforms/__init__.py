@@ -1,4 +1,4 @@
-"""Changes of recordings and frames: filters, crops, coarser times, and augmentation anew each time a sample is read."""
+"""Transforms of recordings and frames: filters, crops, coarser times, and random augmentation."""
 # ruff: noqa: F403 - each module says which of its names are public.
 
 from snnlib import guesses

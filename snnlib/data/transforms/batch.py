@@ -1,4 +1,4 @@
-"""Batches in which each sample comes several times, each time augmented differently."""
+"""Batches that contain each sample several times, each time augmented differently."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["BatchAugmentation"]
 
 
 class BatchAugmentation:
-    """Collate N samples into a batch of `N * copies`: each sample `copies` times, each copy augmented anew.
+    """Collates N samples into a batch of `N * copies` differently augmented samples.
 
-    The copies of a sample stand side by side in the batch and share its label. A step's gradient is their mean and
+    The copies of a sample are neighbours in the batch and share its label. The gradient of a step is their mean and
     varies less than with one copy; the step takes `copies` times as long.
 
     Args:
-        augment: gives new frames from those of one sample, `[T, ...]`, as `AugmentFrames` does, and leaves those as
-            they are, for all copies are made from them. Picklable where `DataLoader` workers are spawned.
-        copies: how many of each sample; 1 augments without repeating.
+        augment: function from the frames of a sample, `[T, ...]`, to new frames, such as `AugmentFrames`; it must not
+            change its input, from which all copies are made. Picklable if `DataLoader` workers are spawned.
+        copies: number of copies of each sample; 1 augments without repetition.
 
     Raises:
         TypeError: `augment` cannot be called or `copies` is not an integer.
-        ValueError: `copies` is below 1; a batch that `stack_time_first` refuses.
+        ValueError: `copies` is below 1; an invalid batch, see `stack_time_first`.
 
     Source: Hoffer et al., "Augment Your Batch: Improving Generalization Through Instance Repetition", CVPR 2020.
 

@@ -1,4 +1,4 @@
-"""Frames of frequency channels: other voices and tempos of them, and several of them at a step."""
+"""Frames of frequency channels: augmentation of voice and tempo, and several frames per step."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ __all__ = ["AugmentChannels", "StackFrames"]
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentChannels:
-    """Change frames `[T, C]` of channels in the order of their frequency, or a batch `[T, N, C]`: tempo, voice, masks.
+    """Augments frames `[T, C]` of frequency channels, or a batch `[T, N, C]`: tempo, voice and masks.
 
-    A sample is resampled once, linearly between neighbouring steps and channels, which moves it in time, makes it
-    faster or slower, and moves and stretches its channels: on a scale of mel a longer or shorter vocal tract. Its ends
-    go on as they are. Runs of steps and runs of channels are then covered by 0, of lengths from 0 up and anywhere, so
-    that a net does not rely on one sound or one frequency. Each sample is drawn for itself; whole numbers stay whole.
+    A sample is resampled once by linear interpolation between neighbouring steps and channels, which shifts it in
+    time, changes its tempo, and shifts and stretches its channels: on a mel scale, a longer or shorter vocal tract.
+    Border values are repeated. Random runs of steps and of channels are then set to 0, so that a net does not rely on
+    one sound or one frequency. Each sample has its own draw; whole numbers stay whole.
 
     Args:
-        shift: most steps by which a sample is moved either way. Default 0.
-        tempo: most that it becomes faster or slower, as the logarithm of the factor. Default 0.
-        shift_channels: most channels by which it is moved. Default 0.
-        stretch: most that its channels are stretched, as the logarithm of the factor. Default 0.
-        masks: masks of steps, and as many of channels. Default 0.
-        mask_steps, mask_channels: longest of them. Default 10 and 8.
+        shift: largest shift in time, in steps in both directions. Default 0.
+        tempo: largest change of tempo, as the logarithm of the factor. Default 0.
+        shift_channels: largest shift of channels. Default 0.
+        stretch: largest stretch of channels, as the logarithm of the factor. Default 0.
+        masks: number of masks over steps, and over channels. Default 0.
+        mask_steps, mask_channels: largest length of masks. Default 10 and 8.
 
     Raises:
         TypeError: an option of the wrong type.
-        ValueError: an option out of range; (called) frames of another rank.
+        ValueError: an option out of range; in a call, frames of another rank.
 
     Source: Jaitly and Hinton, "Vocal Tract Length Perturbation improves speech recognition", 2013; Park et al.,
     "SpecAugment: A Simple Data Augmentation Method for Automatic Speech Recognition", 2019.
@@ -87,7 +87,7 @@ class AugmentChannels:
         return masked.transpose(0, 1).to(frames.dtype).reshape(frames.shape)
 
     def _covered(self, samples: int, size: int, longest: int) -> Tensor:
-        """Returns the places of each sample that masks cover, bool `[samples, size]`."""
+        """Returns the masked positions of each sample, bool `[samples, size]`."""
         lengths = torch.randint(min(longest, size) + 1, (samples, self.masks, 1))
         drawn = torch.rand((samples, self.masks, 1))
         starts, places = (drawn * (size - lengths + 1)).long(), torch.arange(size)
@@ -96,7 +96,7 @@ class AugmentChannels:
 
 @dataclass(frozen=True)
 class StackFrames:
-    """Frames `[T, ..., C]` to steps of several of them, `[T // hop, ..., window, C]`; what is before the first is 0.
+    """Stacks frames `[T, ..., C]` to steps of several frames, `[T // hop, ..., window, C]`, after zeros.
 
     Step t has frames `hop t + hop - window` to `hop t + hop - 1`, so it is causal. A net then runs at a fraction of the
     rate of its front end and sees changes within a step; frames that do not fill the last step are left out.
@@ -123,11 +123,11 @@ class StackFrames:
         return self.run(frames)[0]
 
     def run(self, frames: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The steps of the next frames of a sequence, and those frames that further steps have as well.
+        """Returns the steps of the next frames of a sequence, and the frames that the next steps need.
 
         Args:
             frames: `[T, ..., C]`.
-            before: what the call before gave second. Default None: the sequence begins.
+            before: second result of the call before. Default None: the sequence begins.
         """
         if before is None:
             before = frames.new_zeros(self.window - self.hop, *frames.shape[1:])

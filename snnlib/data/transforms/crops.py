@@ -18,13 +18,14 @@ __all__ = ["CenterCrop", "CropPool", "RandomCrop"]
 
 @dataclass(frozen=True)
 class CenterCrop:
-    """Keep the middle of the sensor: rows and columns from `(sensor - size) // 2` on.
+    """Crops to the middle of the sensor: rows and columns from `(sensor - size) // 2` on.
 
     Args:
-        size: `(height, width)` of what stays.
-        sensor_size: `(height, width)` of the sensor of events; frames bring their own.
+        size: `(height, width)` of the crop.
+        sensor_size: `(height, width)` of the sensor for events; frames have their own.
 
-    Returns (called): of events `[E]` those inside, moved to begin at 0; of frames `[..., H, W]` a part `[..., *size]`.
+    Returns (called): for events `[E]` the events inside, with coordinates from 0; for frames
+    `[..., H, W]` a part `[..., *size]`.
 
     Example:
         >>> from snnlib.data import as_events
@@ -56,7 +57,7 @@ class CenterCrop:
 
 @dataclass(frozen=True)
 class RandomCrop(CenterCrop):
-    """Keep a part of the sensor anywhere on it; each place is as likely, one draw from torch's global generator.
+    """Crops to a part of the sensor at a uniformly random position, one draw from torch's global generator.
 
     Arguments and result are those of `CenterCrop`.
 
@@ -86,7 +87,7 @@ def crop(sample: Any, top: int, left: int, size: tuple[int, int]) -> Any:
 
 
 class CropPool:
-    """Move the box to the origin, leave out what is outside, and join `pool x pool` pixels to one.
+    """Crops to a box, moves it to the origin, and joins `pool x pool` pixels to one.
 
     `x' = (x - left) // pool`, `y' = (y - top) // pool`; times and polarities stay. Picklable, as a `transform` before
     `ToFrames(sensor_size=transform.output_size)`.
@@ -96,7 +97,7 @@ class CropPool:
         pool: side of the square of pixels that becomes one.
 
     Attributes:
-        output_size: `(height, width)` of what comes out, rounded up.
+        output_size: `(height, width)` of the output, rounded up.
 
     Raises:
         TypeError: an argument of the wrong type; events that are not an event array.

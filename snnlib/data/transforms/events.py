@@ -19,7 +19,7 @@ __all__ = ["AugmentEvents"]
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentEvents(AugmentOptions):
-    """Change a recording at random, as a picklable `transform` of a data set.
+    """Augments a recording at random, as a picklable `transform` of a data set.
 
     An event at `(x, y)` moves by a flip F, a rotation R about the centre c of the sensor and a shift d, all in one, and
     is rounded to the nearest pixel once::
@@ -54,8 +54,8 @@ class AugmentEvents(AugmentOptions):
         TypeError: an argument of the wrong type; `events` is not an event array.
         ValueError: an argument out of range; an event outside the sensor or of another polarity than 0 and 1.
 
-    Source: the three ways to drop are those of Gu et al., "EventDrop: Data Augmentation for Event-based Learning",
-    IJCAI 2021, which draws one of them and its share per sample; here all that are asked for apply.
+    Source: the three kinds of dropping are from Gu et al., "EventDrop: Data Augmentation for Event-based Learning",
+    IJCAI 2021, which draws one kind and its share per sample; here all requested kinds apply.
 
     Example:
         >>> from snnlib.data import NMNIST, ToFrames, Transformed, as_events

@@ -1,4 +1,4 @@
-"""Filters of recordings: noise, events that follow each other too soon, pixels that never rest."""
+"""Filters of recordings: noise, events in quick succession, hot pixels."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _NEIGHBOURS = [(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1) if (dy, dx) !=
 
 @dataclass(frozen=True)
 class Denoise:
-    """Keep the events that one of the eight neighbouring pixels announced: background activity comes alone.
+    """Keeps events with a recent event at one of the eight neighbouring pixels, which removes background activity.
 
-    An event at pixel q and time t stays if an event before it, at a pixel next to q (not at q itself), has a time
-    >= t - filter_us. Whether that one stays does not matter.
+    An event at pixel q and time t stays if an earlier event at a pixel next to q (not at q itself) has a time >= t -
+    filter_us. The earlier event need not stay itself.
 
     Args:
         filter_us: how long an event supports its neighbours, in microseconds. Default 10 ms.
@@ -72,9 +72,9 @@ class Denoise:
 
 @dataclass(frozen=True)
 class RefractoryFilter:
-    """Leave out the events of a pixel that come less than `period_us` after its last event that stayed.
+    """Removes events of a pixel less than `period_us` after the pixel's last remaining event.
 
-    Both polarities count as one pixel. It thins out pixels that fire several times at one edge.
+    Both polarities count as one pixel. The filter thins out several events of a pixel at one edge.
 
     Args:
         period_us: in microseconds.
@@ -125,10 +125,10 @@ class RefractoryFilter:
 
 @dataclass(frozen=True)
 class RemoveHotPixels:
-    """Leave out all events of pixels that fire far more often than others.
+    """Removes all events of pixels that fire far more often than others.
 
-    A pixel is hot that has more than `factor` times the mean number of events of the pixels that have any, and is more
-    than ten standard deviations of a Poisson count above it; `snnlib data info` lists the same pixels.
+    A pixel is hot if its number of events exceeds the mean over active pixels `factor` times, and by more than ten
+    standard deviations of a Poisson count; `snnlib data info` lists the same pixels.
 
     Args:
         factor: of the mean. Default 10.

@@ -21,32 +21,31 @@ _WARP_POINTS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentFrames(AugmentOptions):
-    """Change the frames `[T, C, H, W]` of one sample at random; cheaper than `AugmentEvents`, for cached frames.
+    """Augments the frames `[T, C, H, W]` of a sample at random; cheaper than `AugmentEvents`, for cached frames.
 
-    Frames are moved as `AugmentEvents` moves events, but each new pixel looks up the old one nearest to where it comes
-    from, so that spikes stay 0 or 1 and counts whole; what comes from outside is 0. Without `rotate` this is the same
-    as moving the events before binning, and one seed gives one motion to both. Dropped are cells, not events: a count
-    goes as a whole.
+    Frames move as events do in `AugmentEvents`, but each new pixel takes the value of the nearest old pixel, so that
+    spikes stay 0 or 1 and counts whole; pixels from outside are 0. Without `rotate` this equals moving the events
+    before binning, and one seed gives the same motion to both. `drop` removes elements of the frames, with their whole
+    counts, instead of single events.
 
-    Draws and repeatability are those of `AugmentEvents`. A batch `[T, N, C, H, W]` is refused, for its samples would
-    all move alike.
+    Draws and repeatability are those of `AugmentEvents`. A batch `[T, N, C, H, W]` raises an error, since all samples
+    would move alike.
 
     Args:
         shift: as in `AugmentEvents`, and so are `rotate`, `flip_horizontal` and `flip_vertical`.
         flip_polarity: probability that the two channels change places in the whole sample.
-        drop: probability of each cell to be set to 0, independently.
-        drop_time: share of the T steps, rounded, that are set to 0, one run of them.
+        drop: probability of each element to be set to 0, independently.
+        drop_time: share of the T steps, rounded, that are set to 0, in one run.
         drop_area: as in `AugmentEvents`.
         warp: standard deviation in pixels of a smooth random displacement along x and along y. It is drawn at 5 x 5
             points of the frame, corners included, and cubic in between; the same at all steps.
 
     Raises:
-        TypeError: an argument of the wrong type; `frames` is no tensor.
-        ValueError: an argument out of range; `frames` have another rank than 4, or with `flip_polarity` another
-            number of channels than 2.
+        TypeError: an argument of the wrong type; `frames` is not a tensor.
+        ValueError: an argument out of range; `frames` of a rank other than 4, or with `flip_polarity` not 2 channels.
 
     Source: warping is the elastic distortion of Simard et al., "Best Practices for Convolutional Neural Networks
-    Applied to Visual Document Analysis", ICDAR 2003, with fewer and larger pieces.
+    Applied to Visual Document Analysis", ICDAR 2003, on a coarser grid.
 
     Example:
         >>> import torch
@@ -97,7 +96,7 @@ class AugmentFrames(AugmentOptions):
 
 
 def draw_warp(rng: np.random.Generator, height: int, width: int, size: float) -> npt.NDArray[np.float64]:
-    """Smooth displacements `[2, H, W]` along x and y, of standard deviation `size` at the points that are drawn."""
+    """Draws smooth displacements `[2, H, W]` along x and y, of standard deviation `size` at the grid points."""
     points = rng.normal(0, size, (2, _WARP_POINTS, _WARP_POINTS))
     # Two small products take a fifth of the time of torch's interpolation, which does not know that the sizes repeat.
     return _cubic(height) @ points @ _cubic(width).T
@@ -125,9 +124,9 @@ def move_frames(
     shift: npt.NDArray[np.int64],
     warp: npt.NDArray[np.float64] | None = None,
 ) -> Tensor:
-    """A copy of `frames` `[..., H, W]` whose pixel at `matrix (p - c) + c + shift` is the old one at p, nearest.
+    """Returns frames `[..., H, W]` whose pixel at `matrix (p - c) + c + shift` is the old pixel at p, nearest.
 
-    With `warp` `[2, H, W]` the pixel at q is the one that would stand at `q + warp[q]`.
+    With `warp` `[2, H, W]` the pixel at q is the one that would be at `q + warp[q]`.
     """
     height, width = frames.shape[-2:]
     centre = np.array([[width - 1], [height - 1]]) / 2

@@ -20,11 +20,11 @@ ENCODINGS: tuple[str, ...] = get_args(Encoding)
 
 @dataclass(frozen=True, kw_only=True)
 class ToSequence:
-    """Make a sequence `[T, C, H, W]` of an image `[C, H, W]`, or `[T, N, C, H, W]` of a batch `[N, C, H, W]`.
+    """Converts an image `[C, H, W]` to a sequence `[T, C, H, W]`, or a batch `[N, C, H, W]` to `[T, N, C, H, W]`.
 
-    Bytes are read as shares of 255; floating images are taken as they are. Encodings:
+    Bytes are divided by 255; floating-point images stay unchanged. Encodings:
 
-    - `"current"`: the image as amplitudes at each of T steps, `(x - mean) / std`; the steps share one piece of memory;
+    - `"current"`: the image as amplitudes at each of T steps, `(x - mean) / std`; the steps share memory;
     - `"rate"`: at each step a spike with the brightness as its probability, `snnlib.encoding.rate`;
     - `"latency"`: one spike per pixel, the earlier the brighter, `snnlib.encoding.latency`;
     - `"rows"`: one row per step, T = H, `[T, C W]` (`[T, N, C W]`), `(x - mean) / std`;
@@ -34,14 +34,14 @@ class ToSequence:
     Args:
         encoding: as above.
         time_steps: length T, for `"current"`, `"rate"` and `"latency"`. Default 5.
-        mean, std: of the pixels, one number or one per channel. Default 0 and 1: pixels stay what they are. MNIST's are
-            0.1307 and 0.3081.
-        permutation: seed of the order of pixels; None for their own.
+        mean, std: mean and standard deviation of the pixels, one number or one per channel. Default 0 and 1: pixels
+            stay unchanged. MNIST's are 0.1307 and 0.3081.
+        permutation: seed of the order of pixels; None: row by row.
         dtype: of the sequence.
 
     Raises:
-        TypeError, ValueError: an option out of its range; `mean`, `std` or `permutation` beside an encoding that has
-            none; an image of fewer than 3 or more than 4 dimensions.
+        TypeError, ValueError: an option out of its range; `mean`, `std` or `permutation` with an encoding without
+            them; an image of fewer than 3 or more than 4 dimensions.
 
     Source: permuted pixels: Le, Jaitly and Hinton, "A Simple Way to Initialize Recurrent Networks of Rectified Linear
     Units", 2015.

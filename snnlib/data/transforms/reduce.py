@@ -1,4 +1,4 @@
-"""Less of a recording: a part of its time, coarser times, one polarity."""
+"""Reduces a recording: a part of its time, coarser times, one polarity."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["DownsampleTime", "MergePolarities", "TimeWindow"]
 
 @dataclass(frozen=True, kw_only=True)
 class TimeWindow:
-    """Keep the events of `start_us <= t - t_0 < start_us + length_us`, with t_0 the first event; times begin at 0.
+    """Keeps events with `start_us <= t - t_0 < start_us + length_us`, t_0 the first event; times begin at 0.
 
     Args:
-        length_us: of the window, in microseconds.
-        start_us: its start, or `"random"`: anywhere in the recording, whole microseconds, one draw from torch's global
-            generator; a recording that is shorter is kept whole.
+        length_us: length of the window, in microseconds.
+        start_us: start of the window, or `"random"`: anywhere in the recording, in whole microseconds, one draw from
+            torch's global generator; a shorter recording is kept whole.
 
     Returns (called): events `[K]`; the time of the window's start is 0.
 
@@ -62,15 +62,15 @@ class TimeWindow:
 
 @dataclass(frozen=True, kw_only=True)
 class DownsampleTime:
-    """Round times down to whole steps, `t' = t // step_us * step_us`.
+    """Rounds times down to whole steps, `t' = t // step_us * step_us`.
 
     Args:
         step_us: in microseconds.
-        merge: whether of events that have become equal (time, pixel and polarity) only the first stays.
+        merge: whether to keep only the first of events that become equal in time, pixel and polarity.
 
     Returns (called): events `[K]`, in their order; K = E without `merge`.
 
-    For coarser pixels take `CropPool`, which joins squares of them.
+    For coarser pixels use `CropPool`.
 
     Example:
         >>> from snnlib.data import as_events
@@ -97,13 +97,13 @@ class DownsampleTime:
 
 @dataclass(frozen=True)
 class MergePolarities:
-    """Make ON of every event; of frames, one channel of two.
+    """Merges polarities: makes all events ON, and joins the two channels of frames.
 
     Args:
-        mode: of frames: `"binary"` takes the larger of the two channels, `"count"` adds them.
+        mode: for frames: `"binary"` takes the maximum of the two channels, `"count"` adds them.
 
-    Returns (called): for events `[E]` as many with p = 1; for frames `[..., 2, H, W]` frames `[..., 1, H, W]` of their
-    dtype.
+    Returns (called): for events `[E]` the same events with p = 1; for frames `[..., 2, H, W]` frames
+    `[..., 1, H, W]` of the same dtype.
 
     Example:
         >>> import torch

@@ -15,17 +15,17 @@ __all__ = ["AugmentSound"]
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentSound:
-    """Add noise to a waveform `[samples]` at random; `AugmentChannels` moves what a front end makes of it.
+    """Adds noise to a waveform `[samples]` at random; `AugmentChannels` augments the frames of a front end.
 
     Args:
-        noise: waveforms at least as long as a sound, of which a random piece of a random one is added.
-        level: largest factor of the noise, drawn anew from 0 up. Default 0.1, as in the published training on Speech
+        noise: waveforms at least as long as a sound; a random part of a random one is added.
+        level: largest factor of the noise, drawn uniformly from 0. Default 0.1, as in the published training on Speech
             Commands.
-        share: probability that noise is added. Default 0.8, likewise.
+        share: probability that noise is added. Default 0.8, as in the same training.
 
     Raises:
         TypeError: an option of the wrong type.
-        ValueError: an option out of range; (called) no waveform `[samples]`, or noise that is shorter.
+        ValueError: an option out of range; in a call, not a waveform `[samples]`, or shorter noise.
 
     >>> import torch, snnlib
     >>> noisy = snnlib.data.AugmentSound(noise=[torch.randn(50_000)])(torch.zeros(16_000))

@@ -1,4 +1,4 @@
-"""A data set whose samples pass through further transforms each time they are read."""
+"""A data set that applies further transforms to its samples at each access."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["Transformed"]
 
 
 class Transformed(Dataset[tuple[Any, Any]]):
-    """Apply `transforms`, first to last, to the samples of a data set of `(sample, label)` pairs.
+    """Applies `transforms`, first to last, to the samples of a data set of `(sample, label)` pairs.
 
-    It goes around a `FrameCache`, whose own transform runs only once per sample, around one part of a
-    `random_split`, or where a transform needs several steps. Labels pass untouched. Nothing is kept.
+    Use it around a `FrameCache`, whose own transform runs only once per sample, around one part of a `random_split`,
+    or for several transforms. Labels stay unchanged. Nothing is cached.
 
     Args:
-        dataset: has `__len__` and `__getitem__`, which gives a pair.
-        transforms: callables; picklable where `DataLoader` workers are spawned.
+        dataset: has `__len__` and `__getitem__`, which returns a pair.
+        transforms: callables; picklable if `DataLoader` workers are spawned.
 
     Raises:
-        TypeError: `dataset` is no data set or a transform cannot be called.
+        TypeError: `dataset` is not a data set, or a transform is not callable.
 
     Example:
         >>> data = [(3, "three"), (4, "four")]
