@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Self, cast, dataclass_transform
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from snnlib import ops
 from snnlib.backends.arguments import NeuronKernel
@@ -39,7 +39,7 @@ from snnlib.neurons.constants import (
 )
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.fields import Field, checked_values, constant, constant_fields, declare, fixed, option
-from snnlib.neurons.module import CheckedModule
+from snnlib.neurons.module import checks_names, load_numbers, store_numbers
 from snnlib.neurons.step_checks import check_rest, check_step
 from snnlib.neurons.training_watch import TrainingWatch
 from snnlib.sequences.lengths import run_with_lengths
@@ -66,7 +66,8 @@ class Output(NamedTuple):
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(constant, option, fixed))
-class Neuron(CheckedModule):
+@checks_names
+class Neuron(nn.Module):
     """Base of neuron models: maps currents `[T, N, C, ...]` of whole sequences to spikes, without state between calls.
 
     A model is a subclass with `state_names` and `step` in plain torch; surrogate gradients enter by
@@ -96,7 +97,11 @@ class Neuron(CheckedModule):
     [0.0, 1.0, 0.0, 1.0]
     """
 
-    option_hints = NEURON_HINTS
+    option_hints: ClassVar[Mapping[str, str]] = NEURON_HINTS
+    # Attributes that are Python numbers, by their key in the `state_dict`.
+    stored_numbers: ClassVar[Mapping[str, str]] = {}
+    # The mark that `snnlib.prepare_` sets; None in a new neuron and in files without it.
+    prepared: int | None = None
     # Arguments of a model that declares them, and defaults of other libraries by argument.
     fields: ClassVar[Mapping[str, Field]] = {}
     dialects: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
@@ -190,7 +195,13 @@ class Neuron(CheckedModule):
         vars(self).pop(TABLES, None)
         return super()._apply(keeping_dtypes(self, fn), recurse)  # type: ignore[no-untyped-call, no-any-return]
 
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        store_numbers(self, destination, prefix)
+
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        metadata, _, missing, _, errors = rest
+        load_numbers(self, state_dict, prefix, metadata, missing, errors)
         fit_constants(self, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 

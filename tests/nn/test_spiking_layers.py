@@ -124,7 +124,7 @@ def test_errors_name_what_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    "layer", [snnlib.SpikingConv2d, snnlib.SpikingLinear, snnlib.SpikingRNN, snnlib.SRMReadout]
+    "layer", [kind for name in snnlib.nn.__all__ if isinstance(kind := getattr(snnlib.nn, name), type)]
 )
 def test_four_classes_above_a_layer(layer: type) -> None:
     """A reader of a layer meets at most four classes of this library above it."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ from snnlib.sequences.input_time import CHOICES
 # Time steps beyond which a decay factor is 1 in any precision.
 _LONGEST = 1e15
 _TAUS = ("tau_m", "tau_s", "tau_grad")
+# In files, as numbers.
+_NUMBERS = (*_TAUS, "grad_clamp", "input_grad_scale")
 
 
 def check_steps(name: str, value: Any) -> float:
@@ -100,6 +102,8 @@ class SRM(ByEvent):
 
     state_names = SRM_STATES
     gradient = "event"
+    # No clamp, None, is infinite in files.
+    stored_numbers: ClassVar[Mapping[str, str]] = dict(zip(_NUMBERS, _NUMBERS, strict=True))
     threshold: Constant = constant(default=1.0, check=check_threshold)
     tau_m: float = option(default=5.0, check=check_steps, kw_only=False)
     tau_s: float = option(default=3.0, check=check_steps, kw_only=False)
@@ -179,16 +183,10 @@ class SRM(ByEvent):
         spikes, u = self.fire_by_event(h, fired, (h - u).detach(), after, 0.0, bound)
         return spikes, (u, s, trace)
 
-    def stored_numbers(self) -> dict[str, float]:
-        """Constants that are numbers, as stored in files; no clamp is infinite."""
-        numbers = (*self.kernel_numbers, self.input_grad_scale)
-        return dict(zip((*_TAUS, "grad_clamp", "input_grad_scale"), numbers, strict=True))
-
     def load_numbers(self, numbers: Mapping[str, float]) -> None:
-        """Sets the constants that a file stores."""
-        wanted: dict[str, Any] = {**self.stored_numbers(), **numbers}
-        taken = SRM(**wanted)
-        for name in self.stored_numbers():
+        """Sets constants from a file."""
+        taken = SRM(**{**{name: getattr(self, name) for name in _NUMBERS}, **numbers})
+        for name in _NUMBERS:
             setattr(self, name, getattr(taken, name))
 
     def options(self) -> dict[str, Any]:

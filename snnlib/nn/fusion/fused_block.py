@@ -15,6 +15,7 @@ from snnlib.neurons.training_watch import learns_when_silent
 from snnlib.nn.layers.per_step import AvgPool2d, pooling_window
 from snnlib.nn.layers.spiking import SpikingConv2d
 from snnlib.nn.layers.spiking_layer import SpikingLayer
+from snnlib.nn.layers.srm import SRMConv2d
 from snnlib.nn.pool.spike_pool import SpikeAvgPool2d
 
 Child = tuple[str, nn.Module]
@@ -107,7 +108,7 @@ def pooled_layer_at(children: Sequence[Child]) -> Block | None:
     # A parametrized weight, as a standardised one is, gives its layer a class of its own. A user's class may do more in
     # its forward than the layer that it is made of.
     kind = type_before_parametrizations(layer)
-    if not issubclass(kind, SpikingConv2d) or kind.__module__.partition(".")[0] != "snnlib":
+    if not issubclass(kind, (SpikingConv2d, SRMConv2d)) or kind.__module__.partition(".")[0] != "snnlib":
         return None
     layer = cast(SpikingLayer, layer)
     if learns_when_silent(layer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +61,7 @@ class SRMReadout(WeightWithGain):
     """
 
     option_hints = SRM_HINTS
+    stored_numbers: ClassVar[Mapping[str, str]] = {"neuron.tau_m": "tau_m", "neuron.tau_s": "tau_s"}
 
     def __init__(
         self,
@@ -122,14 +124,11 @@ class SRMReadout(WeightWithGain):
         )
         return Output(out.value.to(x.dtype), out.state)
 
-    def stored_numbers(self) -> dict[str, float]:
-        """Time constants, as stored in files."""
-        return {"neuron.tau_m": self.tau_m, "neuron.tau_s": self.tau_s}
-
     def load_numbers(self, numbers: Mapping[str, float]) -> None:
         """Sets the time constants that a file stores."""
-        for name in ("tau_m", "tau_s"):
-            setattr(self, name, check_steps(name, numbers.get(f"neuron.{name}", getattr(self, name))))
+        for key, value in numbers.items():
+            name = self.stored_numbers[key]
+            setattr(self, name, check_steps(name, value))
 
     def extra_repr(self) -> str:
         """Shape and constants."""

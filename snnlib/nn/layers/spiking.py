@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Unpack
+from typing import Any, Unpack
 
 from snnlib.checks import as_sizes, check_count, shows
 from snnlib.functional.operators import Convolution
@@ -12,6 +12,34 @@ from snnlib.nn.layers.spiking_layer import LayerOptions, SpikingLayer
 from snnlib.nn.weights.sparse import Sparse, connect, set_values
 
 __all__ = ["SpikingConv1d", "SpikingConv2d", "SpikingConv3d", "SpikingLinear"]
+
+Sizes = int | Sequence[int]
+
+
+def convolution(
+    layer: SpikingLayer, dims: int, channels: tuple[int, int], kernel_size: Sizes, *options: Any
+) -> tuple[Convolution, tuple[int, ...]]:
+    """Returns the operator of a convolutional layer and the shape of its weight, and sets the layer's sizes.
+
+    Args:
+        layer: gets `in_channels`, `out_channels`, `kernel_size`, `stride`, `padding`, `dilation` and `groups`.
+        dims: axes of space.
+        channels: of input and output.
+        kernel_size: an integer or one per axis.
+        options: stride, padding, dilation and groups, as in `SpikingConv2d`.
+
+    Raises:
+        ValueError: an option out of its range; the message names it.
+    """
+    operator = Convolution(dims, *options)
+    for name, count in zip(("in_channels", "out_channels"), channels, strict=True):
+        if not isinstance(count, Integral) or count < 1 or count % operator.groups:
+            raise ValueError(f"{name}: expected a positive multiple of groups={operator.groups}, got {count}")
+    size = as_sizes("kernel_size", kernel_size, dims, minimum=1)
+    made = {"in_channels": channels[0], "out_channels": channels[1], "kernel_size": size}
+    made |= {name: getattr(operator, name) for name in ("stride", "dilation", "groups")}
+    vars(layer).update(made, padding="same" if operator.same else operator.padding)
+    return operator, (channels[1], channels[0] // operator.groups, *size)
 
 
 class SpikingConv(SpikingLayer):
@@ -24,31 +52,15 @@ class SpikingConv(SpikingLayer):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        padding: int | str | Sequence[int] = 0,
-        dilation: int | Sequence[int] = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: str | Sizes = 0,
+        dilation: Sizes = 1,
         groups: int = 1,
         **options: Unpack[LayerOptions],
     ) -> None:
-        operator = Convolution(self.dims, stride, padding, dilation, groups)
-        for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
-            if not isinstance(channels, Integral) or channels < 1 or channels % groups:
-                raise ValueError(f"{name}: expected a positive multiple of groups={groups}, got {channels}")
-        self.kernel_size = as_sizes("kernel_size", kernel_size, self.dims, minimum=1)
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.stride, self.padding = operator.stride, "same" if operator.same else operator.padding
-        self.dilation, self.groups = operator.dilation, groups
-        super().__init__(operator, (out_channels, in_channels // groups, *self.kernel_size), **options)
-
-    def input_channels(self) -> int:
-        """Channels of the input, in its dimension 2."""
-        return self.in_channels
-
-    def extra_repr(self) -> str:
-        """Shape and convolution options."""
-        shape = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
-        return f"{shape}, {self.operator!r}{super().extra_repr()}"
+        sizes = kernel_size, stride, padding, dilation, groups
+        super().__init__(*convolution(self, self.dims, (in_channels, out_channels), *sizes), **options)
 
 
 class SpikingConv1d(SpikingConv):
@@ -153,11 +165,3 @@ class SpikingLinear(SpikingLayer):
         operator, shape, values = connect(in_features, out_features, connections, options.get("device"))
         super().__init__(operator, shape, **options)
         set_values(self.weight, values)
-
-    def input_channels(self) -> int:
-        """Inputs."""
-        return self.in_features
-
-    def extra_repr(self) -> str:
-        """Shape."""
-        return f"{self.in_features}, {self.out_features}{super().extra_repr()}"

@@ -107,7 +107,7 @@ class SpikingLayer(WeightWithGain):
             operator.bind(self, "weight")
             check_sparse_delays("delays", delays)
         if delays is not None:
-            delays.build(self.input_channels(), self.weight)
+            delays.build(self.sizes[1], self.weight)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Raises an error for constants of the neurons, which as attributes of the layer would have no effect."""
@@ -132,9 +132,13 @@ class SpikingLayer(WeightWithGain):
         neuron = self.neuron
         return fixed_point_weight(weight, neuron.weight_exponent) if neuron.fixed_point else weight
 
-    def input_channels(self) -> int:
-        """Channels of the input, in its dimension 2."""
-        return self.weight.shape[1]
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Channels of the output and of the input, in their dimension 2."""
+        if isinstance(self.operator, SparselyConnected):
+            return self.operator.shape
+        outputs, inputs = self.weight.shape[:2]
+        return outputs, inputs * getattr(self.operator, "groups", 1)
 
     def forward(self, x: Tensor, *, pool: tuple[int, int] = (1, 1)) -> Tensor:
         """Returns the spikes of a sequence from the initial state, averaged over windows `pool` without overlap."""
@@ -333,8 +337,12 @@ class SpikingLayer(WeightWithGain):
         return math.sqrt(total) or 1.0
 
     def extra_repr(self) -> str:
-        """Options that differ from the defaults."""
-        return ", batch_first=True" if self.batch_first else ""
+        """Sizes, and options that differ from the defaults."""
+        outputs, inputs = self.sizes
+        text = f"{inputs}, {outputs}"
+        if len(self.weight.shape) > 2:
+            text += f", kernel_size={tuple(self.weight.shape[2:])}, {self.operator!r}"
+        return text + (", batch_first=True" if self.batch_first else "")
 
 
 @contextmanager

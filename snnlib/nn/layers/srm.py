@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Unpack
 
 import torch
@@ -13,13 +12,7 @@ from snnlib.functional.srm import NeuronOptions
 from snnlib.neurons import SRM
 from snnlib.neurons.models.srm import response_std
 from snnlib.nn.layers.delays import Delays
-from snnlib.nn.layers.spiking import (
-    SpikingConv,
-    SpikingConv1d,
-    SpikingConv2d,
-    SpikingConv3d,
-    SpikingLinear,
-)
+from snnlib.nn.layers.spiking import Sizes, SpikingLinear, convolution
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 
 __all__ = ["SRMConv1d", "SRMConv2d", "SRMConv3d", "SRMLayer", "SRMLinear"]
@@ -109,30 +102,35 @@ def _split(options: SRMOptions, channels: int) -> dict[str, Any]:
     return {**given, "neuron": neuron}
 
 
-class SRMConv(SRMLayer, SpikingConv):
+class SRMConv(SRMLayer):
     """Convolution and SRM neurons over `dims` axes; see `SRMConv2d`."""
+
+    dims: int
 
     @shows(SRMOptions, SRM.__init__, SpikingLayer.__init__)
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        padding: int | str | Sequence[int] = 0,
-        dilation: int | Sequence[int] = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: str | Sizes = 0,
+        dilation: Sizes = 1,
         groups: int = 1,
         **options: Unpack[SRMOptions],
     ) -> None:
-        shape = in_channels, out_channels, kernel_size, stride, padding, dilation, groups
-        super().__init__(*shape, **_split(options, out_channels))
+        sizes = kernel_size, stride, padding, dilation, groups
+        made = convolution(self, self.dims, (in_channels, out_channels), *sizes)
+        super().__init__(*made, **_split(options, out_channels))
 
 
-class SRMConv1d(SRMConv, SpikingConv1d):
+class SRMConv1d(SRMConv):
     """1-D convolution and SRM neurons: `[T, N, C_in, L]` to `[T, N, C_out, L_out]`; see `SRMConv2d`."""
 
+    dims = 1
 
-class SRMConv2d(SRMConv, SpikingConv2d):
+
+class SRMConv2d(SRMConv):
     """2-D convolution and SRM neurons with event-driven gradients: `[T, N, C_in, H, W]` to `[T, N, C_out, H', W']`.
 
     Each neuron integrates `I = conv2d(x, W)` and fires where its potential u reaches the threshold::
@@ -176,9 +174,13 @@ class SRMConv2d(SRMConv, SpikingConv2d):
     torch.Size([30, 4, 8, 34, 34])
     """
 
+    dims = 2
 
-class SRMConv3d(SRMConv, SpikingConv3d):
+
+class SRMConv3d(SRMConv):
     """3-D convolution and SRM neurons: `[T, N, C_in, D, H, W]` to `[T, N, C_out, D', H', W']`; see `SRMConv2d`."""
+
+    dims = 3
 
 
 class SRMLinear(SRMLayer, SpikingLinear):

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Unpack
 
 from snnlib.checks import as_sizes, shows
 from snnlib.functional.operators import Convolution
-from snnlib.nn.layers.spiking import SpikingConv
+from snnlib.nn.layers.spiking import Sizes, convolution
 from snnlib.nn.layers.spiking_layer import PlainOptions, SpikingLayer
 from snnlib.nn.recurrent.recurrent_layer import Recurrent, default_neuron, warn_of_high_surrogate
 
 __all__ = ["SpikingConvRNN1d", "SpikingConvRNN2d", "SpikingConvRNN3d"]
 
 
-class _SpikingConvRNN(Recurrent, SpikingConv):
+class _SpikingConvRNN(Recurrent):
+    dims: int
+
     @shows(PlainOptions, SpikingLayer.__init__)
     def __init__(
         self,
         in_channels: int,
         hidden_channels: int,
-        kernel_size: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        padding: int | str | Sequence[int] = 0,
-        dilation: int | Sequence[int] = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: str | Sizes = 0,
+        dilation: Sizes = 1,
         groups: int = 1,
         *,
-        recurrent_kernel_size: int | Sequence[int] = 3,
+        recurrent_kernel_size: Sizes = 3,
         **options: Unpack[PlainOptions],
     ) -> None:
         if options.get("neuron") is None:
             options["neuron"] = default_neuron()
-        shape = in_channels, hidden_channels, kernel_size, stride, padding, dilation, groups
-        super().__init__(*shape, **options)
+        sizes = kernel_size, stride, padding, dilation, groups
+        super().__init__(*convolution(self, self.dims, (in_channels, hidden_channels), *sizes), **options)
         size = as_sizes("recurrent_kernel_size", recurrent_kernel_size, self.dims, minimum=1)
         self.recurrent_kernel_size = size
         self.add_recurrence(

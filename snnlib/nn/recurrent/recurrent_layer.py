@@ -164,14 +164,6 @@ class RecurrentLayer(Recurrent):
         if recurrent_delays is not None:
             recurrent_delays.build(hidden_size, self.recurrent_weight)
 
-    def input_channels(self) -> int:
-        """Inputs."""
-        return self.input_size
-
-    def extra_repr(self) -> str:
-        """Sizes."""
-        return f"{self.input_size}, {self.hidden_size}{super().extra_repr()}"
-
 
 def warn_of_high_surrogate(neuron: Neuron) -> None:
     """Warns if a surrogate gradient can grow without bound under recurrence."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from snnlib.checks import LAYER_HINTS, check_count, shows
 from snnlib.neurons import Neuron, Output
-from snnlib.neurons.module import CheckedModule
+from snnlib.neurons.module import checks_names
 from snnlib.nn.layers.delays import Delays
 from snnlib.nn.layers.dropout import SpikeDropout
 from snnlib.nn.recurrent.recurrent_layer import RecurrentLayer, warn_of_high_surrogate
@@ -29,7 +29,8 @@ class _Options(TypedDict, total=False):
     dtype: torch.dtype | None
 
 
-class SpikingRNN(CheckedModule):
+@checks_names
+class SpikingRNN(nn.Module):
     """Recurrent spiking layers, in the manner of `torch.nn.RNN`: `[T, N, input_size]` to `[T, N, hidden_size]`.
 
     ::

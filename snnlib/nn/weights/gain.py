@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -9,11 +10,12 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
 from snnlib.checks import in_transform
-from snnlib.neurons.module import CheckedModule
+from snnlib.neurons.module import checks_names, load_numbers, store_numbers
 from snnlib.nn.weights.stored_weight import load_weight, standardization_of, steps_of, store_weight
 
 
-class WeightWithGain(CheckedModule):
+@checks_names
+class WeightWithGain(nn.Module):
     """A layer that computes with `effective_weight = weight * gain`.
 
     Weights that make neurons fire at low rates are 4 to 64 times larger than torch's usual weights, and a step of Adam
@@ -23,6 +25,10 @@ class WeightWithGain(CheckedModule):
     The `state_dict` contains `weight` even if it is standardised.
     """
 
+    option_hints: ClassVar[Mapping[str, str]] = {}
+    # As of `Neuron`.
+    stored_numbers: ClassVar[Mapping[str, str]] = {}
+    prepared: int | None = None
     weight: Tensor
     gain: Tensor
     # Modules that `extra_repr` speaks of, so that they are not printed apart.
@@ -62,8 +68,14 @@ class WeightWithGain(CheckedModule):
         store_weight(self, stored, prefix)
         return stored
 
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        store_numbers(self, destination, prefix)
+
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        load_weight(self, state_dict, prefix, errors=rest[-1])
+        metadata, _, missing, _, errors = rest
+        load_numbers(self, state_dict, prefix, metadata, missing, errors)
+        load_weight(self, state_dict, prefix, errors)
         shape = state_dict.get(f"{prefix}gain", self.gain).shape
         # Shared or one per channel, as in the file.
         if shape != self.gain.shape and shape in ((), self.weight.shape[:1]):
