@@ -4,10 +4,11 @@
 
 Tensors are so small that the kernels hardly count: what is timed is Python, torch's dispatch and the way into a kernel.
 Layers have 4 steps, one sample and 2 channels of 6x6, with a gradient for the input; nets are 8C5-P2-16C3-P2-10 on
-16x16. Times are those of the calling thread, which other processes hardly lengthen: the least, over blocks and turns,
-of the 10th percentile of a block's calls. `calls` are calls of Python and C functions that `sys.setprofile` sees.
-Ratios are to the first row of a table; SpikingJelly and snnTorch take part where they are installed. SpikingJelly's
-state is reset before each call of a layer.
+16x16, with weights that let all layers fire. Times are those of the calling thread, which other processes hardly
+lengthen: the least, over blocks and turns, of the 10th percentile of a block's calls. `calls` are calls of Python and C
+functions that `sys.setprofile` sees. Ratios are to the first row of a table. SpikingJelly and snnTorch take part where
+they are installed; SpikingJelly's state is reset before each call of a layer. One thread, unless `--threads` says
+otherwise.
 
 `--beside CHECKOUT` times another checkout of snnlib in turns, each in processes of its own: by `CHECKOUT/.venv`, as
 `make env` builds it. `of beside` is this checkout's time over that one's.
@@ -223,6 +224,14 @@ def our_net(neuron: neurons.Neuron) -> nn.Module:
     return snnlib.fuse_(snnlib.models.from_notation(NET, FRAME, neuron=neuron))
 
 
+@torch.no_grad()
+def make_fire_(net: nn.Module) -> nn.Module:
+    """Takes absolute values of weights, so that events reach the last layer."""
+    for weight in net.parameters():
+        weight.abs_()
+    return net
+
+
 def least(task: Callable[[], object], calls: int, blocks: int) -> float:
     """Microseconds of a call by the calling thread: the least 10th percentile of a block."""
     (figure,) = least_of(lambda: (timed(task),), calls, blocks)
@@ -289,7 +298,7 @@ def net_tables(peers: bool, calls: int, blocks: int) -> Tables:
     streams, steps = {}, {}
     x = (torch.rand(NET_STEPS, 1, *FRAME) < DENSITY).float()
     for name, neuron in (("LIF", lif()), ("SRM", neurons.SRM())):
-        net = our_net(neuron)
+        net = make_fire_(our_net(neuron))
         steps[OURS + name] = {"step_us": least(training_step(net, x), calls // 4 + 1, blocks)}
         stream = snnlib.nn.Stream(net.eval())
         with torch.no_grad():
@@ -297,8 +306,7 @@ def net_tables(peers: bool, calls: int, blocks: int) -> Tables:
     if peers and installed("SpikingJelly"):
         from spikingjelly.activation_based import functional  # noqa: PLC0415
 
-        net = jelly_net()
-        net.eval()
+        net = make_fire_(jelly_net()).eval()
         with torch.no_grad():
             theirs = {"SpikingJelly": {"step_us": least(lambda: net(x[0]), calls, blocks)}}
         streams = theirs | streams
@@ -346,7 +354,7 @@ def measure(peers: bool, calls: int, blocks: int) -> Tables:
 
 def measured_by(python: str | Path, peers: bool, size: tuple[int, int]) -> tuple[str, Tables]:
     """The kernels in use and what `measure` finds, in a process of its own."""
-    command = [str(python), __file__, "--measure", json.dumps([peers, *size])]
+    command = [str(python), __file__, "--measure", json.dumps([torch.get_num_threads(), peers, *size])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
@@ -403,9 +411,9 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--measure"]:
-        torch.set_num_threads(1)
         warnings.simplefilter("ignore")
-        found_here = measure(*json.loads(sys.argv[2]))
-        print(json.dumps([snnlib.backends.native.explain_path()[1], found_here]))
+        threads, *how = json.loads(sys.argv[2])
+        torch.set_num_threads(threads)
+        print(json.dumps([snnlib.backends.native.explain_path()[1], measure(*how)]))
     else:
         main()

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from host import Plain
+from host import Plain, make_fire_
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from turns import Report, parser
@@ -120,10 +120,6 @@ def step_counts(
 def count(net: nn.Module) -> tuple[dict[str, float], Counter[str]]:
     """A row of the table for a batch that is not watched, and the names of its layers' operations."""
     torch.manual_seed(0)
-    with torch.no_grad():
-        # Neurons fire in all layers, as the training watch wants it.
-        for weight in net.parameters():
-            weight.abs_()
     x, label = (torch.rand(STEPS, 1, *FRAME) < 0.3).float(), torch.tensor([3])
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-4, foreach=True)
     batches = [step_counts(net, x, label, optimizer) for _ in range(BATCHES)]
@@ -156,7 +152,7 @@ def main() -> None:
     rows, names = {}, {}
     with as_on_a_gpu():
         for name, make in nets.items():
-            rows[name], names[name] = count(make())
+            rows[name], names[name] = count(make_fire_(make()))
     report.add("operations of a training step", rows)
     for name, counted in names.items():
         print(f"{name}: " + ", ".join(f"{number} {what}" for what, number in counted.most_common()))
