@@ -99,7 +99,7 @@ def _paths() -> Iterable[tuple[str, str]]:
 def _data() -> Iterable[tuple[str, str]]:
     folder = user_cache_dir()
     yield "cache folder", str(folder)
-    builds = sorted(path.name for path in folder.glob("event-digits-*") if path.is_dir())
+    builds = sorted(path.parent.name for path in folder.glob("event-digits-*/Train.zip"))
     yield "embedded digits", ", ".join(builds) or "not made yet: the first `snnlib train` makes them"
 
 

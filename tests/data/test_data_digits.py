@@ -1,6 +1,5 @@
 import errno
 import hashlib
-import json
 import os
 import shutil
 import signal
@@ -8,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,6 @@ import pytest
 from sklearn.datasets import load_digits
 
 from snnlib.data import EventDigits, EventFileError, ToFrames, build_event_digits
-from snnlib.data.datasets.digits_build import STALE_SECONDS
 
 FEW = [0, 1, 2, 70, 901, 1796]
 # Of the six samples above, seed 0: a change here changes users' data and needs a new FORMAT_VERSION.
@@ -24,13 +23,20 @@ FEW_SHA256 = "3950e08ebcb3c32a2a68600c440c3a1a60d02ea952e6c2c52e005db28a47a526"
 
 def digest(folder: Path) -> str:
     total = hashlib.sha256()
-    for path in sorted(folder.rglob("*.bin")):
-        total.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
+    for part in ("Test", "Train"):
+        with zipfile.ZipFile(folder / f"{part}.zip") as archive:
+            for name in sorted(archive.namelist()):
+                total.update(name.encode() + archive.read(name))
     return total.hexdigest()
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def left(folder: Path) -> list[str]:
+    """Archives and parts of them."""
+    return [name for name in names(folder) if "zip" in name]
 
 
 def build(folder: Path, **options) -> Path:
@@ -82,12 +88,12 @@ def test_summed_frames_are_learnable(digits_root):
 
 def test_second_opening_builds_nothing(digits_root, capsys):
     folder = next(digits_root.iterdir())
-    before = folder.stat().st_mtime_ns
+    before = (folder / "Train.zip").stat().st_mtime_ns
     started = time.perf_counter()
     EventDigits(digits_root)
     assert time.perf_counter() - started < 2
-    assert folder.stat().st_mtime_ns == before and "simulating" not in capsys.readouterr().err
-    assert folder.name == "event-digits-v1-seed0" and len(list(digits_root.iterdir())) == 1
+    assert (folder / "Train.zip").stat().st_mtime_ns == before and "simulating" not in capsys.readouterr().err
+    assert folder.name == "event-digits-v2-seed0" and len(list(digits_root.iterdir())) == 1
 
 
 def test_progress_bar(tmp_path, capsys):
@@ -95,63 +101,46 @@ def test_progress_bar(tmp_path, capsys):
     assert "simulating EventDigits" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "damage", ["short file", "missing file", "other bytes", "torn manifest", "old format"]
-)
+@pytest.mark.parametrize("damage", ["short file", "missing file", "other bytes", "old format"])
 def test_damaged_build_is_built_again(tmp_path, damage):
     folder = build(tmp_path / "a")
     expected = digest(folder)
-    victim = next(folder.rglob("*.bin"))
-    manifest = folder / "event-digits.json"
+    victim = folder / "Train.zip"
+    data = victim.read_bytes()
     if damage == "short file":
-        victim.write_bytes(b"")
+        victim.write_bytes(data[:5000])
     elif damage == "missing file":
         victim.unlink()
     elif damage == "other bytes":
-        victim.write_bytes(bytes(victim.stat().st_size))
-    elif damage == "torn manifest":
-        manifest.write_bytes(manifest.read_bytes()[:20])
+        victim.write_bytes(data[:1000] + bytes(100) + data[1100:])
     else:
-        manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 0}))
+        victim.write_bytes(data.replace(b"EventDigits 2", b"EventDigits 1"))
     with pytest.warns(UserWarning, match=r"recordings were changed.*; they are made again"):
         build(folder)
-    assert digest(folder) == expected and names(tmp_path) == ["a"]
+    assert digest(folder) == expected and victim.read_bytes() == data and names(tmp_path) == ["a"]
 
 
 def test_recording_damaged_while_open_names_the_remedy(digits_root, tmp_path):
     folder = tmp_path / next(digits_root.iterdir()).name
     shutil.copytree(next(digits_root.iterdir()), folder, copy_function=shutil.copy2)
     data = EventDigits(tmp_path, train=False)
-    (folder / data.files[0]).write_bytes(b"abc")
-    (folder / data.files[1]).unlink()
-    for index in (0, 1):
-        with pytest.raises(EventFileError, match=rf"remove the folder '{folder}', and they are made anew"):
-            data[index]
+    with (folder / "Test.zip").open("r+b") as archive:
+        archive.seek(50)
+        archive.write(bytes(100))
+    with pytest.raises(EventFileError, match=rf"remove the folder '{folder}', and they are made anew"):
+        data[0]
 
 
 def test_full_disk_names_the_folder(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("snnlib.data.datasets.digits_build.write_bytes_atomically", fail)
+    monkeypatch.setattr("snnlib.data.datasets.digits_build.encode_nmnist", fail)
     with pytest.raises(
         OSError, match=rf"{tmp_path}/a' \(No space left on device\); .*set SNNLIB_CACHE or root"
     ):
         build(tmp_path / "a")
-    assert names(tmp_path) == []
-
-
-def test_leftovers_that_vanish_are_no_error(tmp_path, monkeypatch):
-    (tmp_path / ".a.0.tmp").mkdir()
-    stat = Path.stat
-
-    def vanish(path, **options):
-        if path.name == ".a.0.tmp":
-            raise FileNotFoundError(path)
-        return stat(path, **options)
-
-    monkeypatch.setattr(Path, "stat", vanish)
-    build(tmp_path / "a")
+    assert left(tmp_path / "a") == []
 
 
 def test_foreign_folder_is_left_alone(tmp_path):
@@ -163,25 +152,21 @@ def test_foreign_folder_is_left_alone(tmp_path):
 
 
 def test_killed_build_leaves_nothing_complete(tmp_path):
-    target = tmp_path / "event-digits-v1-seed0"
+    target = tmp_path / "event-digits-v2-seed0"
     code = f"from snnlib.data import build_event_digits as b; b({str(target)!r}, progress=False)"
     process = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2])
     try:
         deadline = time.monotonic() + 60
-        while not any(tmp_path.rglob("*.bin")):
+        while not any(path.stat().st_size for path in tmp_path.rglob(".Train.zip.*.tmp")):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.002)
     finally:
         process.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))
         process.wait()
-    assert not target.exists()
-    left = list(tmp_path.iterdir())
-    assert len(left) == 1 and left[0].name.endswith(".tmp") and not (left[0] / "event-digits.json").exists()
-    # Two hours later, the next build removes what the killed one left.
-    old = time.time() - 2 * STALE_SECONDS
-    os.utime(left[0], (old, old))
+    assert len(left(target)) == 2 and all(name.endswith(".tmp") for name in left(target))
+    # The next build removes what the killed one left.
     build(target)
-    assert digest(target) == FEW_SHA256 and list(tmp_path.iterdir()) == [target]
+    assert digest(target) == FEW_SHA256 and left(target) == ["Test.zip", "Train.zip"]
 
 
 def test_builds_at_once(tmp_path):
@@ -210,7 +195,7 @@ def test_failed_build_cleans_up(tmp_path, monkeypatch):
     monkeypatch.setattr("snnlib.data.datasets.digits_build.EventCamera", fail)
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "a")
-    assert names(tmp_path) == []
+    assert left(tmp_path / "a") == []
 
 
 def test_without_scikit_learn(tmp_path, monkeypatch):

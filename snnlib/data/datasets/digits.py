@@ -21,7 +21,7 @@ class EventDigits(NMNIST):
 
     scikit-learn's `load_digits` (8 x 8 pixels, 17 grey levels) are shown to a simulated event camera of 34 x
     34 pixels that makes N-MNIST's three saccades; `EventCamera` states the model and its sources. The recordings
-    are N-MNIST `.bin` files, made once (seconds, with a progress bar) and kept (35 MB).
+    are N-MNIST `.bin` files in two zips, made once (seconds, with a progress bar) and kept (35 MB).
 
     The split takes every fifth digit of the list ordered by class as test set: 1437 training and 360 test samples,
     each class split 4 : 1, the same for every seed. The digits come from 13 writers who are in both parts, so test

@@ -1,38 +1,36 @@
-"""Simulate the `EventDigits` recordings once and keep them as N-MNIST files.
+"""Simulate the `EventDigits` recordings once and keep them as N-MNIST files in two archives.
 
-A build goes into a hidden sibling folder that becomes the real one by a single rename, so a killed build
-leaves nothing that looks complete, and two processes that build at once both end with a whole data set.
-`event-digits.json`, written last, lists every file with its size and time of last change; a folder that does not agree
-with it is built again, with a warning that says so.
+Each archive is written whole or not at all, by one process while others wait. It states in its comment what made it; a
+folder with archives that do not agree with that, or are damaged, is built again, with a warning that says so.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import shutil
-import time
-import warnings
+import zipfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from snnlib.checks import import_extra
+from snnlib.checks import import_extra, warn_caller
 from snnlib.data.camera import BATCH, EventCamera
 from snnlib.data.checks import check_int
 from snnlib.data.formats.nmnist_bin import encode_nmnist
 from snnlib.data.progress import progress_bar
 from snnlib.data.saccades import Array, saccades
-from snnlib.files.atomic import sync_folder, temporary_sibling, write_bytes_atomically
+from snnlib.data.sources import DAMAGED_ZIP
+from snnlib.files.atomic import whole_or_absent
 
 __all__ = ["build_event_digits"]
 
 # Raise it with every change that changes a byte of the files.
-FORMAT_VERSION = 1
-MANIFEST = "event-digits.json"
+FORMAT_VERSION = 2
+PARTS = ("Train", "Test")
+# Tells a folder that this module made.
+MARKER = "event-digits"
 DIGITS = 1797
 TEST_EVERY = 5
 WHITE = 16
@@ -53,8 +51,6 @@ CAMERA: dict[str, Any] = {
     "black": 0.02,
     "step_us": 2_000,
 }
-# A build takes seconds; what is older was left by a killed one.
-STALE_SECONDS = 3600
 
 
 def build_event_digits(
@@ -66,8 +62,8 @@ def build_event_digits(
 ) -> Path:
     """Make sure that `folder` holds the simulated recordings, complete; build them only where it does not.
 
-    Layout: `Train/<digit>/<id>.bin` and `Test/<digit>/<id>.bin`, id = the digit's number in scikit-learn's
-    list, and `event-digits.json`. About 35 MB.
+    Layout: `Train.zip` and `Test.zip` with `Train/<digit>/<id>.bin` and `Test/<digit>/<id>.bin`, id = the digit's
+    number in scikit-learn's list. About 35 MB.
 
     Args:
         folder: the data set's own folder, created if missing. One that holds other things than an older or
@@ -87,59 +83,47 @@ def build_event_digits(
         UserWarning: the folder held a build that was changed, damaged or of another version; it is built again.
 
     Example:
-        >>> import pathlib, tempfile
+        >>> import pathlib, tempfile, zipfile
         >>> with tempfile.TemporaryDirectory() as root:
         ...     folder = build_event_digits(pathlib.Path(root, "few"), samples=[0, 1], progress=False)
-        ...     sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.bin"))
-        ['Test/0/00000.bin', 'Train/1/00001.bin']
+        ...     [zipfile.ZipFile(folder / name).namelist() for name in ("Train.zip", "Test.zip")]
+        [['Train/1/00001.bin'], ['Test/0/00000.bin']]
     """
     target = Path(folder).absolute()
     seed = check_int("seed", seed, 0)
     wanted = range(DIGITS) if samples is None else samples
     chosen = sorted({check_int("samples", index, 0, DIGITS - 1) for index in wanted})
-    if is_complete(target, seed, chosen):
+    comment = f"EventDigits {FORMAT_VERSION}, seed {seed}".encode()
+    if is_complete(target, comment, chosen):
         return target
     _refuse_foreign(target)
-    if (target / MANIFEST).exists():
-        warnings.warn(
-            f"{target}: recordings were changed, damaged or made by another version; they are made again",
-            stacklevel=2,
-        )
-    temporary = temporary_sibling(target)
+    filelock = import_extra("filelock", "data", "the handwritten digits of EventDigits")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _remove_stale(target)
-        temporary.mkdir()
-        _simulate_into(temporary, seed, chosen, progress)
-        _publish(temporary, target, seed, chosen)
+        target.mkdir(parents=True, exist_ok=True)
+        (target / MARKER).touch()
+        with filelock.FileLock(target / ".lock"):
+            if not is_complete(target, comment, chosen):
+                _simulate_into(target, comment, seed, chosen, progress)
     except OSError as error:
         raise OSError(
             f"cannot write the data set to {str(target)!r} ({error.strerror or error}); it needs about 35 MB: "
             "set SNNLIB_CACHE or root to a writable folder with that much space"
         ) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return target
 
 
-def is_complete(folder: Path, seed: int, chosen: Sequence[int]) -> bool:
-    """Returns whether `folder` holds a whole build: the manifest fits, and every file has its listed size and time."""
+def is_complete(folder: Path, comment: bytes, chosen: Sequence[int]) -> bool:
+    """Returns whether `folder` holds a whole build: undamaged archives with this comment, of the chosen digits."""
+    found: list[int] = []
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-        if [manifest["format"], manifest["seed"]] != [FORMAT_VERSION, seed]:
-            return False
-        files: dict[str, list[int]] = manifest["files"]
-        return sorted(int(Path(name).stem) for name in files) == list(chosen) and all(
-            _stamp(folder / name) == stamp for name, stamp in files.items()
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        for part in PARTS:
+            with zipfile.ZipFile(folder / f"{part}.zip") as archive:
+                if archive.comment != comment or archive.testzip() is not None:
+                    return False
+                found += [int(Path(name).stem) for name in archive.namelist()]
+    except DAMAGED_ZIP:
         return False
-
-
-def _stamp(path: Path) -> list[int]:
-    """Size in bytes and time of last change in ns."""
-    status = path.stat()
-    return [status.st_size, status.st_mtime_ns]
+    return sorted(found) == list(chosen)
 
 
 def is_test_digit(labels: Array) -> Array:
@@ -153,70 +137,39 @@ def is_test_digit(labels: Array) -> Array:
     return chosen
 
 
-def _load_digits() -> tuple[Array, Array]:
+def _simulate_into(folder: Path, comment: bytes, seed: int, chosen: Sequence[int], progress: bool) -> None:
+    if any(folder.glob("*.zip")):
+        warn_caller(
+            f"{folder}: recordings were changed, damaged or made by another version; they are made again"
+        )
+    for left in folder.glob(".*.tmp"):
+        # Of a killed build.
+        left.unlink()
     digits = import_extra("sklearn.datasets", "data", "the handwritten digits of EventDigits").load_digits()
-    return digits.images, digits.target
-
-
-def _simulate_into(folder: Path, seed: int, chosen: Sequence[int], progress: bool) -> None:
-    images, labels = _load_digits()
-    in_test = is_test_digit(labels)
-    for split in ("Train", "Test"):
-        for label in range(10):
-            (folder / split / str(label)).mkdir(parents=True)
-    stamps, camera = {}, EventCamera(**CAMERA, seed=seed)
-    with progress_bar(len(chosen), "simulating EventDigits", "sample", progress) as done:
+    in_test, camera = is_test_digit(digits.target), EventCamera(**CAMERA, seed=seed)
+    with ExitStack() as stack:
+        done = stack.enter_context(progress_bar(len(chosen), "simulating EventDigits", "sample", progress))
+        archives = {}
+        for part in PARTS:
+            file = stack.enter_context(whole_or_absent(folder / f"{part}.zip"))
+            archives[part] = stack.enter_context(zipfile.ZipFile(file, "w"))
+            archives[part].comment = comment
         for start in range(0, len(chosen), BATCH):
             batch = chosen[start : start + BATCH]
-            pictures = images[batch].astype(np.uint8)
+            pictures = digits.images[batch].astype(np.uint8)
             recordings = camera.watch(pictures, SACCADES, size=SHOWN, white=WHITE, samples=batch)
             for index, events in zip(batch, recordings, strict=True):
-                data = encode_nmnist(events)
-                name = f"{'Test' if in_test[index] else 'Train'}/{labels[index]}/{index:05d}.bin"
-                (folder / name).write_bytes(data)
-                stamps[name] = _stamp(folder / name)
+                part = "Test" if in_test[index] else "Train"
+                # A ZipInfo has a fixed date, so that equal recordings make equal archives.
+                name = zipfile.ZipInfo(f"{part}/{digits.target[index]}/{index:05d}.bin")
+                archives[part].writestr(name, encode_nmnist(events))
                 done()
-    manifest = {"format": FORMAT_VERSION, "seed": seed, "files": stamps}
-    write_bytes_atomically(folder / MANIFEST, json.dumps(manifest, indent=0).encode())
-
-
-def _publish(temporary: Path, target: Path, seed: int, chosen: Sequence[int]) -> None:
-    # A rename onto a folder with files fails: then another process was quicker, or an old or damaged build is
-    # there.
-    failure: OSError | None = None
-    for _ in range(3):
-        try:
-            temporary.rename(target)
-        except OSError as error:
-            failure = error
-        else:
-            sync_folder(target.parent)
-            return
-        if is_complete(target, seed, chosen):
-            return
-        aside = temporary_sibling(target)
-        # Another process may have moved it first.
-        with contextlib.suppress(FileNotFoundError):
-            target.rename(aside)
-            shutil.rmtree(aside, ignore_errors=True)
-    raise OSError(f"cannot put the data set at {str(target)!r}: {failure}") from failure
 
 
 def _refuse_foreign(folder: Path) -> None:
-    """Raise rather than ever replace a folder that this module did not make."""
-    if not folder.exists():
-        return
-    found = {path.name for path in folder.iterdir()} if folder.is_dir() else {"a file in its place"}
-    if found and (MANIFEST not in found or found - {"Train", "Test", MANIFEST}):
+    """Raise rather than ever replace what this module did not make."""
+    found = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if found and MARKER not in found:
         raise FileExistsError(
-            f"folder {str(folder)!r}: expected an older build or nothing, found {', '.join(sorted(found)[:5])}; "
-            "left untouched"
+            f"folder {str(folder)!r}: expected an older build or nothing, found {', '.join(found[:5])}; left untouched"
         )
-
-
-def _remove_stale(target: Path) -> None:
-    for path in target.parent.glob(f".{target.name}.*.tmp"):
-        # Another process may have renamed or removed it since it was listed.
-        with contextlib.suppress(FileNotFoundError):
-            if time.time() - path.stat().st_mtime > STALE_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)
