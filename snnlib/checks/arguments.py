@@ -25,11 +25,12 @@ def check_number(name: str, value: float) -> None:
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
 
 
-def check_positive_number(name: str, value: float) -> None:
-    """Raise TypeError unless `value` is a number, ValueError unless it is finite and above 0."""
+def check_positive_number(name: str, value: float) -> float:
+    """Returns the value as a float; raises TypeError unless it is a number, ValueError unless finite and above 0."""
     check_number(name, value)
     if not 0 < value < float("inf"):
         raise ValueError(f"{name}: expected a finite number > 0, got {value}")
+    return float(value)
 
 
 def as_tensor(

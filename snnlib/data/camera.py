@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from snnlib.checks import check_positive_number
 from snnlib.data.camera_input import (
     check_motion,
-    check_number,
-    check_positive,
     check_samples,
     check_times,
     light_of,
 )
 from snnlib.data.camera_pixels import log_intensity, send_events, stream, thresholds
-from snnlib.data.checks import check_int, check_sensor_size
+from snnlib.data.checks import check_int, check_number, check_sensor_size
 from snnlib.data.events import Events
 from snnlib.data.saccades import Array, Motion, saccades, taps
 
@@ -111,12 +110,12 @@ class EventCamera:
         seed: int = 0,
     ) -> None:
         self.sensor_size = check_sensor_size("sensor_size", sensor_size)
-        self.threshold_on = check_positive("threshold_on", threshold_on)
-        self.threshold_off = check_positive("threshold_off", threshold_off)
+        self.threshold_on = check_positive_number("threshold_on", threshold_on)
+        self.threshold_off = check_positive_number("threshold_off", threshold_off)
         self.threshold_spread = check_number("threshold_spread", threshold_spread, 0, LARGEST_SPREAD)
         self.refractory_us = check_int("refractory_us", refractory_us, 1)
         self.noise_rate = check_number("noise_rate", noise_rate, 0, LARGEST_NOISE)
-        self.gamma = check_positive("gamma", gamma)
+        self.gamma = check_positive_number("gamma", gamma)
         self.black = check_number("black", black, LEAST_BLACK, 1)
         self.step_us = check_int("step_us", step_us, 1)
         self.grey = bool(grey)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from snnlib.checks import check_positive_number
 from snnlib.data.checks import check_int
 from snnlib.data.saccades import Array, Motion
 
@@ -37,7 +37,7 @@ def light_of(name: str, pictures: Any, white: float | None, grey: bool) -> tuple
         if values.dtype.kind != "f" and values.dtype != np.uint8:
             raise TypeError(f"white: expected the value that is white for {name} of {values.dtype}, got none")
         white = 1.0 if values.dtype.kind == "f" else 255.0
-    white = check_positive("white", white)
+    white = check_positive_number("white", white)
     if values.ndim == 4 and values.shape[1] == 3:
         if not grey:
             raise ValueError(
@@ -93,21 +93,3 @@ def check_samples(samples: Sequence[int] | None, count: int) -> list[int]:
     if len(numbers) != count:
         raise ValueError(f"samples: expected a number for each of {count} pictures, got {len(numbers)}")
     return numbers
-
-
-def check_positive(name: str, value: Any) -> float:
-    """Returns `value` as a float, or raises unless it is a finite number above 0."""
-    number = check_number(name, value, 0)
-    if number == 0:
-        raise ValueError(f"{name}: expected a number above 0, got {value}")
-    return number
-
-
-def check_number(name: str, value: Any, low: float, high: float = math.inf) -> float:
-    """Returns `value` as a float, or raises unless it is a finite number in `low..high`."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{name}: expected a number, got {value!r}")
-    if not (low <= value <= high and math.isfinite(value)):
-        wanted = f"a number >= {low:g}" if high == math.inf else f"a number in {low:g}..{high:g}"
-        raise ValueError(f"{name}: expected {wanted}, got {value}")
-    return float(value)

@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 import torch
 
-from snnlib.data.checks import check_choice, check_int
+from snnlib.checks import check_choice
+from snnlib.data.checks import check_int
 from snnlib.data.events import Events, check_events
 from snnlib.data.frames import check_field, check_steps
 
@@ -52,7 +53,7 @@ class ToChannels:
         check_int("channels", self.channels, 1)
         if self.time_steps is not None:
             check_int("time_steps", self.time_steps, 1)
-        check_choice("mode", self.mode, ("binary", "count"))
+        check_choice("mode", self.mode, "binary", "count")
 
     def __call__(self, events: Events) -> torch.Tensor:
         events = check_events("events", events)

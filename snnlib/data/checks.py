@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from numbers import Real
+from typing import Any
 
 
 def check_int(name: str, value: object, low: int, high: int | None = None) -> int:
     """Return `value` as an int, or raise unless it is an integer (no bool) in `low..high`."""
     wanted = f"an integer >= {low}" if high is None else f"an integer in {low}..{high}"
     if isinstance(value, bool):
-        raise TypeError(f"{name} must be {wanted}, got {value!r}")
+        raise TypeError(f"{name}: expected {wanted}, got {value!r}")
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{name} must be {wanted}, got {value!r}") from None
+        raise TypeError(f"{name}: expected {wanted}, got {value!r}") from None
     if number < low or (high is not None and number > high):
-        raise ValueError(f"{name} must be {wanted}, got {number}")
+        raise ValueError(f"{name}: expected {wanted}, got {number}")
     return number
 
 
-def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
-    """Return `value`, or raise unless it is one of `choices`."""
-    if value not in choices or not isinstance(value, str):
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
-    return value
+def check_number(name: str, value: Any, low: float, high: float, wanted: str = "") -> float:
+    """Return `value` as a float, or raise unless it is a number in `low..high`; `wanted` says what it means."""
+    wanted = wanted or f"a number in {low:g}..{high:g}"
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name}: expected {wanted}, got {value!r}")
+    number = float(value)
+    if not low <= number <= high:
+        raise ValueError(f"{name}: expected {wanted}, got {value!r}")
+    return number
 
 
 def check_sensor_size(name: str, value: object, high: tuple[int, int] = (2**15, 2**15)) -> tuple[int, int]:
     """Return `value` as `(height, width)`, or raise unless it is two positive integers not above `high`."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise TypeError(f"{name} must be a pair (height, width), got {value!r}")
+        raise TypeError(f"{name}: expected a pair (height, width), got {value!r}")
     height = check_int(f"{name}[0] (height)", value[0], 1, high[0])
     return height, check_int(f"{name}[1] (width)", value[1], 1, high[1])
 

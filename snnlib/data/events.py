@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from snnlib.data.checks import check_choice
+from snnlib.checks import check_choice
 
 __all__ = ["EVENT_DTYPE", "Events", "as_events"]
 
@@ -80,8 +80,8 @@ def unsorted_events(
     columns: Sequence[npt.ArrayLike], unit: str = "us", origin: Any = None, polarity: str = "01"
 ) -> Events:
     """Makes events in the order of the columns t, x, y, p; options and errors as of `as_events`."""
-    check_choice("unit", unit, tuple(US_PER_UNIT))
-    check_choice("polarity", polarity, ("01", "signed"))
+    check_choice("unit", unit, *US_PER_UNIT)
+    check_choice("polarity", polarity, "01", "signed")
     given = {name: np.asarray(value) for name, value in zip("txyp", columns, strict=True)}
     for name, column in given.items():
         _check_column(name, column, given["t"].size, unit)
@@ -168,7 +168,7 @@ def _origin(t: npt.NDArray[Any], origin: Any) -> Any:
     if origin is None:
         return 0
     if isinstance(origin, str):
-        check_choice("origin", origin, ("first",))
+        check_choice("origin", origin, "first")
         start = t.min().item() if t.size else 0
         return start if np.isfinite(start) else 0
     number = isinstance(origin, (int, float, np.integer, np.floating)) and not isinstance(origin, bool)

@@ -52,7 +52,7 @@ class FrameCache(Dataset[tuple[torch.Tensor, int]]):
     ) -> None:
         check_dataset("dataset", dataset)
         if not isinstance(dtype, torch.dtype):
-            raise TypeError(f"dtype must be a torch dtype, got {dtype!r}")
+            raise TypeError(f"dtype: expected a torch dtype, got {dtype!r}")
         self.dataset, self.dtype = dataset, dtype
         self._frames: torch.Tensor | None = None
         self._labels = torch.zeros(len(dataset), dtype=torch.int64)

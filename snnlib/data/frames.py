@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from snnlib.checks import check_fits
-from snnlib.data.checks import check_choice, check_int, check_sensor_size
+from snnlib.checks import check_choice, check_fits
+from snnlib.data.checks import check_int, check_sensor_size
 from snnlib.data.events import Events, check_events
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
 from snnlib.data.time_window import WindowCheck
@@ -163,11 +163,11 @@ class ToFrames:
         self.time_steps = check_int("time_steps", self.time_steps, 1)
         self.step_us = check_int("step_us", self.step_us, 1)
         self.sensor_size = check_sensor_size("sensor_size", self.sensor_size)
-        check_choice("mode", self.mode, ("binary", "count"))
-        check_choice("late", self.late, ("clamp", "drop", "error"))
+        check_choice("mode", self.mode, "binary", "count")
+        check_choice("late", self.late, "clamp", "drop", "error")
         if not isinstance(self.dtype, torch.dtype) or self.dtype.is_complex:
-            raise TypeError(f"dtype must be a real torch dtype, got {self.dtype!r}")
-        check_choice("by", self.by, ("time", "count", "slices"))
+            raise TypeError(f"dtype: expected a real torch dtype, got {self.dtype!r}")
+        check_choice("by", self.by, "time", "count", "slices")
         if self.events_per_step is not None:
             check_int("events_per_step", self.events_per_step, 1)
             if self.by != "count":

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snnlib.data.checks import check_choice, check_int
+from snnlib.checks import check_choice
+from snnlib.data.checks import check_int
 
 __all__ = ["LogMel"]
 
@@ -108,7 +109,7 @@ class LogMel:
         smoothing: int = 5,
     ) -> None:
         self.channels, self.sample_rate = check_int("channels", channels, 1), sample_rate
-        self.compression = check_choice("compression", compression, ("pcen", "log"))
+        self.compression = check_choice("compression", compression, "pcen", "log")
         self.step_us, self.window_us = check_int("step_us", step_us, 1), window_us
         self.hop = step_us * check_int("sample_rate", sample_rate, 1) // 1_000_000
         self.window = check_int("window_us", window_us, step_us) * sample_rate // 1_000_000

@@ -7,7 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from snnlib.data.checks import check_choice, check_int
+from snnlib.checks import check_choice
+from snnlib.data.checks import check_int
 from snnlib.data.events import Events, sort_by_time
 from snnlib.data.formats.base import Format
 from snnlib.data.formats.event_file import EventFile, FileSource
@@ -234,9 +235,9 @@ def iter_events(
 def _check(
     file: EventFile, format: str | None, outside: str, origin: object, options: dict[str, Any]
 ) -> Format:
-    check_choice("outside", outside, ("error", "drop"))
+    check_choice("outside", outside, "error", "drop")
     if isinstance(origin, str):
-        check_choice("origin", origin, ("auto", "first"))
+        check_choice("origin", origin, "auto", "first")
     else:
         check_int("origin", origin, -(2**62), 2**62)
     chosen = find_format(file) if format is None else named_format(format)

@@ -94,7 +94,7 @@ def test_batches_of_words(digits: Path) -> None:
     ("changes", "message"),
     [
         ({"step_ms": 25.0}, "step_ms: expected a multiple of 10 ms for spoken-digits, got 25"),
-        ({"fold": 3}, r"root: fold must be an integer in 0\.\.2, got 3"),
+        ({"fold": 3}, r"root: fold: expected an integer in 0\.\.2, got 3"),
         ({"data": "shd", "vary": 0.0, "batch_norm": False, "fold": 1}, "fold: expected none for shd"),
         ({"shift": 2}, "shift: expected 0 for spoken-digits, which has no frames"),
     ],

@@ -55,10 +55,10 @@ def test_one_copy_is_plain_augmentation() -> None:
 
 
 def test_wrong_arguments() -> None:
-    with pytest.raises(TypeError, match="augment must be callable, got 3"):
+    with pytest.raises(TypeError, match="augment: expected a callable, got 3"):
         BatchAugmentation(3, copies=2)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="copies must be an integer >= 1, got 0"):
+    with pytest.raises(ValueError, match="copies: expected an integer >= 1, got 0"):
         BatchAugmentation(AUGMENT, copies=0)
-    with pytest.raises(TypeError, match=r"copies must be an integer >= 1, got 1\.5"):
+    with pytest.raises(TypeError, match=r"copies: expected an integer >= 1, got 1\.5"):
         BatchAugmentation(AUGMENT, copies=1.5)  # type: ignore[arg-type]
     assert repr(BatchAugmentation(AugmentFrames(), 2)) == f"BatchAugmentation({AugmentFrames()!r}, copies=2)"

@@ -49,7 +49,7 @@ def test_steps_of_frames_are_causal() -> None:
         parts.append(found)
     assert [len(found) for found in parts] == [0, 0, 1, 2, 2]
     assert torch.equal(torch.cat(parts).squeeze(-1), steps)
-    with pytest.raises(ValueError, match="window must be an integer >= 4, got 3"):
+    with pytest.raises(ValueError, match="window: expected an integer >= 4, got 3"):
         StackFrames(4, 3)
 
 

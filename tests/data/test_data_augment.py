@@ -195,17 +195,21 @@ def test_pickles_and_says_what_it_does(make):
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"shift": -1}, ValueError, "shift must be an integer >= 0, got -1"),
-        ({"shift": 1.5}, TypeError, "shift must be an integer >= 0, got 1.5"),
-        ({"rotate": 181}, ValueError, "rotate must be degrees in 0..180, got 181"),
-        ({"rotate": -1.0}, ValueError, "rotate must be degrees in 0..180, got -1.0"),
-        ({"rotate": "10"}, TypeError, "rotate must be degrees in 0..180, got '10'"),
-        ({"flip_horizontal": True}, TypeError, "flip_horizontal must be a probability in 0..1, got True"),
-        ({"flip_vertical": 2}, ValueError, "flip_vertical must be a probability in 0..1, got 2"),
-        ({"flip_polarity": float("nan")}, ValueError, "flip_polarity must be a probability in 0..1, got nan"),
-        ({"drop": 10}, ValueError, "drop must be a share in 0..1, got 10"),
-        ({"drop_time": None}, TypeError, "drop_time must be a share in 0..1, got None"),
-        ({"drop_area": -0.1}, ValueError, "drop_area must be a share in 0..1, got -0.1"),
+        ({"shift": -1}, ValueError, "shift: expected an integer >= 0, got -1"),
+        ({"shift": 1.5}, TypeError, "shift: expected an integer >= 0, got 1.5"),
+        ({"rotate": 181}, ValueError, "rotate: expected degrees in 0..180, got 181"),
+        ({"rotate": -1.0}, ValueError, "rotate: expected degrees in 0..180, got -1.0"),
+        ({"rotate": "10"}, TypeError, "rotate: expected degrees in 0..180, got '10'"),
+        ({"flip_horizontal": True}, TypeError, "flip_horizontal: expected a probability in 0..1, got True"),
+        ({"flip_vertical": 2}, ValueError, "flip_vertical: expected a probability in 0..1, got 2"),
+        (
+            {"flip_polarity": float("nan")},
+            ValueError,
+            "flip_polarity: expected a probability in 0..1, got nan",
+        ),
+        ({"drop": 10}, ValueError, "drop: expected a share in 0..1, got 10"),
+        ({"drop_time": None}, TypeError, "drop_time: expected a share in 0..1, got None"),
+        ({"drop_area": -0.1}, ValueError, "drop_area: expected a share in 0..1, got -0.1"),
     ],
 )
 @pytest.mark.parametrize("make", [AugmentEvents, AugmentFrames])
@@ -217,9 +221,9 @@ def test_wrong_options(make, options, error, text):
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"jitter_us": -5}, ValueError, "jitter_us must be finite microseconds >= 0, got -5"),
-        ({"jitter_us": math.inf}, ValueError, "jitter_us must be finite microseconds >= 0, got inf"),
-        ({"sensor_size": 34}, TypeError, r"sensor_size must be a pair \(height, width\), got 34"),
+        ({"jitter_us": -5}, ValueError, "jitter_us: expected finite microseconds >= 0, got -5"),
+        ({"jitter_us": math.inf}, ValueError, "jitter_us: expected finite microseconds >= 0, got inf"),
+        ({"sensor_size": 34}, TypeError, r"sensor_size: expected a pair \(height, width\), got 34"),
     ],
 )
 def test_wrong_options_of_events(options, error, text):
@@ -230,7 +234,7 @@ def test_wrong_options_of_events(options, error, text):
 def test_wrong_samples():
     with pytest.raises(TypeError, match="events: expected a NumPy structured array"):
         AugmentEvents()(picture())
-    with pytest.raises(TypeError, match=r"frames must be a tensor \[T, C, H, W\], got ndarray"):
+    with pytest.raises(TypeError, match=r"frames: expected a tensor \[T, C, H, W\], got ndarray"):
         AugmentFrames()(recording())
     with pytest.raises(ValueError, match=r"those of one sample, \[T, C, H, W\], got shape \(5, 4, 2, 3, 3\)"):
         AugmentFrames()(torch.zeros(5, 4, 2, 3, 3))
@@ -247,5 +251,5 @@ def test_transformed():
     assert repr(Transformed([(1, 2)], ToFrames())).startswith("Transformed([(1, 2)], ToFrames(")
     with pytest.raises(TypeError, match="dataset: expected __len__ and __getitem__, got int"):
         Transformed(3)
-    with pytest.raises(TypeError, match="transforms must be callable, got 7"):
+    with pytest.raises(TypeError, match="transforms: expected callables, got 7"):
         Transformed([], ToFrames(), 7)

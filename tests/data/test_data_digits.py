@@ -215,9 +215,9 @@ def test_unwritable_cache_says_what_to_set(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"seed": -1}, ValueError, "seed must be an integer >= 0, got -1"),
-        ({"seed": "a"}, TypeError, "seed must be an integer >= 0, got 'a'"),
-        ({"samples": [1797]}, ValueError, "samples must be an integer in 0..1796, got 1797"),
+        ({"seed": -1}, ValueError, "seed: expected an integer >= 0, got -1"),
+        ({"seed": "a"}, TypeError, "seed: expected an integer >= 0, got 'a'"),
+        ({"samples": [1797]}, ValueError, "samples: expected an integer in 0..1796, got 1797"),
     ],
 )
 def test_wrong_arguments(tmp_path, options, error, text):

@@ -102,10 +102,10 @@ def test_signed_polarity():
         ([1e13], {"unit": "s"}, ValueError, "t: expected times within .* of the origin, got 1"),
         ([2**61], {"unit": "ms"}, ValueError, "t: expected times within"),
         ([2**62], {"origin": -(2**62)}, ValueError, "t: expected times within"),
-        ([0], {"unit": "min"}, ValueError, "unit must be one of"),
-        ([0], {"origin": "last"}, ValueError, "origin must be one of 'first'"),
+        ([0], {"unit": "min"}, ValueError, "unit: expected one of"),
+        ([0], {"origin": "last"}, ValueError, "origin: expected one of first"),
         ([0], {"origin": True}, TypeError, "origin: expected None, 'first' or a finite time"),
-        ([0], {"polarity": "auto"}, ValueError, "polarity must be one of"),
+        ([0], {"polarity": "auto"}, ValueError, "polarity: expected one of"),
         (["a"], {"unit": "s"}, TypeError, "t: expected integers or floats"),
     ],
 )

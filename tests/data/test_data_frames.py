@@ -77,13 +77,13 @@ def test_times_before_the_first_step() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"time_steps": 0}, ValueError, "time_steps must be an integer >= 1, got 0"),
-        ({"time_steps": 2.5}, TypeError, "time_steps must be an integer >= 1, got 2.5"),
-        ({"step_us": True}, TypeError, "step_us must be an integer >= 1, got True"),
-        ({"sensor_size": (34,)}, TypeError, r"sensor_size must be a pair \(height, width\), got \(34,\)"),
-        ({"mode": "sum"}, ValueError, "mode must be one of 'binary', 'count', got 'sum'"),
-        ({"late": None}, ValueError, "late must be one of 'clamp', 'drop', 'error', got None"),
-        ({"dtype": np.float32}, TypeError, "dtype must be a real torch dtype"),
+        ({"time_steps": 0}, ValueError, "time_steps: expected an integer >= 1, got 0"),
+        ({"time_steps": 2.5}, TypeError, "time_steps: expected an integer >= 1, got 2.5"),
+        ({"step_us": True}, TypeError, "step_us: expected an integer >= 1, got True"),
+        ({"sensor_size": (34,)}, TypeError, r"sensor_size: expected a pair \(height, width\), got \(34,\)"),
+        ({"mode": "sum"}, ValueError, "mode: expected one of binary, count, got 'sum'"),
+        ({"late": None}, ValueError, "late: expected one of clamp, drop, error, got None"),
+        ({"dtype": np.float32}, TypeError, "dtype: expected a real torch dtype"),
     ],
 )
 def test_wrong_options(options, error, text):
@@ -165,7 +165,7 @@ def test_cache_preload_and_copies(capsys):
         ([(torch.full((2,), 0.5), 1)], ValueError, r"whole numbers in 0..255, got 0.5"),
         ([(torch.full((2,), 256), 1)], ValueError, r"whole numbers in 0..255, got 256"),
         ([(torch.full((2,), float("nan")), 1)], ValueError, r"whole numbers in 0..255, got nan"),
-        ([(torch.zeros(2), "3")], TypeError, r"dataset\[0\] label must be an integer"),
+        ([(torch.zeros(2), "3")], TypeError, r"dataset\[0\] label: expected an integer"),
         ([(EVENTS, 1)], TypeError, r"dataset\[0\] must give a tensor first .*got ndarray"),
         (
             [(torch.zeros(2), 0), (torch.zeros(3), 0)],

@@ -106,10 +106,10 @@ def test_writer_refuses(tmp_path, events, text):
 
 def test_bad_sensor_size():
     with pytest.raises(
-        ValueError, match=r"sensor_size\[0\] \(height\) must be an integer in 1..240, got 241"
+        ValueError, match=r"sensor_size\[0\] \(height\): expected an integer in 1..240, got 241"
     ):
         read_nmnist(b"", sensor_size=(241, 34))
-    with pytest.raises(TypeError, match="sensor_size must be a pair"):
+    with pytest.raises(TypeError, match="sensor_size: expected a pair"):
         read_nmnist(b"", sensor_size=34)
 
 

@@ -77,12 +77,12 @@ def test_dtype_of_the_result(dtype):
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"bins": 0}, ValueError, "bins must be an integer >= 1, got 0"),
-        ({"bins": 2.5}, TypeError, "bins must be an integer >= 1, got 2.5"),
-        ({"sensor_size": (34,)}, TypeError, r"sensor_size must be a pair \(height, width\), got \(34,\)"),
-        ({"polarity": "both"}, ValueError, "polarity must be one of 'sign', 'channels', got 'both'"),
-        ({"dtype": torch.int32}, TypeError, "dtype must be a floating torch dtype, got torch.int32"),
-        ({"dtype": np.float32}, TypeError, "dtype must be a floating torch dtype"),
+        ({"bins": 0}, ValueError, "bins: expected an integer >= 1, got 0"),
+        ({"bins": 2.5}, TypeError, "bins: expected an integer >= 1, got 2.5"),
+        ({"sensor_size": (34,)}, TypeError, r"sensor_size: expected a pair \(height, width\), got \(34,\)"),
+        ({"polarity": "both"}, ValueError, "polarity: expected one of sign, channels, got 'both'"),
+        ({"dtype": torch.int32}, TypeError, "dtype: expected a floating torch dtype, got torch.int32"),
+        ({"dtype": np.float32}, TypeError, "dtype: expected a floating torch dtype"),
     ],
 )
 def test_wrong_options(options, error, text):

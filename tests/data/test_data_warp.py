@@ -48,7 +48,7 @@ def test_a_warp_keeps_values_and_differs_between_samples():
 
 
 def test_wrong_warp():
-    with pytest.raises(ValueError, match=r"warp must be finite pixels >= 0, got -1\.0"):
+    with pytest.raises(ValueError, match=r"warp: expected finite pixels >= 0, got -1\.0"):
         AugmentFrames(warp=-1.0)
-    with pytest.raises(TypeError, match="warp must be finite pixels >= 0, got '2'"):
+    with pytest.raises(TypeError, match="warp: expected finite pixels >= 0, got '2'"):
         AugmentFrames(warp="2")

@@ -308,7 +308,7 @@ def test_ecg(tmp_path):
     drawn, blocks = torch.cat(mixed).flatten(1), torch.from_numpy(x[:, :1300]).flatten(1)
     assert not torch.equal(drawn, blocks)
     assert sorted(map(tuple, drawn.tolist())) == sorted(map(tuple, blocks.tolist()))
-    with pytest.raises(ValueError, match="apart must be one of 'blocks', 'sequences', got 'patients'"):
+    with pytest.raises(ValueError, match="apart: expected one of blocks, sequences, got 'patients'"):
         ECG(tmp_path, apart="patients")
     scipy_io.savemat(tmp_path / "QTDB_test.mat", {"x": x[:5], "y": y[:5]})
     assert sizes(ECG, tmp_path) == [18, 2, 5]
@@ -336,7 +336,7 @@ def test_spoken_digits(tmp_path):
     assert sizes(SpokenDigits, tmp_path, test_speakers=["anna"], val_speakers=["bert"]) == [6, 6, 6]
     assert set(SpokenDigits(tmp_path, "train", fold=1).speakers) == {"anna", "cleo"}
     assert set(SpokenDigits(tmp_path, "test", fold=1).speakers) == {"bert"}
-    with pytest.raises(ValueError, match=r"fold must be an integer in 0\.\.2, got 3"):
+    with pytest.raises(ValueError, match=r"fold: expected an integer in 0\.\.2, got 3"):
         SpokenDigits(tmp_path, fold=3)
     with pytest.raises(ValueError, match="test_speakers: expected speakers among anna, bert, cleo, got dora"):
         SpokenDigits(tmp_path, test_speakers=["dora"])
@@ -382,13 +382,13 @@ def test_yin_yang():
     assert val.samples.dtype == torch.float32 and pickle.loads(pickle.dumps(val))[3][1] == val[3][1]
     assert not torch.equal(YinYang(size=10, seed=1).samples, YinYang(size=10, seed=2).samples)
     for options, error in (
-        ({"split": "tests"}, "split must be one of"),
-        ({"size": 0}, "size must be an integer >= 1, got 0"),
-        ({"seed": 2**32}, "seed must be an integer in 0..4294967295"),
+        ({"split": "tests"}, "split: expected one of"),
+        ({"size": 0}, "size: expected an integer >= 1, got 0"),
+        ({"seed": 2**32}, "seed: expected an integer in 0..4294967295"),
     ):
         with pytest.raises(ValueError, match=error):
             YinYang(**options)
-    with pytest.raises(TypeError, match=r"dtype must be a floating-point torch dtype, got torch.int64"):
+    with pytest.raises(TypeError, match=r"dtype: expected a floating-point torch dtype, got torch.int64"):
         YinYang(dtype=torch.int64)
 
 

@@ -341,7 +341,7 @@ def test_a_folder_that_cannot_be(mnist: Host, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match="file"):
         download("mnist", tmp_path / "file")
-    with pytest.raises(ValueError, match=r"name must be one of 'mnist', .*, got 'cifar'"):
+    with pytest.raises(ValueError, match=r"name: expected one of mnist, .*, got 'cifar'"):
         download("cifar", tmp_path)
 
 

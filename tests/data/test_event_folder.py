@@ -149,7 +149,7 @@ def test_crop_pool():
     events = as_events([0, 1, 2, 3], [20, 26, 27, 19], [10, 14, 10, 12], [1, 0, 1, 1])
     assert transform(events).tolist() == [(0, 0, 0, 1), (1, 2, 1, 0)]
     assert events["x"].tolist() == [20, 26, 27, 19]
-    with pytest.raises(ValueError, match=r"box\[2\] .height. must be an integer in 1..32768, got 0"):
+    with pytest.raises(ValueError, match=r"box\[2\] .height.: expected an integer in 1..32768, got 0"):
         CropPool((0, 0, 0, 3))
     with pytest.raises(TypeError, match=r"box: expected \(top, left, height, width\), got 3"):
         CropPool(3)

@@ -141,13 +141,13 @@ def test_log_mel_goes_on_where_it_stopped() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"channels": 0}, "channels must be an integer >= 1, got 0"),
+        ({"channels": 0}, "channels: expected an integer >= 1, got 0"),
         ({"channels": 100}, "channels: expected so few that each has a bin of 31.25 Hz"),
         ({"step_us": 9999}, "step_us: expected whole samples at 16000 a second, got 9999"),
-        ({"window_us": 5000}, "window_us must be an integer >= 10000"),
+        ({"window_us": 5000}, "window_us: expected an integer >= 10000"),
         ({"high_hz": 9000}, "low_hz, high_hz: expected 0 <= low_hz < high_hz <= 8000"),
-        ({"compression": "root"}, "compression must be one of 'pcen', 'log'"),
-        ({"smoothing": 11}, r"smoothing must be an integer in 1\.\.10, got 11"),
+        ({"compression": "root"}, "compression: expected one of pcen, log"),
+        ({"smoothing": 11}, r"smoothing: expected an integer in 1\.\.10, got 11"),
     ],
 )
 def test_options_of_log_mel_that_do_not_fit(options: dict[str, object], message: str) -> None:
@@ -195,7 +195,7 @@ def test_sound_is_mixed_with_noise() -> None:
     assert torch.equal(AugmentSound(noise=noise, share=0.0)(waveform), waveform)
     with pytest.raises(ValueError, match=r"noise\[0\]: expected at least 2000 samples, got 1000"):
         AugmentSound(noise=noise[:1], share=1.0)(torch.zeros(2000))
-    with pytest.raises(ValueError, match="share must be a probability"):
+    with pytest.raises(ValueError, match="share: expected a probability"):
         AugmentSound(noise=noise, share=2)
     with pytest.raises(ValueError, match=r"waveform: expected a tensor \[samples\]"):
         AugmentSound(noise=noise)(torch.zeros(2, 3))
@@ -218,7 +218,7 @@ def test_runs_of_steps_and_of_channels_are_masked() -> None:
     assert one.shape == (50, 20) and one.dtype == torch.uint8
     with pytest.raises(ValueError, match=r"frames: expected a tensor \[T, C\] or \[T, N, C\]"):
         AugmentChannels()(frames[None])
-    with pytest.raises(ValueError, match=r"mask_steps must be an integer >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"mask_steps: expected an integer >= 0, got -1"):
         AugmentChannels(mask_steps=-1)
 
 

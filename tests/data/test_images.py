@@ -97,7 +97,7 @@ def test_emnist_stands_upright_and_begins_at_class_0(
     assert torch.equal(letters.images[:, 0], torch.from_numpy(images))
     assert letters.targets.tolist() == list(range(classes))
     assert len(letters.classes) == len(set(letters.classes)) == classes
-    with pytest.raises(ValueError, match="kind must be one of 'byclass'"):
+    with pytest.raises(ValueError, match="kind: expected one of byclass"):
         EMNIST(tmp_path, "small")
 
 
@@ -266,8 +266,8 @@ def test_sequences_of_an_image() -> None:
 
 def test_options_of_sequences() -> None:
     for options, message in (
-        ({"encoding": "phase"}, "encoding must be one of 'current'"),
-        ({"time_steps": 0}, "time_steps must be an integer >= 1"),
+        ({"encoding": "phase"}, "encoding: expected one of current"),
+        ({"time_steps": 0}, "time_steps: expected an integer >= 1"),
         ({"std": (1.0, 0.0)}, "std: expected numbers above 0"),
         ({"encoding": "rate", "mean": 0.1}, "mean, std: expected 0 and 1 for rate"),
         ({"permutation": 3}, "permutation: expected None for current"),

@@ -142,8 +142,8 @@ def test_sound_that_is_not_as_published(commands: Path, tmp_path: Path) -> None:
     ):
         SpeechCommands(tmp_path / "none")
     for options, message in (
-        ({"fold": 1, "split": "val"}, "split must be one of 'train', 'test', got 'val'"),
-        ({"fold": 5}, r"fold must be an integer in 0\.\.4, got 5"),
+        ({"fold": 1, "split": "val"}, "split: expected one of train, test, got 'val'"),
+        ({"fold": 5}, r"fold: expected an integer in 0\.\.4, got 5"),
     ):
         with pytest.raises(ValueError, match=message):
             SpeechCommands(commands, **options)
@@ -353,10 +353,10 @@ def test_what_a_folder_of_records_lacks(tmp_path: Path) -> None:
     ):
         MITBIH(tmp_path)
     for options, message in (
-        ({"labels": "NX"}, "labels must be one of 'N', 'S', 'V', 'F', 'Q', got 'X'"),
+        ({"labels": "NX"}, "labels: expected one of N, S, V, F, Q, got 'X'"),
         ({"labels": "NN"}, "labels: expected classes, each once"),
-        ({"unit": "beats"}, "unit must be one of"),
-        ({"after": 0}, "after must be an integer >= 1"),
+        ({"unit": "beats"}, "unit: expected one of"),
+        ({"after": 0}, "after: expected an integer >= 1"),
     ):
         with pytest.raises(ValueError, match=message):
             MITBIH(tmp_path, **options)

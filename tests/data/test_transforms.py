@@ -91,7 +91,7 @@ def test_crops_of_events_and_frames_agree():
             if kind is CenterCrop:
                 assert torch.equal(part, frames[..., 1:5, 2:7])
     assert RandomCrop(SIZE, SIZE)(EVENTS).tolist() == EVENTS.tolist()
-    with pytest.raises(ValueError, match=r"size\[0\] \(height\) must be an integer in 1..7, got 8"):
+    with pytest.raises(ValueError, match=r"size\[0\] \(height\): expected an integer in 1..7, got 8"):
         CenterCrop((8, 5), SIZE)
     with pytest.raises(ValueError, match=r"expected frames of at least \(4, 5\), got shape \(3, 9\)"):
         CenterCrop((4, 5), SIZE)(torch.zeros(3, 9))

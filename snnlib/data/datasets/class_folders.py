@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from snnlib.data.checks import check_choice, check_int
+from snnlib.checks import check_choice
+from snnlib.data.checks import check_int
 from snnlib.data.datasets.splits import SPLITS, Split, some_names, split_by_hash, warn_of_foreign, warn_once
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.samples import Samples, Transform
@@ -98,7 +99,7 @@ class ClassFolder(Samples):
             if not 0 <= share < 1 or not test_share + val_share < 1:
                 raise ValueError(f"{name}: expected a share in 0..1, both together below 1, got {share}")
         if split is not None:
-            check_choice("split", split, SPLITS)
+            check_choice("split", split, *SPLITS)
         seed = check_int("seed", seed, 0)
         self.root, self.split = Path(root), split
         if not self.root.is_dir():

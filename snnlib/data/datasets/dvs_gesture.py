@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from snnlib.data.checks import check_choice
+from snnlib.checks import check_choice
 from snnlib.data.datasets.splits import SPLITS, Split
 from snnlib.data.events import Events
 from snnlib.data.formats.event_file import EventFileError
@@ -78,7 +78,7 @@ class DVSGesture(Samples):
         target_transform: Transform | None = None,
     ) -> None:
         super().__init__(transform, target_transform)
-        check_choice("split", split, SPLITS)
+        check_choice("split", split, *SPLITS)
         self.split = split
         place = Path(root)
         self.root = place / "DvsGesture" if (place / "DvsGesture").is_dir() else place

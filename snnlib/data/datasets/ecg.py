@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from snnlib.data.checks import check_choice, check_index
+from snnlib.checks import check_choice
+from snnlib.data.checks import check_index
 from snnlib.data.datasets.splits import SPLITS, Split
 from snnlib.data.formats.event_file import EventFile, EventFileError
 from snnlib.data.formats.matlab import load_variables
@@ -66,8 +67,8 @@ class ECG(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     def __init__(
         self, root: str | os.PathLike[str], split: Split = "train", *, apart: str = "blocks"
     ) -> None:
-        check_choice("split", split, SPLITS)
-        check_choice("apart", apart, ("blocks", "sequences"))
+        check_choice("split", split, *SPLITS)
+        check_choice("apart", apart, "blocks", "sequences")
         self.split, place = split, Path(root)
         train_file = place if place.is_file() else place / "QTDB_train.mat"
         test_file = train_file.with_name("QTDB_test.mat")

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snnlib.data.checks import check_choice, check_sensor_size
+from snnlib.checks import check_choice
+from snnlib.data.checks import check_sensor_size
 from snnlib.data.datasets.class_folders import ClassFolder, FileKind
 from snnlib.data.datasets.splits import Split
 from snnlib.data.formats.event_file import EventFileError, check_regular
@@ -44,7 +45,7 @@ def read_image(
             "images need the package Pillow, which is not installed: pip install 'snnlib[images]'"
         ) from error
     place = Path(path)
-    check_choice("mode", mode, tuple(_PILLOW_MODES))
+    check_choice("mode", mode, *_PILLOW_MODES)
     check_regular(place)
     with place.open("rb") as file:
         try:
@@ -124,7 +125,7 @@ class ImageFolder(ClassFolder):
         val_share: float = 0.1,
         seed: int = 0,
     ) -> None:
-        check_choice("mode", mode, tuple(_PILLOW_MODES))
+        check_choice("mode", mode, *_PILLOW_MODES)
         self.mode, self._size = mode, None if size is None else check_sensor_size("size", size)
         super().__init__(root, split, transform, target_transform, None, test_share, val_share, seed)
         self._first = self.root / self.all_files[0]

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from snnlib.data.checks import check_choice, check_int
+from snnlib.checks import check_choice
+from snnlib.data.checks import check_int
 from snnlib.data.datasets.published import found_or_downloaded
 from snnlib.data.datasets.splits import Split, check_folds, set_of
 from snnlib.data.formats.wfdb import read_annotations, read_header, read_signals
@@ -152,9 +153,9 @@ class MITBIH(Samples):
         super().__init__(transform, target_transform)
         check_folds(split, folds, fold)
         self.split = split
-        self.unit = check_choice("unit", unit, ("beat", "record"))
+        self.unit = check_choice("unit", unit, "beat", "record")
         self.before, self.after = check_int("before", before, 0), check_int("after", after, 1)
-        self.classes = tuple(check_choice("labels", name, CLASSES) for name in labels)
+        self.classes = tuple(check_choice("labels", name, *CLASSES) for name in labels)
         if not self.classes or len(set(self.classes)) < len(self.classes):
             raise ValueError(f"labels: expected classes, each once, got {list(labels)}")
         self.root = found_or_downloaded("mitbih", root, download)

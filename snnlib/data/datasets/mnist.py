@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from snnlib.data.checks import check_choice
+from snnlib.checks import check_choice
 from snnlib.data.datasets.published import found_or_downloaded
 from snnlib.data.datasets.splits import SPLITS, Split
 from snnlib.data.formats.event_file import EventFileError
@@ -85,7 +85,7 @@ class MNIST(Samples):
     ) -> None:
         super().__init__(transform, target_transform)
         if split is not None:
-            train = check_choice("split", split, SPLITS) != "test"
+            train = check_choice("split", split, *SPLITS) != "test"
         self.root = (
             Path(root or "") if self._public is None else found_or_downloaded(self._public, root, download)
         )
@@ -189,7 +189,7 @@ class EMNIST(MNIST):
         *,
         split: Split | None = None,
     ) -> None:
-        self.kind = check_choice("kind", kind, tuple(EMNIST_CLASSES))
+        self.kind = check_choice("kind", kind, *EMNIST_CLASSES)
         self.classes = EMNIST_CLASSES[kind]
         self._first_label = int(kind == "letters")
         super().__init__(root, train, transform, target_transform, split=split)

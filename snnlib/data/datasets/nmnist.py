@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from snnlib.data.checks import check_choice
+from snnlib.checks import check_choice
 from snnlib.data.datasets.published import found_or_downloaded
 from snnlib.data.datasets.splits import SPLITS, Split, some_names, split_by_hash, warn_of_foreign, warn_once
 from snnlib.data.event_cache import digest_of
@@ -88,7 +88,7 @@ class NMNIST(Samples):
     ) -> None:
         super().__init__(transform, target_transform)
         if split is not None:
-            train = check_choice("split", split, SPLITS) != "test"
+            train = check_choice("split", split, *SPLITS) != "test"
         self.root = found_or_downloaded("nmnist", root, download)
         self.split, self.train, self.strict = split, bool(train), bool(strict)
         part = "Train" if train else "Test"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from snnlib.data.checks import check_choice
+from snnlib.checks import check_choice
 from snnlib.data.datasets.splits import SPLITS, Split, some_names, warn_of_foreign
 from snnlib.data.events import Events, channel_events
 from snnlib.data.formats.event_file import EventFileError
@@ -83,7 +83,7 @@ class NTIDIGITS(Samples):
         connected: bool = False,
     ) -> None:
         super().__init__(transform, target_transform)
-        self.split = check_choice("split", split, SPLITS)
+        self.split = check_choice("split", split, *SPLITS)
         self.connected = bool(connected)
         place = Path(root)
         self.path = place if place.is_file() else place / FILE

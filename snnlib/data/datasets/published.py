@@ -13,8 +13,7 @@ from pathlib import Path
 from tarfile import TarError
 from typing import Any
 
-from snnlib.checks import import_extra
-from snnlib.data.checks import check_choice
+from snnlib.checks import check_choice, import_extra
 from snnlib.files.cache_dir import user_cache_dir
 
 __all__ = ["DownloadError", "download"]
@@ -214,7 +213,7 @@ def download(name: str, root: str | os.PathLike[str] | None = None, *, progress:
     >>> folder = snnlib.data.download("shd")  # doctest: +SKIP
     >>> train = snnlib.data.SHD(folder)  # doctest: +SKIP
     """
-    published = PUBLIC[check_choice("name", name, tuple(PUBLIC))]
+    published = PUBLIC[check_choice("name", name, *PUBLIC)]
     folder = data_folder(name, root)
     pooch = import_extra("pooch", "data", "downloads")
     filelock = import_extra("filelock", "data", "downloads")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from snnlib.data.checks import check_choice
+from snnlib.checks import check_choice
 from snnlib.data.datasets.published import found_or_downloaded
 from snnlib.data.datasets.splits import SPLITS, Split, split_by_hash
 from snnlib.data.events import Events, channel_events
@@ -77,7 +77,7 @@ class SHD(Samples):
         download: bool = False,
     ) -> None:
         super().__init__(transform, target_transform)
-        self.split = check_choice("split", split, SPLITS)
+        self.split = check_choice("split", split, *SPLITS)
         part = {"train": "train", "val": self.val_file or "train", "test": "test"}[split]
         self.path = found_or_downloaded(self.prefix, root, download) / f"{self.prefix}_{part}.h5"
         if not self.path.is_file():

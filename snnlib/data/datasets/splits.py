@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from snnlib.checks import warn_caller
-from snnlib.data.checks import check_choice, check_int
+from snnlib.checks import check_choice, warn_caller
+from snnlib.data.checks import check_int
 
 Split = Literal["train", "val", "test"]
 SPLITS = ("train", "val", "test")
@@ -18,7 +18,7 @@ SPLITS = ("train", "val", "test")
 def check_folds(split: Split | None, folds: int, fold: int | None) -> None:
     """Raises ValueError unless there is such a set: a published one, or with a fold that tests one of two."""
     if split is not None:
-        check_choice("split", split, SPLITS if fold is None else ("train", "test"))
+        check_choice("split", split, *(SPLITS if fold is None else ("train", "test")))
     check_int("folds", folds, 2)
     if fold is not None:
         check_int("fold", fold, 0, folds - 1)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import torch
 
-from snnlib.data.checks import check_choice, check_int
+from snnlib.checks import check_choice
+from snnlib.data.checks import check_int
 from snnlib.data.datasets.splits import SPLITS, Split, some_names, warn_of_foreign
 from snnlib.data.formats.event_file import EventFileError
 from snnlib.data.samples import Samples, Transform
@@ -69,7 +70,7 @@ class SpokenDigits(Samples):
         fold: int | None = None,
     ) -> None:
         super().__init__(transform, target_transform)
-        self.split = check_choice("split", split, SPLITS)
+        self.split = check_choice("split", split, *SPLITS)
         inner = [Path(root, name) for name in ("recordings", "recordings.zip")]
         self._source = open_source(next((place for place in inner if place.exists()), Path(root)))
         names = [name for name in self._source.names() if not name.endswith("/")]

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import torch
 
-from snnlib.data.checks import check_choice, check_int
+from snnlib.checks import check_choice
+from snnlib.data.checks import check_int
 from snnlib.data.datasets.splits import SPLITS, Split
 from snnlib.data.samples import Samples, Transform
 
@@ -77,9 +78,9 @@ class YinYang(Samples):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__(transform, target_transform)
-        check_choice("split", split, SPLITS)
+        check_choice("split", split, *SPLITS)
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            raise TypeError(f"dtype must be a floating-point torch dtype, got {dtype!r}")
+            raise TypeError(f"dtype: expected a floating-point torch dtype, got {dtype!r}")
         self.split = split
         published_size, published_seed = _PUBLISHED[split]
         self.size = published_size if size is None else check_int("size", size, 1)

@@ -42,7 +42,7 @@ class BatchAugmentation:
 
     def __init__(self, augment: Callable[[Tensor], Tensor], copies: int) -> None:
         if not callable(augment):
-            raise TypeError(f"augment must be callable, got {augment!r}")
+            raise TypeError(f"augment: expected a callable, got {augment!r}")
         self.augment, self.copies = augment, check_int("copies", copies, 1)
 
     def __call__(self, batch: Sequence[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:

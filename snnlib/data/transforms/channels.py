@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-from snnlib.data.checks import check_int
-from snnlib.data.transforms.options import check_number
+from snnlib.data.checks import check_int, check_number
 
 __all__ = ["AugmentChannels", "StackFrames"]
 
@@ -53,10 +52,10 @@ class AugmentChannels:
     mask_channels: int = 8
 
     def __post_init__(self) -> None:
-        check_number("shift", self.shift, "steps in 0..1e6", 1e6)
-        check_number("tempo", self.tempo, "a number in 0..3", 3)
-        check_number("shift_channels", self.shift_channels, "channels in 0..1e6", 1e6)
-        check_number("stretch", self.stretch, "a number in 0..3", 3)
+        check_number("shift", self.shift, 0, 1e6, "steps in 0..1e6")
+        check_number("tempo", self.tempo, 0, 3, "a number in 0..3")
+        check_number("shift_channels", self.shift_channels, 0, 1e6, "channels in 0..1e6")
+        check_number("stretch", self.stretch, 0, 3, "a number in 0..3")
         for name in ("masks", "mask_steps", "mask_channels"):
             check_int(name, getattr(self, name), 0)
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from snnlib.data.checks import check_sensor_size
+from snnlib.data.checks import check_number, check_sensor_size
 from snnlib.data.events import Events, check_events, sort_by_time
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
 from snnlib.data.frames import check_field
-from snnlib.data.transforms.options import AugmentOptions, Matrix, check_number, draw_window, sample_generator
+from snnlib.data.transforms.options import AugmentOptions, Matrix, draw_window, sample_generator
 
 __all__ = ["AugmentEvents"]
 
@@ -75,8 +75,8 @@ class AugmentEvents(AugmentOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sensor_size("sensor_size", self.sensor_size)
-        check_number("jitter_us", self.jitter_us, "finite microseconds >= 0", sys.float_info.max)
-        check_number("jitter_pixels", self.jitter_pixels, "pixels in 0..32768", 2**15)
+        check_number("jitter_us", self.jitter_us, 0, sys.float_info.max, "finite microseconds >= 0")
+        check_number("jitter_pixels", self.jitter_pixels, 0, 2**15, "pixels in 0..32768")
 
     def __call__(self, events: Events) -> Events:
         events = check_events("events", events)

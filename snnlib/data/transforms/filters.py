@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from snnlib.data.checks import check_int
+from snnlib.data.checks import check_int, check_number
 from snnlib.data.events import Events, check_events
 from snnlib.data.statistics import HOT_FACTOR, hot_limit
-from snnlib.data.transforms.options import check_number
 
 __all__ = ["Denoise", "RefractoryFilter", "RemoveHotPixels"]
 
@@ -146,7 +145,7 @@ class RemoveHotPixels:
     factor: float = HOT_FACTOR
 
     def __post_init__(self) -> None:
-        check_number("factor", self.factor, "a number >= 0", 1e9)
+        check_number("factor", self.factor, 0, 1e9, "a number >= 0")
 
     def __call__(self, events: Events) -> Events:
         events = check_events("events", events)

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from snnlib.data.transforms.options import AugmentOptions, Matrix, check_number, draw_window, sample_generator
+from snnlib.data.checks import check_number
+from snnlib.data.transforms.options import AugmentOptions, Matrix, draw_window, sample_generator
 
 __all__ = ["AugmentFrames"]
 
@@ -62,7 +63,7 @@ class AugmentFrames(AugmentOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("warp", self.warp, "finite pixels >= 0", sys.float_info.max)
+        check_number("warp", self.warp, 0, sys.float_info.max, "finite pixels >= 0")
 
     def __call__(self, frames: Tensor) -> Tensor:
         self._check(frames)
@@ -84,10 +85,10 @@ class AugmentFrames(AugmentOptions):
 
     def _check(self, frames: object) -> None:
         if not isinstance(frames, Tensor):
-            raise TypeError(f"frames must be a tensor [T, C, H, W], got {type(frames).__name__}")
+            raise TypeError(f"frames: expected a tensor [T, C, H, W], got {type(frames).__name__}")
         if frames.dim() != 4:
             raise ValueError(
-                f"frames must be those of one sample, [T, C, H, W], got shape {tuple(frames.shape)}"
+                f"frames: expected those of one sample, [T, C, H, W], got shape {tuple(frames.shape)}"
             )
         if self.flip_polarity > 0 and frames.shape[1] != 2:
             raise ValueError(

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from snnlib import encoding
-from snnlib.data.checks import check_choice, check_int
+from snnlib.checks import check_choice
+from snnlib.data.checks import check_int
 
 __all__ = ["ToSequence"]
 
@@ -63,7 +64,7 @@ class ToSequence:
     dtype: torch.dtype = torch.float32
 
     def __post_init__(self) -> None:
-        check_choice("encoding", self.encoding, ENCODINGS)
+        check_choice("encoding", self.encoding, *ENCODINGS)
         check_int("time_steps", self.time_steps, 1)
         if self.permutation is not None:
             check_int("permutation", self.permutation, 0)

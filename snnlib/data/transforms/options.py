@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from snnlib.data.checks import check_int
+from snnlib.data.checks import check_int, check_number
 
 Matrix = npt.NDArray[np.float64]
 
@@ -30,11 +29,11 @@ class AugmentOptions:
 
     def __post_init__(self) -> None:
         check_int("shift", self.shift, 0)
-        check_number("rotate", self.rotate, "degrees in 0..180", 180)
+        check_number("rotate", self.rotate, 0, 180, "degrees in 0..180")
         for name in ("flip_horizontal", "flip_vertical", "flip_polarity"):
-            check_number(name, getattr(self, name), "a probability in 0..1", 1)
+            check_number(name, getattr(self, name), 0, 1, "a probability in 0..1")
         for name in ("drop", "drop_time", "drop_area"):
-            check_number(name, getattr(self, name), "a share in 0..1", 1)
+            check_number(name, getattr(self, name), 0, 1, "a share in 0..1")
 
     def _draw_motion(self, rng: np.random.Generator) -> tuple[Matrix, npt.NDArray[np.int64]]:
         """A matrix (flip, then rotation) and a shift, both for columns `(x, y)`."""
@@ -65,11 +64,3 @@ def draw_window(rng: np.random.Generator, size: int, share: float) -> slice:
 def sample_generator() -> np.random.Generator:
     """A generator for one sample, seeded by one draw from torch's global generator."""
     return np.random.default_rng(int(torch.randint(2**63 - 1, ())))
-
-
-def check_number(name: str, value: Any, wanted: str, high: float) -> None:
-    """Raise unless `value` is a number (no bool) in `0..high`; `wanted` describes it."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{name} must be {wanted}, got {value!r}")
-    if not 0 <= value <= high:
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")

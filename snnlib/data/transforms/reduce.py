@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snnlib.data.checks import check_choice, check_int
+from snnlib.checks import check_choice
+from snnlib.data.checks import check_int
 from snnlib.data.events import Events, check_events
 from snnlib.data.transforms.options import sample_generator
 
@@ -40,7 +41,7 @@ class TimeWindow:
     def __post_init__(self) -> None:
         check_int("length_us", self.length_us, 1, 2**62)
         if isinstance(self.start_us, str):
-            check_choice("start_us", self.start_us, ("random",))
+            check_choice("start_us", self.start_us, "random")
         else:
             check_int("start_us", self.start_us, 0, 2**62)
 
@@ -117,7 +118,7 @@ class MergePolarities:
     mode: str = "binary"
 
     def __post_init__(self) -> None:
-        check_choice("mode", self.mode, ("binary", "count"))
+        check_choice("mode", self.mode, "binary", "count")
 
     def __call__(self, sample: Any) -> Any:
         if not isinstance(sample, Tensor):

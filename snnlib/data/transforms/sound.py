@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from snnlib.data.transforms.options import check_number
+from snnlib.data.checks import check_number
 
 __all__ = ["AugmentSound"]
 
@@ -38,8 +38,8 @@ class AugmentSound:
     share: float = 0.8
 
     def __post_init__(self) -> None:
-        check_number("level", self.level, "a number in 0..1e6", 1e6)
-        check_number("share", self.share, "a probability in 0..1", 1)
+        check_number("level", self.level, 0, 1e6, "a number in 0..1e6")
+        check_number("share", self.share, 0, 1, "a probability in 0..1")
 
     def __call__(self, waveform: Tensor) -> Tensor:
         if not isinstance(waveform, Tensor) or waveform.dim() != 1:

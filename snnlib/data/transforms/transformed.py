@@ -36,7 +36,7 @@ class Transformed(Dataset[tuple[Any, Any]]):
         check_dataset("dataset", dataset)
         for transform in transforms:
             if not callable(transform):
-                raise TypeError(f"transforms must be callable, got {transform!r}")
+                raise TypeError(f"transforms: expected callables, got {transform!r}")
         self.dataset, self.transforms = dataset, transforms
 
     def __len__(self) -> int:

@@ -29,12 +29,6 @@ def check_scores(name: str, scores: Tensor, not_negative: bool = False) -> None:
         )
 
 
-def check_number(name: str, value: float, *, above: float) -> None:
-    """Raises ValueError unless `value` is a finite number > `above`."""
-    if not above < value < float("inf"):
-        raise ValueError(f"{name}: expected a finite number > {above:g}, got {value}")
-
-
 def check_smoothing(label_smoothing: float) -> None:
     """Raises ValueError unless `label_smoothing` is in [0, 1)."""
     if not 0 <= label_smoothing < 1:

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as torch_functional
 
-from snnlib.checks import check_labels
+from snnlib.checks import check_labels, check_positive_number
 from snnlib.learning.losses._common import (
     Reduction,
     accumulation_dtype,
-    check_number,
     check_scores,
     check_smoothing,
     labelled_neurons,
@@ -21,7 +20,7 @@ from snnlib.learning.losses.count import shared_out
 
 def _check(scores: Tensor, target: Tensor, scale: float, label_smoothing: float) -> None:
     check_labels(target, scores)
-    check_number("scale", scale, above=0)
+    check_positive_number("scale", scale)
     check_smoothing(label_smoothing)
 
 
@@ -182,7 +181,7 @@ def first_spike_loss(
     check_scores("times", times)
     _check(times, target, scale, label_smoothing)
     if deadline is not None:
-        check_number("deadline", deadline, above=0)
+        check_positive_number("deadline", deadline)
         times = torch.cat((times, times.new_full((len(times), 1), deadline)), 1)
     logits = -scale * times.to(accumulation_dtype(times))
     return reduced(_cross_entropy(logits, target, label_smoothing), sample_weight, reduction)

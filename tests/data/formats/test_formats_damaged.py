@@ -192,7 +192,7 @@ def test_options_are_checked():
         read(MADE["dat"], camera="dvs128")
     with pytest.raises(ValueError, match="format: expected one of nmnist, aedat2"):
         read(MADE["dat"], format="tiff")
-    with pytest.raises(ValueError, match="outside must be one of"):
+    with pytest.raises(ValueError, match="outside: expected one of"):
         read(MADE["dat"], outside="clip")
-    with pytest.raises(ValueError, match="window_us must be an integer >= 1, got 0"):
+    with pytest.raises(ValueError, match="window_us: expected an integer >= 1, got 0"):
         iter_events(MADE["dat"], 0)
