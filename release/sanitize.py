@@ -27,7 +27,7 @@ THREAD_TESTS = (
     "test_taps",
 )  # fmt: skip
 THREAD_CHOICE = "not reference and not instruction and not twenty_calls and not large"
-EMULATION_TESTS = ("test_cuda_emulation", "test_cuda_recurrent", "test_cuda_delays")
+EMULATION_TESTS = ("test_cuda_emulation", "test_cuda_nets", "test_cuda_recurrent", "test_cuda_delays")
 
 # Python itself is not compiled for the sanitizers: what it keeps until the end is no leak of the kernels.
 MEMORY_OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}

@@ -56,7 +56,7 @@ PARTS = (
 # Those that are slow together.
 WHOLE = (
     *(*PARTS, "tests/data", "tests/learning", "tests/ops/test_compile.py"),
-    "tests/app/test_cli.py",
+    *("tests/app/test_cli.py", "tests/app/test_cli_errors.py"),
 )
 OPS = ("tests/ops/test_ops.py", "tests/ops/test_invariance.py", "tests/neurons/test_surrogates.py")
 # Of names of tests and of their cases.

@@ -1,10 +1,24 @@
 """Runs the command `snnlib` within a test."""
 
 import csv
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+
+def options(config: Any, **changes: object) -> list[str]:
+    """The command line that gives these settings."""
+    values = dataclasses.asdict(config) | changes
+    words: list[str] = []
+    for name, value in values.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        elif value is not None:
+            words += [f"--{option}", str(value)]
+    return words
 
 
 def run(capture: Any, *arguments: object) -> tuple[int, str, str]:
