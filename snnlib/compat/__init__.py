@@ -1,8 +1,8 @@
-"""Names and call signatures known from published code, each a thin call into the library's own functions.
+"""Names and call signatures of published code, as thin calls of the library's functions.
 
-Code written against those names runs unchanged apart from its import line, on CPU and GPU. `docs/compat.md` maps every
-name to the library's own and says what differs from the published code. Sequences are `[N, T, ...]`, and the SRM layers
-keep the papers' convention that gradients are dL/dt: put `LossReverse` before a loss on spike counts.
+Code with these names runs unchanged apart from its import line, on CPU and GPU. `docs/compat.md` maps every name to
+snnlib's, and lists differences from the published code. Sequences are `[N, T, ...]`, and the SRM layers keep the
+papers' convention that gradients are dL/dt: put `LossReverse` before a loss on spike counts.
 """
 
 from snnlib.compat import conv_wrapper

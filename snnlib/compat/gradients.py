@@ -1,4 +1,4 @@
-"""Pooling, rounding and decoupling with gradients of their own, under the published names."""
+"""Pooling, rounding and gradient decoupling under the published names."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Pooling(nn.Module):
 
 
 class UpdateRange(RangeObserver):
-    """Running `fmin` and `fmax` of everything it is called on; `Update(fmin, fmax)` takes bounds directly.
+    """Running `fmin` and `fmax` of all inputs; `Update(fmin, fmax)` takes bounds directly.
 
     >>> import torch, snnlib
     >>> update = snnlib.compat.UpdateRange("cpu")
@@ -63,7 +63,7 @@ class UpdateRange(RangeObserver):
         return int(self.initialised)
 
     def Update(self, fmin: Tensor, fmax: Tensor) -> None:
-        """Take both bounds into the range, in training mode as in eval mode."""
+        """Extends the range by both bounds, in training and in eval mode."""
         self.observe(torch.stack([fmin.reshape(()), fmax.reshape(())]).to(self.fmin))
 
 
@@ -110,8 +110,8 @@ def decouple_layer(x: Tensor, _lambda: float) -> Tensor:
 class AffineLayer(nn.Module):
     """`X * weight + bias` per channel of X `[N, C, H, W]` (or `[N, T, C, H, W]`), 1 and 0 at the start.
 
-    The library's own: `ChannelAffine`, for any layout. This one keeps the published parameter shapes `[1, C, 1, 1]`,
-    so that saved models load.
+    snnlib's name: `ChannelAffine`, for any layout. This class keeps the published parameter shapes `[1, C, 1, 1]`, so
+    that saved models load.
 
     >>> import torch, snnlib
     >>> snnlib.compat.AffineLayer(3, bias=True)(torch.ones(2, 3, 4, 4)).shape

@@ -1,4 +1,4 @@
-"""SRM neurons and layers under the papers' names: tensors `[N, T, ...]`, gradients dL/dt, inputs' times 0.85."""
+"""SRM neurons and layers under the papers' names: tensors `[N, T, ...]`, gradients dL/dt, of inputs times 0.85."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MAX_INPUT_SLOPE = 123456789.0
 
 
 class LossReverse:
-    """Identity with the gradient's sign reversed: between a layer of this module and a loss on spike counts or rates.
+    """Identity with a reversed gradient, for use between a layer of this module and a loss on counts or rates.
 
-    Such a loss gives dL/ds, "more spikes here"; these layers read their gradient as dL/dt, "later spikes here". The
-    library's own layers take dL/ds and need no reversal.
+    Such a loss has the gradient dL/ds, "more spikes here"; these layers expect dL/dt, "later spikes here". snnlib's
+    other layers expect dL/ds and need no reversal.
 
     >>> import torch, snnlib
     >>> x = torch.ones(2, requires_grad=True)
@@ -86,8 +86,8 @@ class srmNeuronFunc:  # noqa: N801
 class srmConvFunc(torch.autograd.Function):  # noqa: N801
     """Convolution and SRM neurons with event-driven gradients by kernel tables: `srmConvFunc.apply(inputs, ...)`.
 
-    `inputs` `[N, T, C, H, W]`, `epsw` and `epst` tables of at least T entries. It honours any table, which is why it
-    keeps three sequences for the backward pass; `srmConv2d` keeps one.
+    `inputs` `[N, T, C, H, W]`, `epsw` and `epst` tables of at least T elements. It accepts any tables, and therefore
+    saves three sequences for the backward pass; `srmConv2d` saves one.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Nets of other libraries: recognised, converted, compared."""
+"""Exchange of nets with other libraries and chips."""
 # ruff: noqa: F403 - each module says which of its names are public.
 
 from snnlib import guesses

@@ -1,4 +1,4 @@
-"""Two runs compared: spikes one by one, other values by their largest difference."""
+"""Compares two runs: spikes one by one, other values by their largest difference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class SpikeCounts(NamedTuple):
-    """Numbers of spikes that two runs have, and share.
+    """Numbers of spikes of two runs, and of common spikes.
 
     Args:
         matched: spikes at the same step, sample and neuron.
@@ -23,7 +23,7 @@ class SpikeCounts(NamedTuple):
 
     @classmethod
     def of(cls, expected: Tensor, found: Tensor) -> SpikeCounts:
-        """Compare spikes of one shape; several spikes in a step count by their number."""
+        """Compares spikes of one shape; several spikes in a step count by their number."""
         a, b = expected.detach().cpu().round(), found.detach().cpu().round()
         both = torch.minimum(a, b)
         return cls(*(int(part.sum(dtype=torch.float64)) for part in (both, a - both, b - both)))
@@ -34,7 +34,7 @@ class SpikeCounts(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Spikes of either run, those of both once."""
+        """Spikes of either run, common spikes once."""
         return sum(self)
 
     @property
@@ -49,7 +49,7 @@ class SpikeCounts(NamedTuple):
 
 
 def largest_difference(expected: Tensor, found: Tensor) -> float:
-    """The largest difference of two tensors, as a share of the first one's largest entry."""
+    """Returns the largest difference of two tensors, relative to the first one's largest element."""
     if not expected.numel():
         return 0.0
     expected, found = expected.detach(), found.detach()

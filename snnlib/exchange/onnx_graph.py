@@ -1,4 +1,4 @@
-"""`export_onnx`: a net as an ONNX graph in its dense form, with any number of steps and samples."""
+"""`export_onnx`: writes a net as a dense ONNX graph for any number of steps and samples."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ Array = npt.NDArray[Any]
 
 
 def export_onnx(net: nn.Module, file: str | Path, x: Tensor) -> None:
-    """Write a chain of layers as an ONNX graph `x [T, N, ...] -> y [T, N, ...]`; T and N are free.
+    """Writes a chain of layers as an ONNX graph `x [T, N, ...] -> y [T, N, ...]` for any T and N.
 
-    Convolutions, linear layers and pools run on all steps at once, neurons in a `Scan` over time; everything is dense
-    float32, so a runtime does all products. Batch norm goes into the weights. Sums are rounded in another order than
-    here: a potential as close to the threshold as rounding may fire in one of the two only.
+    Convolutions, linear layers and pools run on all steps at once, neurons in a `Scan` over time; all operations are
+    dense float32. Batch norm is folded into the weights. Runtimes sum in another order, so a potential within rounding
+    of the threshold may fire in one of the two only.
 
     Args:
         net: a chain of this library's layers as `to_integers` takes it, without delays; in evaluation mode.
-        file: where the graph goes, `.onnx`.
+        file: output file, `.onnx`.
         x: an input of the net `[T, N, ...]`, for its shape.
 
     Raises:
         ImportError: the package onnx is missing (`pip install snnlib[onnx]`).
-        ValueError: a module without counterpart, named by its path.
+        ValueError: a module without counterpart; the message names its path.
 
     >>> import snnlib, tempfile, torch
     >>> from snnlib.exchange import export_onnx

@@ -1,1 +1,1 @@
-"""Measurements of a net: activity, operations, memory, kernels, heat maps, and the environment that it runs in."""
+"""Measurements of a net: activity, operations, memory, kernels, heat maps, and the environment."""

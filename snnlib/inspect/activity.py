@@ -1,4 +1,4 @@
-"""Firing rates of neurons: forward hooks count the spikes of layers and of neurons without one."""
+"""Firing rates: forward hooks count the spikes of layers and of standalone neurons."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LayerActivity:
 
 
 class SpikeCounter:
-    """Counts spikes per neuron of every spiking layer of a net, and of standalone neurons, where asked to.
+    """Counts spikes per neuron of every spiking layer of a net, and optionally of standalone neurons.
 
     The cost is one product with each layer's output; the counts stay on its device until `layers()` reads them.
 
@@ -69,7 +69,7 @@ class SpikeCounter:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all counts."""
+        """Deletes all counts."""
         self.counts: dict[str, Tensor] = {}
         # Time steps times samples that each layer saw, in the order of the net: a net may call one twice or not at all.
         # A tensor, so that processes can add theirs up like the counts.
@@ -77,22 +77,22 @@ class SpikeCounter:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count in the forward passes of a `with` block; fused layers run one by one, so that every neuron is seen."""
+        """Counts in the forward passes of a `with` block; fused layers run separately, so that every neuron counts."""
         with ExitStack() as hooks:
             for name, layer in self._layers.items():
                 hooks.callback(layer.register_forward_hook(self._hook(name)).remove)
             yield
 
     def layers(self) -> list[LayerActivity]:
-        """Returns what each layer did since the last reset, in the order of the net."""
+        """Returns the activity of each layer since the last reset, in the order of the net."""
         return [LayerActivity.of(name, count, self.steps_of(name)) for name, count in self.counts.items()]
 
     def steps_of(self, name: str) -> float:
-        """Time steps times samples that a layer saw, at least 1."""
+        """Returns the number of time steps times samples of a layer, at least 1."""
         return max(float(self.steps[self._numbers[name]]), 1.0)
 
     def add(self, name: str, spikes: Tensor) -> None:
-        """Count the spikes of one layer in one pass, for callers with hooks of their own."""
+        """Counts the spikes of one layer in one pass, for callers with their own hooks."""
         spikes, steps = own_steps(self._layers[name], spikes.detach())
         batch = count_per_neuron(spikes)
         self.counts[name] = batch if name not in self.counts else self.counts[name] + batch
@@ -103,7 +103,7 @@ class SpikeCounter:
 
 
 def own_steps(layer: nn.Module, spikes: Tensor) -> tuple[Tensor, int]:
-    """A layer's spikes without those in padding, and how many time steps its samples have, all together."""
+    """Returns a layer's spikes without padding, and the total number of time steps of its samples."""
     batch_first = bool(getattr(layer, "batch_first", False))
     lengths = lengths_of_call(spikes, batch_first=batch_first)
     if lengths is None:

@@ -1,4 +1,4 @@
-"""Energy of counted operations under published models: numbers of a technology times counts, and what they assume."""
+"""Energy of counted operations under published models, with their assumptions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ class EnergyModel:
     """Energy of each kind of operation, in picojoules.
 
     Args:
-        name: what `Profile.energy` is asked for.
+        name: name for `Profile.energy`.
         ac_pj: an accumulation.
         mac_pj: a multiplication and an accumulation.
         state_pj: the update of one state of one neuron in one time step.
         byte_pj: moving a byte of weights or states.
-        assumptions: what the numbers mean, and what they leave out.
-        source: where they were published.
+        assumptions: meaning and omissions of the numbers.
+        source: publication.
     """
 
     name: str
@@ -28,7 +28,7 @@ class EnergyModel:
     source: str
 
     def joules(self, acs: float, macs: float, state_updates: float, traffic_bytes: float) -> float:
-        """Energy of so many operations."""
+        """Returns the energy of these numbers of operations."""
         picojoules = acs * self.ac_pj + macs * self.mac_pj
         return (picojoules + state_updates * self.state_pj + traffic_bytes * self.byte_pj) * 1e-12
 

@@ -1,4 +1,4 @@
-"""Facts about an installation: versions, the machine, and which backend every op takes and why."""
+"""Facts about an installation: versions, the machine, and the backend of every op with the reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PACKAGES = (
 
 
 def print_report() -> None:
-    """Print all facts; works in an installation without any extra."""
+    """Prints all facts; works without any extra installed."""
     for title, facts in (
         ("Versions", _versions()),
         ("Machine", _machine()),
@@ -70,7 +70,7 @@ def _machine() -> Iterable[tuple[str, str]]:
 
 
 def processor_name() -> str:
-    """The processor as its maker names it."""
+    """Returns the processor's name."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
             models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]

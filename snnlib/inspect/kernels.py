@@ -24,16 +24,16 @@ from snnlib.structure.layers import gives_potentials
 
 
 class Dispatch(NamedTuple):
-    """The algorithms of a layer, and what they were chosen by.
+    """The algorithms of a layer, and the facts that decided.
 
     Args:
         forward: algorithm of the currents, share of nonzero inputs, both costs in nanoseconds of one core, the reason.
-        rate: share of neurons that fire in a step; 0 where these give potentials.
-        gradients: what the gradients of weight and input go by: events of the input, entries (called spikes), or dense
-            signals.
-        entries: share of neurons and steps that the backward pass visits: output spikes of SRM neurons, steps near the
-            threshold with a surrogate of compact support, 1 for others.
-        recurrence: what takes the spikes of a recurrent layer back, and why; empty for other layers.
+        rate: share of neurons that fire in a step; 0 for neurons that output potentials.
+        gradients: algorithms of the gradients of weight and input: by input events, by spikes or near-threshold steps
+            (both called spikes), or dense.
+        entries: share of neurons and steps that the backward pass visits: output spikes of SRM neurons, near-threshold
+            steps with a compact surrogate, 1 for other neurons.
+        recurrence: path of the recurrence and its reason; empty for layers without recurrence.
         plan: the path of the call, and what kept it from the faster ones.
     """
 
@@ -56,7 +56,7 @@ class Dispatch(NamedTuple):
 
 
 class Dispatches(ShownAsText, dict[str, Dispatch]):
-    """The decisions of a net's layers by name; `str()` lists them."""
+    """Decisions of a net's layers by name; `str()` lists them."""
 
     def __str__(self) -> str:
         lines = (f"{name}\n{indent(str(made), '  ')}" for name, made in self.items())
@@ -72,19 +72,19 @@ def explain_dispatch(layer: nn.Module, x: Tensor) -> Dispatches: ...
 
 
 def explain_dispatch(layer: nn.Module, x: Tensor) -> Dispatch | Dispatches:
-    """Returns how `layer` would compute the spike tensor `x` now, with the densities and costs that decide.
+    """Returns how `layer` computes the spike tensor `x`, with the densities and costs that decide.
 
-    Runs the layer, up to twice; of a net, each of its layers on what reaches it when the net runs.
+    Runs the layer up to twice; for a net, each layer on its input in a run of the net.
 
     Args:
         layer: an SRM layer or a spiking layer with any neuron, or a net with such layers.
         x: its input `[T, N, ...]`.
 
     Returns:
-        The decisions of the layer; of a net, those of each of its layers by name, at its first call.
+        The decisions of the layer; for a net, the decisions of each layer by name, at its first call.
 
     Raises:
-        TypeError: no layer with a weight and neurons behind it.
+        TypeError: not a layer with a weight and neurons.
 
     >>> import torch, snnlib
     >>> layer = snnlib.SRMConv2d(2, 64, 5)

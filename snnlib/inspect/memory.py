@@ -1,4 +1,4 @@
-"""Bytes that a training step of a net keeps for its backward pass: counted where autograd saves them, and predicted."""
+"""Memory that a training step saves for its backward pass: counted where autograd saves it, and predicted."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _BYTES_PER_STEP, _BYTES_PER_SPIKE = 1 / 8, 8
 
 @dataclass(frozen=True)
 class LayerMemory:
-    """Memory that one module keeps for backward.
+    """Memory that one module saves for backward.
 
     Args:
         name: the module's name in the net; `"input"` is the net's input, `"total"` the sum.
         neuron_steps: neurons times time steps times samples; 0 for a module without neurons that fire.
-        spikes: how many there were, before pooling. In a fused layer, of the neurons that pool windows cover.
-        sequence_bytes: sequences between modules that this one gave and autograd keeps, each counted once.
-        state_bytes: all else that is kept, but no weights.
-        predicted_state_bytes: of SRM neurons, from the shape and the rate alone: `neuron_steps / 8 + 8 * spikes` for
-            event-driven kernels, the current of every neuron-step elsewhere; NaN for surrogate neurons, whose entries
-            depend on their potentials.
+        spikes: number of spikes, before pooling. In a fused layer, of the neurons within pool windows.
+        sequence_bytes: output sequences of this module that autograd saves, each counted once.
+        state_bytes: all other saved memory, without weights.
+        predicted_state_bytes: prediction for SRM neurons from shape and rate: `neuron_steps / 8 + 8 * spikes` for
+            event-driven kernels, otherwise the current of every neuron-step; NaN for surrogate neurons, whose
+            near-threshold steps depend on their potentials.
     """
 
     name: str
@@ -64,10 +64,10 @@ class LayerMemory:
 
 @dataclass(frozen=True)
 class MemoryReport(ShownAsText, ByLayer[LayerMemory]):
-    """Memory that a training step keeps for backward; `str()` makes a table of it.
+    """Memory that a training step saves for backward; `str()` returns a table.
 
     Args:
-        layers: the net's input, then every module with neurons or with something to keep, in the order of their calls.
+        layers: the net's input, then every module with neurons or saved memory, in the order of calls.
     """
 
     layers: tuple[LayerMemory, ...]
@@ -98,19 +98,19 @@ _HEADINGS: tuple[str, ...] = (
 
 
 def memory_report(net: nn.Module, x: Tensor) -> MemoryReport:
-    """Count what autograd keeps of a forward pass of `net` over the sequence `x`, by layer.
+    """Counts the memory that autograd saves in a forward pass of `net` over the sequence `x`, by layer.
 
-    A sequence that several layers keep is one piece of memory and counts once, for the module that gave it. Weights and
-    what parametrizations make of them do not count: they do not grow with the sequence. The net runs once, as it is:
-    in its mode, fused or not, on its device.
+    A sequence that several layers save counts once, for the module that returned it. Weights and parametrized weights
+    do not count, since they do not grow with the sequence. The net runs once, in its present mode, fused or not, on
+    its device.
 
     Args:
         net: any module with spiking layers.
-        x: what the net is called with, as in training: `[T, N, ...]`.
+        x: input of the net as in training: `[T, N, ...]`.
 
     Raises:
         TypeError: `x` is not a floating-point tensor.
-        ValueError: a net without spiking layers, or with nothing that learns: then nothing is kept.
+        ValueError: a net without spiking layers, or without learned parameters, which saves nothing.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(100, 50), snnlib.SRMLinear(50, 10))
@@ -154,7 +154,7 @@ class _Ledger:
         self._weight_sizes: dict[str, list[int]] = {}
 
     def keep(self, tensor: Tensor) -> Tensor:
-        """Note a tensor that autograd saves, unless it is a layer's effective weight."""
+        """Records a tensor that autograd saves, unless it is a layer's effective weight."""
         # Linear layers keep theirs as a convolution of one cell, read-outs transposed.
         if _sizes(tensor) == self._weight_sizes.get(self._stack[-1]) and _address(tensor) not in self._givers:
             return tensor

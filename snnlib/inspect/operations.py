@@ -37,17 +37,17 @@ class LayerOperations:
 
     Args:
         name: the module's name in the net; `"total"` for the sum.
-        kind: its class.
+        kind: class of the module.
         acs: effective accumulations: products of a nonzero weight and a nonzero input, in calls whose inputs all are
             -1, 0 or 1.
         macs: effective multiplications with accumulation: those products in calls with other inputs.
-        dense: all products, as a kernel does them that looks at no zeros.
-        inputs: elements that came into the products.
+        dense: all products, as in a dense kernel.
+        inputs: input elements of the products.
         nonzero_inputs: how many of them were nonzero.
         outputs: outputs of neurons, ReLU or sigmoid.
         nonzero_outputs: how many of them were nonzero.
         membrane_updates: neurons times time steps times samples.
-        states: numbers that each neuron keeps from step to step.
+        states: number of states of each neuron.
         weights: elements of the weight.
         zero_weights: how many of them are zero.
         parameters: trained numbers.
@@ -94,12 +94,12 @@ class LayerOperations:
 
 @dataclass(frozen=True)
 class Profile(ByLayer[LayerOperations]):
-    """Counts of `snnlib.profile`; `str()` makes a table, per sample, with energies.
+    """Counts of `snnlib.profile`; `str()` returns a table, per sample, with energies.
 
     Args:
-        layers: every module that did something or holds parameters, in the order of the net.
+        layers: every module with operations or parameters, in the order of the net.
         samples: number of samples in the data.
-        uncounted: operations that multiply and are not in the counts, by torch's names; usually none.
+        uncounted: multiplying operations that are not counted, by torch's names; usually none.
     """
 
     layers: tuple[LayerOperations, ...]
@@ -116,11 +116,11 @@ class Profile(ByLayer[LayerOperations]):
         return LayerOperations("total", "", **sums)
 
     def energy(self, model: str = "45nm", layer: str = "total") -> float:
-        """Joules per sample under one of the models in `snnlib.inspect.energy.ENERGY_MODELS`.
+        """Returns joules per sample under one of the models in `snnlib.inspect.energy.ENERGY_MODELS`.
 
         Raises:
-            ValueError: there is no such model.
-            KeyError: there is no such layer.
+            ValueError: an unknown model.
+            KeyError: an unknown layer.
         """
         known = ENERGY_MODELS[check_choice("model", model, *ENERGY_MODELS)]
         return self._energy(known, self.total if layer == "total" else self[layer])
@@ -130,10 +130,10 @@ class Profile(ByLayer[LayerOperations]):
         return joules / max(self.samples, 1)
 
     def neurobench(self) -> dict[str, Any]:
-        """The numbers under NeuroBench's names and by its definitions, for its JSON files.
+        """Returns the numbers under NeuroBench's names and definitions, for its JSON files.
 
-        Operations, activations and updates are means over samples or shares, as there. `MembraneUpdates` counts every
-        update of a membrane; NeuroBench leaves out updates that change nothing.
+        Operations, activations and updates are means over samples or shares, as in NeuroBench. `MembraneUpdates`
+        counts every update of a membrane; NeuroBench leaves out updates without a change.
         """
         total, samples = self.total, max(self.samples, 1)
         by_layer = {layer.name: layer.activation_sparsity for layer in self.layers if layer.outputs}
@@ -152,11 +152,11 @@ class Profile(ByLayer[LayerOperations]):
         }
 
     def table(self) -> list[tuple[str, ...]]:
-        """Headings, a row of texts for each layer, and one for the total: means per sample."""
+        """Returns headings, a row of texts for each layer, and the total: means per sample."""
         return [_HEADINGS, *(self._row(layer) for layer in (*self.layers, self.total))]
 
     def energy_rows(self) -> list[tuple[str, ...]]:
-        """Each energy model: name, microjoules per sample, those of a dense net without spikes, assumptions, source."""
+        """Returns per energy model: name, microjoules per sample, the same for a dense net, assumptions, source."""
         rows: list[tuple[str, ...]] = []
         for model in ENERGY_MODELS.values():
             energy = self._energy(model, self.total) * 1e6
@@ -196,27 +196,27 @@ class Profile(ByLayer[LayerOperations]):
 
 
 def profile(net: nn.Module, data: Tensor | Iterable[Any], *, batch_first: bool = False) -> Profile:
-    """Count what a net does with data: operations, sparsity, state and traffic, per layer and in total.
+    """Counts operations, sparsity, state and traffic of a net on data, per layer and in total.
 
-    A product counts as effective where weight and input both are nonzero; borders, strides, dilation, groups and zero
-    weights are what they are. It is an accumulation (AC) if the inputs of its call all are -1, 0 or 1, else a
-    multiplication with accumulation (MAC), as NeuroBench has it. Counted are convolutions and products of matrices of
-    any module, functional calls and attention among them, and every snnlib layer, fused or not. Biases and products
-    elementwise do not count. Traffic is a weight per effective product, and each state read and written once per time
-    step, without reuse.
+    A product is effective if weight and input are both nonzero; the counts include borders, strides, dilation, groups
+    and zero weights exactly. It is an accumulation (AC) if all inputs of the call are -1, 0 or 1, else a
+    multiplication with accumulation (MAC), as in NeuroBench. Convolutions and matrix products of any module count,
+    also in functional calls and attention, and every snnlib layer, fused or not. Biases and elementwise products do
+    not count. Traffic is a weight per effective product, and each state read and written once per time step, without
+    reuse.
 
-    The net runs once over the data, in evaluation mode and without gradients: kernels count in such passes alone. So a
-    training step cannot be profiled. No input is stored.
+    The net runs once over the data, in evaluation mode and without gradients, since kernels count in such passes only:
+    a training step cannot be profiled. No input is stored.
 
     Args:
         net: any module.
-        data: what the net is called with, `[T, N, ...]`; or an iterable of such tensors or of tuples that begin with
-            one, as a `DataLoader` gives.
+        data: input of the net, `[T, N, ...]`; or an iterable of such tensors or of tuples that begin with one, such as
+            a `DataLoader`.
         batch_first: whether dimension 0 holds the samples, as in `[N, T, ...]` and in nets without time `[N, ...]`.
 
     Raises:
         TypeError: a batch without a tensor.
-        ValueError: no batch at all.
+        ValueError: no batch.
 
     Returns:
         Sums over the data by layer; `print` shows means per sample and energies under cited models, `neurobench()` the

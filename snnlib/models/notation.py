@@ -47,39 +47,39 @@ def from_notation(
     connections: Sparse | None = None,
     **options: Unpack[SRMOptions],
 ) -> nn.Sequential:
-    """A spiking net from the papers' notation, layers joined by `-`.
+    """Builds a spiking net from the papers' notation, with layers joined by `-`.
 
     `12C5` is a 5x5 convolution to 12 channels, `12C5p1` with padding 1, `12C5s2p1` with stride 2 as well; `P2` is a
-    2x2 average pooling; `100` a fully connected layer of 100 neurons, `100D25` one whose connections learn delays of up
-    to 25 steps (`Delays`), `100R` a recurrent one (`SpikingRNN`) and `100RB` one of 100 neurons in each direction of
-    time (`Bidirectional`); `64S` a `StateSpaceBlock` of width 64, behind a linear map from another width; `A2` delays
-    the channels by 0 to 2 steps in turn, `T2` brings each at all of these delays (`DelayLine`); `64M2`, with batch norm
-    behind another layer of 64 neurons, is a block whose neurons' currents are those of the neurons before it and, by a
-    map of the spikes of 3 steps, what it adds to them. In frames of height 1 a convolution goes along the width alone,
-    with its kernel, stride and padding. Layers are
-    `SRMConv2d`, `SpikeAvgPool2d` and `SRMLinear`, or with a `neuron` `SpikingConv2d`, `SpikingLinear` and the pooling
-    of its kind of gradient.
+    2x2 average pooling; `100` a fully connected layer of 100 neurons, `100D25` the same with learned delays per
+    connection of up to 25 steps (`Delays`), `100R` a recurrent layer (`SpikingRNN`) and `100RB` a bidirectional one
+    with 100 neurons per direction (`Bidirectional`); `64S` a `StateSpaceBlock` of width 64, after a linear map if the
+    width changes; `A2` delays the channels by 0 to 2 steps in turn, `T2` repeats each channel with all of these delays
+    (`DelayLine`); `64M2`, with batch norm and behind another layer of 64 neurons, is a residual block that adds a map
+    of the spikes of 3 steps to the currents of the neurons before it. In frames of height 1 a convolution is along the
+    width only, with its kernel, stride and padding. Layers are `SRMConv2d`, `SpikeAvgPool2d` and `SRMLinear`, or with
+    a `neuron` `SpikingConv2d`, `SpikingLinear` and the pooling of its kind of gradient.
 
     Args:
         notation: the layers, first to last.
         input_shape: `(C, H, W)` of the events.
-        neuron: a neuron model, of which every layer gets a copy. Default: SRM neurons.
-        recurrent_neuron: gives the neurons of a recurrent layer or a state-space block from their number, for constants
-            of their own. Default: copies of `neuron`, which recurrent layers need; for blocks without one, theirs.
+        neuron: a neuron model, copied for every layer. Default: SRM neurons.
+        recurrent_neuron: function from a number of neurons to the neurons of a recurrent layer or a state-space block,
+            for constants per neuron. Default: copies of `neuron`, which recurrent layers require; without `neuron`,
+            the default of state-space blocks.
         batch_norm: whether every convolution and linear layer but the last is `PerStep` of a torch layer and its batch
             norm, with neurons of a surrogate gradient behind it: `conv1`, `neuron1`, ... Default False.
-        dropout: probability with which `SpikeDropout` silences each of these neurons while training. Default 0.
-        connections: `snnlib.Sparse(...)` of every fully connected and recurrent layer but the last, for both weights of
-            recurrent ones. Default None, all of them.
+        dropout: probability that `SpikeDropout` silences each of these neurons in training. Default 0.
+        connections: `snnlib.Sparse(...)` for every fully connected and recurrent layer but the last, for both weights
+            of recurrent layers. Default None, all connections.
         options: constants of all SRM layers, as in `SRMConv2d`; with a `neuron`, `batch_first`, `device` and `dtype`.
 
     Returns:
         A Sequential whose modules are named `conv1`, `pool1`, ..., `rnn1`, ..., `fc1`, ...
 
     Raises:
-        ValueError: batch norm or a recurrent layer without neurons of a surrogate gradient; sparse connections of SRM
-            neurons, beside batch norm or without a layer that takes them; a layer that is not understood or does not
-            fit what comes before it.
+        ValueError: batch norm or a recurrent layer without neurons of a surrogate gradient; sparse connections with
+            SRM neurons, with batch norm or without a layer that supports them; an unknown layer, or one that does not
+            fit the layer before.
 
     >>> import snnlib
     >>> net = snnlib.models.from_notation("4C3p1-P2-10", (1, 8, 8), tau_m=8.0, tau_s=4.0)

@@ -1,8 +1,8 @@
 """Nets of the event-driven learning papers with their time constants.
 
-Layers, time constants and dropout are those of the authors' code. Three things are not, and are options:
+Layers, time constants and dropout are those of the authors' code. Three defaults differ, and are options:
 
-- tau_grad is tau_s, which keeps sums of gradients exactly; the papers' value, a little smaller, is in each docstring;
+- tau_grad is tau_s, which preserves the sum of gradients exactly; each docstring has the papers' smaller value;
 - input gradients are not damped; the code of 2022 has `input_grad_scale=0.85`;
 - weights are plain; the papers standardise them, which `snnlib.nn.standardize_weights_` adds after calibration.
 """
@@ -57,8 +57,8 @@ def nmnist_net(classes: int = 10, **options: Unpack[SRMOptions]) -> nn.Sequentia
     """The N-MNIST net `12C5p1-P2-64C5-P2-10` for spike tensors `[30, N, 2, 34, 34]`, `tau_m, tau_s, tau_grad = 8, 4,
     4`.
 
-    The paper trains with tau_grad 3; the default here keeps sums of gradients exactly. Pass `tau_grad=3.0` for the
-    paper's own. Calibrate it on a batch before training (`snnlib.prepare_`).
+    The paper trains with tau_grad 3; the default preserves the sum of gradients exactly. Pass `tau_grad=3.0` for the
+    paper's value. Calibrate it on a batch before training (`snnlib.prepare_`).
 
     Source: Zhu et al., NeurIPS 2022, section 4 and its N-MNIST configuration (T = 30).
 

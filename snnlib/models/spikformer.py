@@ -1,4 +1,4 @@
-"""A small Spikformer: convolutions make tokens of frames, blocks of attention and a perceptron change them."""
+"""A small Spikformer: convolutions turn frames into tokens, then blocks of attention and a perceptron follow."""
 
 from __future__ import annotations
 
@@ -46,25 +46,25 @@ def spikformer(
     attention: Callable[..., Attention] = SpikingSelfAttention,
     neuron: Neuron | None = None,
 ) -> nn.Sequential:
-    """A Spikformer for events `[T, N, C, H, W]`, such as N-MNIST's, whose scores of a sequence are means over T.
+    """Builds a Spikformer for events `[T, N, C, H, W]`, such as N-MNIST's; average its scores over T.
 
     With its defaults it has 0.13 million parameters.
 
     Three 3x3 convolutions to `width / 4`, `width / 2` and `width` channels, each with batch norm and neurons, and
-    average pools of 2 behind the first two make tokens of H W / 16 places. A fourth, added to them, tells places apart.
-    `depth` blocks of attention and of a perceptron follow, each with a shortcut, then the mean of the tokens and a
-    linear layer without neurons. Train with `snnlib.fuse_(net)`; batch norm sets the firing rates.
+    average pools of 2 behind the first two give H W / 16 tokens. A fourth convolution, added to the tokens, encodes
+    their position. `depth` blocks of attention and of a perceptron follow, each with a shortcut, then the mean of the
+    tokens and a linear layer without neurons. Train with `snnlib.fuse_(net)`; batch norm sets the firing rates.
 
     Args:
-        classes: scores of a step.
+        classes: number of scores per step.
         channels: of the events. Default 2.
         width: channels of a token, a multiple of 4 and of `heads`. Default 64.
         heads: heads of the attention. Default 4.
         depth: number of blocks. Default 2.
         ratio: hidden channels of the perceptrons over `width`. Default 2.
-        attention: makes the attention of a width, `SpikingSelfAttention` or `TokenAttention`. Default the former.
-        neuron: a neuron model, of which every place gets a copy. Default
-            `LIF(decay_input=False, surrogate=Triangle(1.0))`.
+        attention: function from a width to the attention, such as `SpikingSelfAttention` (default) or
+            `TokenAttention`.
+        neuron: a neuron model, copied for every use. Default `LIF(decay_input=False, surrogate=Triangle(1.0))`.
 
     Raises:
         ValueError: a number out of its range, or a neuron with `batch_first=True`.

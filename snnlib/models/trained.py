@@ -1,4 +1,4 @@
-"""Trained nets that come with the package, each with a card that says what it was trained on and how well it does."""
+"""Trained nets of the package, each with a card of its data and accuracy."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ Decision = Literal["mean", "every step", "first spike"]
 
 @dataclass(frozen=True)
 class Card:
-    """Facts on a trained net: where it comes from and what it does.
+    """Facts on a trained net: origin, data and accuracy.
 
     Args:
-        data: what it was trained and tested on, with the numbers of samples.
-        licence: of the data, and who made them.
-        command: what trains it.
-        seed: of this net.
-        version: of snnlib, which trained it.
-        decision: how its outputs answer: `"mean"` over time, at `"every step"`, or by the `"first spike"`.
-        accuracy: share of the test samples that it gets right, or of their labelled steps where it answers at each.
-        test_samples: how many test samples; of other samples the accuracy differs by about
-            `sqrt(accuracy (1 - accuracy) / test_samples)`, which is printed beside it.
-        mean_accuracy: accuracy of nets of several seeds on the same samples, mean.
-        accuracy_error: standard error of that mean over the seeds, which says nothing about other samples.
-        seeds: how many seeds.
+        data: data sets for training and test, with numbers of samples.
+        licence: licence and authors of the data.
+        command: command that trains the net.
+        seed: seed of this net.
+        version: version of snnlib that trained the net.
+        decision: decision from the outputs: `"mean"` over time, at `"every step"`, or by the `"first spike"`.
+        accuracy: share of test samples classified correctly, or of labelled steps for decisions at every step.
+        test_samples: number of test samples; the standard error of the accuracy, which is printed with it, is
+            `sqrt(accuracy (1 - accuracy) / test_samples)`.
+        mean_accuracy: mean accuracy of several seeds on the same samples.
+        accuracy_error: standard error of this mean over seeds, without the error from the choice of samples.
+        seeds: number of seeds.
         input_shape: `[C, H, W]` of the net's input at one step; images are resized to it.
         parameters: trained numbers.
         spikes: spikes of all neurons per test sample.
@@ -104,7 +104,7 @@ class TrainedNet(NamedTuple):
     card: Card
 
     def scores(self, x: Tensor) -> Tensor:
-        """Scores of sequences `[T, N, ...]`: `[N, classes]`, or `[T, N, classes]` of a net that answers at every step.
+        """Returns scores `[N, classes]` of sequences `[T, N, ...]`, or `[T, N, classes]` for decisions at every step.
 
         The class with the highest score is the answer.
         """
@@ -112,7 +112,7 @@ class TrainedNet(NamedTuple):
 
 
 def scores_of(output: Tensor, decision: Decision) -> Tensor:
-    """Returns what a net's outputs `[T, N, classes]` say of each class, by the kind of its decision."""
+    """Returns scores of each class from a net's outputs `[T, N, classes]`, by its kind of decision."""
     if decision == "mean":
         return output.mean(0)
     if decision == "first spike":
@@ -122,16 +122,17 @@ def scores_of(output: Tensor, decision: Decision) -> Tensor:
 
 
 def load(name: str) -> TrainedNet:
-    """A trained net that comes with the package.
+    """Loads a trained net of the package.
 
     Args:
-        name: `"digits"`: the net of `snnlib train` on the embedded event digits; `"mnist"`: that of recipe `mnist`,
-            which learned from spike times; `"nmnist"`: that of recipe `nmnist`, from 700 recordings; `"ecg"`: a
-            recurrent net of the recipe of this name; `"keywords"`, `"spoken-digits"` and `"beats"`: LIF nets of theirs,
-            for words of 16 kHz, digits of 8 kHz and heart beats; `"yin-yang"`: a net of exact spike times.
+        name: `"digits"`: the net of `snnlib train` on the embedded event digits; `"mnist"`: the net of recipe `mnist`,
+            trained by spike-time gradients; `"nmnist"`: the net of recipe `nmnist`, trained on 700 recordings;
+            `"ecg"`: a recurrent net of the recipe of this name; `"keywords"`, `"spoken-digits"` and `"beats"`: LIF
+            nets of the recipes of these names, for words at 16 kHz, digits at 8 kHz and heart beats; `"yin-yang"`: a
+            net of exact spike times.
 
     Raises:
-        ValueError: no such net.
+        ValueError: an unknown name.
 
     >>> import snnlib, torch
     >>> digits = snnlib.models.load("digits")

@@ -1,4 +1,4 @@
-"""Nets of snnTorch, SpikingJelly and Norse as nets on snnlib's kernels, and the comparison of the two."""
+"""Converts nets of snnTorch, SpikingJelly and Norse, and compares them with the originals."""
 # ruff: noqa: F403 - each module says which of its names are public.
 
 from snnlib import guesses

@@ -1,4 +1,4 @@
-"""`snnlib.convert`: a net of snnTorch, SpikingJelly or Norse as the same net on snnlib's kernels."""
+"""`snnlib.convert`: converts a net of snnTorch, SpikingJelly or Norse."""
 
 from __future__ import annotations
 
@@ -46,29 +46,29 @@ def convert(
     unsupported: OnUnsupported = "leave",
     quiet: bool = False,
 ) -> nn.Module:
-    """A net of snnTorch, SpikingJelly or Norse as the same net on snnlib's kernels, over whole sequences.
+    """Converts a net of snnTorch, SpikingJelly or Norse to a net on snnlib's kernels, over whole sequences.
 
-    Every supported neuron becomes snnlib's in its dialect: same spikes, same gradients. Weights are the very parameters
-    of the original, so training one trains the other. Torch modules see all time steps at once (`PerStep`). A net
-    that loops over time in its `forward` runs once as it is, its equal steps are found, and each of their calls is made
-    once, over the sequence. Libraries are recognised by class; none is imported.
+    Every supported neuron becomes snnlib's neuron in that dialect, with the same spikes and gradients. The parameters
+    are shared with the original, so training one net trains the other. Torch modules process all time steps at once
+    (`PerStep`). A net that loops over time in its `forward` is traced once; then each call of a step is made once,
+    over the sequence. Libraries are recognised by class names, not imported.
 
-    `snnlib.fuse_` of the result trains faster still: its layers add events, in another order than torch.
+    `snnlib.fuse_` makes the result faster: its layers are event-driven, and sum in another order than torch.
 
-    The result is called with what `x` is. A net that loops over time itself gives what the original gives. One whose
-    loop is outside, as `for step in x: net(step)`, gives the outputs of all steps `[T, N, ...]`.
+    Call the result with inputs like `x`. A net that loops over time itself returns the same as the original. A net
+    with its loop outside, as `for step in x: net(step)`, returns the outputs of all steps `[T, N, ...]`.
 
     Args:
         net: the net, trained or not.
-        x: an input, for the trace: the sequence `[T, N, ...]`, or whatever a net takes that loops over time itself.
+        x: an input for the trace: the sequence `[T, N, ...]`, or the input of a net that loops over time itself.
         loop: `"inside"` if `net(x)` runs over all time steps, `"outside"` if the net takes one step `x[t]`; `"auto"`
-            finds out by whether `net(x[0])` calls each neuron once.
-        unsupported: `"leave"` runs a module without counterpart as it is, step by step; `"raise"` refuses.
-        quiet: whether not to print what was done.
+            tests whether `net(x[0])` calls each neuron once.
+        unsupported: `"leave"` runs a module without counterpart unchanged, step by step; `"raise"` raises an error.
+        quiet: whether to suppress the printed list of conversions.
 
     Raises:
-        ValueError: a net without neurons of these libraries, steps that differ from each other (the message names the
-            first that does), or with `unsupported="raise"` a module without counterpart, by its path.
+        ValueError: a net without neurons of these libraries; steps that differ from each other (the message names the
+            first); with `unsupported="raise"` a module without counterpart (the message names its path).
 
     >>> import torch, snnlib
     >>> net = snnlib.convert(snntorch_net, torch.rand(25, 8, 784))    # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""T calls of one step, found in a trace, as one call over the sequence.
+"""Folds T equal steps of a trace into one call over the sequence.
 
 Every call of the trace belongs to a step, to what comes before the loop, or to what comes after it. The steps must be
 alike: the same calls with the same arguments, where a tensor of the step itself, of the step before (a neuron's state

@@ -1,4 +1,4 @@
-"""`snnlib.verify_conversion`: spikes and gradients of a converted net beside those of the original."""
+"""`snnlib.verify_conversion`: compares spikes and gradients of a converted net with the original's."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _FEW = 1e-3
 
 @dataclass(frozen=True)
 class Comparison(ShownAsText):
-    """The result of `verify_conversion`; `str()` makes a table.
+    """Result of `verify_conversion`; `str()` returns a table.
 
     Args:
-        spikes: by path of each module that gives spikes: those that both nets have, only the original has, and only
-            the converted net has.
-        output_error: largest difference of the outputs, as a share of the largest.
-        gradient_errors: by name of the parameter: largest difference of the gradients, as a share of the largest entry.
+        spikes: numbers of spikes by path of each spiking module: common spikes, spikes of the original only, and
+            spikes of the converted net only.
+        output_error: largest difference of the outputs, relative to the largest output.
+        gradient_errors: largest difference of the gradients by parameter name, relative to the largest element.
     """
 
     spikes: dict[str, SpikeCounts]
@@ -46,12 +46,12 @@ class Comparison(ShownAsText):
 
     @property
     def identical(self) -> float:
-        """Share of spikes that are the same: matched / (matched + missing + extra); 1 without any."""
+        """Share of equal spikes: matched / (matched + missing + extra); 1 without spikes."""
         return reduce(SpikeCounts.plus, self.spikes.values(), SpikeCounts()).identical
 
     @property
     def silent(self) -> list[str]:
-        """Paths of the neurons that fired in neither net, so that nothing was compared."""
+        """Paths of the neurons that fired in neither net, which were therefore not compared."""
         return [path for path, counts in self.spikes.items() if not counts.total]
 
     @property
@@ -100,16 +100,15 @@ class Comparison(ShownAsText):
 def verify_conversion(
     net: nn.Module, converted: nn.Module, x: Tensor, *, loop: LoopPlace = "auto"
 ) -> Comparison:
-    """Run a net and its conversion on the same input, in evaluation mode, and compare spikes and gradients.
+    """Runs a net and its conversion on the same input, in evaluation mode, and compares spikes and gradients.
 
-    Gradients are those of a sum of all outputs with random weights, by every parameter that both have. Torch adds up a
-    larger batch in another order: a membrane potential that is as close to the threshold as rounding may fire in one
-    net and not in the other, and what follows from such a spike differs as well. The table says whether the
-    differences are as few and as small.
+    The gradients are those of a randomly weighted sum of all outputs, by all common parameters. Torch sums larger
+    batches in another order, so a membrane potential within rounding of the threshold may fire in one net only, and
+    cause further differences. The table shows whether differences are this few and small.
 
     Args:
         net: the original.
-        converted: what `snnlib.convert` made of it.
+        converted: the result of `snnlib.convert`.
         x: as for `snnlib.convert`.
         loop: as for `snnlib.convert`.
 

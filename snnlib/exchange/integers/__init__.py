@@ -1,4 +1,4 @@
-"""Nets in integers: quantisation-aware training, the simulation that defines them, and C programs that are the same."""
+"""Integer nets: quantisation-aware training, the simulation that defines them, and equal C programs."""
 # ruff: noqa: F403 - each module says which of its names are public.
 
 from snnlib import guesses

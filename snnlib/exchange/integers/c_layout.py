@@ -1,4 +1,4 @@
-"""A layer in integers as `net_layer.h` reads it: the order of weights, constants by row, sizes of its arrays."""
+"""Layout of an integer layer for `net_layer.h`: order of weights, constants by row, sizes of arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`export_c`: an integer net as a program in C, with a test of its own."""
+"""`export_c`: writes an integer net as a C program with a test."""
 
 from __future__ import annotations
 
@@ -47,32 +47,31 @@ def export_c(
     front_end: LogMel | None = None,
     stack: StackFrames | None = None,
 ) -> dict[str, int]:
-    """Write an integer net as a program without dependencies or allocation, and a test of it.
+    """Writes an integer net as a C program without dependencies or allocation, and a test of it.
 
-    The files are C99 and C++11, and compile without a warning as later versions of both; functions have the names of C
-    in either. `net.c` and `net.h` are the program: `net_event` takes an event, `net_frame` all counts of a step,
-    `net_step` ends the step and gives the output of the net, `net_reset` begins anew. It keeps one state, in static
-    arrays. `make check` in the folder compiles it and compares its output with that of `net.integers` on `x`, stored in
-    `vectors.bin`, event by event and frame by frame. With a front end `net_sound` takes sound, sample for sample as the
-    front end does, and the check goes that way, too.
+    The files are valid C99 and C++11 or newer, without warnings, and functions have C names. `net.c` and `net.h` are
+    the program: `net_event` takes an event, `net_frame` all counts of a step, `net_step` ends the step and returns the
+    output of the net, `net_reset` resets the state. The program has one state, in static arrays. `make check` in the
+    folder compiles it and compares its output with `net.integers(x)`, stored in `vectors.bin`, event by event and
+    frame by frame. With a front end, `net_sound` takes sound samples, and the check covers it too.
 
     Args:
-        net: what `snnlib.to_integers` made.
-        folder: where the files go; made if it is missing.
+        net: the result of `snnlib.to_integers`.
+        folder: output folder; created if it is missing.
         x: inputs of the test `[T, N, ...]`; with a front end sound `[samples, N]`, int16 or floats in -1..1.
-        binary: whether a cell with several events in a step counts as one, as in binary frames; otherwise it counts
-            them, up to 255. Default True.
+        binary: whether several events of a pixel in a step count as one, as in binary frames; if False, they are
+            counted, up to 255. Default True.
         notes: lines of a comment at the top of `net.h`, such as the length of a time step in microseconds. Default
             none.
-        names: of the outputs, `NET_NAMES` in `net.h`. Default none.
-        front_end: what makes frames of sound. Default none: frames or events come in.
-        stack: what makes steps of the front end's frames. Default: each is a step.
+        names: names of the outputs, `NET_NAMES` in `net.h`. Default none.
+        front_end: front end from sound to frames. Default none: the program takes frames or events.
+        stack: stacks the front end's frames to steps. Default: each frame is a step.
 
     Returns:
         Bytes of RAM (`"ram"`: states, frames, scratch) and of constants (`"flash"`), without the program's code.
 
     Raises:
-        ValueError: an input that does not fit the net, or names of other numbers than it has outputs.
+        ValueError: an input that does not fit the net, or a wrong number of names.
         OSError: the folder cannot be written to.
 
     >>> import snnlib, tempfile, torch

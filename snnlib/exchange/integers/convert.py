@@ -1,4 +1,4 @@
-"""`snnlib.to_integers`: a trained net with integer weights and states, calibrated on data."""
+"""`snnlib.to_integers`: converts a trained net to integer weights and states, calibrated on data."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ def to_integers(
     scale: ScaleRule = "channel",
     decay: Decay = "multiplier",
 ) -> IntegerNet:
-    """A trained net with integer weights, thresholds and states, which computes without a floating point.
+    """Converts a trained net to integer weights, thresholds and states, without floating-point arithmetic.
 
-    Weights become `round(w / scale)`; sums are taken in 32 bits; thresholds become the integers at which the float
-    neuron fires; a state decays by `(z * leak + 2^14) >> 15`, rounded to the nearest. Averages of spikes before a layer
-    become sums, with the divisor in the scale. States keep as many bits below the point as the ranges on `x` leave
-    room for, and saturate. Layers of neurons in fixed point (`LoihiLIF`) are the integers that they are, and
-    none of this is asked: they need no calibration, and lose nothing.
+    Weights become `round(w / scale)`; sums have 32 bits; thresholds become the integers at which the float neuron
+    fires; a state decays by `(z * leak + 2^14) >> 15`, rounded to the nearest. Averages of spikes before a layer
+    become sums, with the divisor in the scale. States have as many fractional bits as their ranges on `x` allow, and
+    saturate. Layers of neurons in fixed point (`LoihiLIF`) already compute in integers: they need no calibration and
+    lose no accuracy.
 
     Args:
         net: a chain of this library's layers and neurons, `PerStep` with convolutions, linear layers and batch norm,
             and average pooling without overlap; in evaluation mode. One time constant per layer.
-        x: inputs for calibration `[T, N, ...]`: counts of events from 0 to 255, as the net will see them.
+        x: inputs for calibration `[T, N, ...]`: counts of events from 0 to 255, like the net's later inputs.
         weight_bits: 8 or 4.
-        state_bits: 16, or 32 for states that never saturate. A last layer that gives potentials always has 32.
+        state_bits: 16, or 32 for states that never saturate. A last layer that outputs potentials always has 32.
         scale: `"channel"`: any number per output channel; `"power-of-two"` per output channel; `"layer"`: one number.
         decay: `"multiplier"`: leaks to 15 bits; `"shift"`: the nearest power of two, for processors without a
             multiplier.
 
     Raises:
-        ValueError: an option out of its range, a module without counterpart, named by its path, or other numbers than
-            counts.
+        ValueError: an option out of its range, a module without counterpart (the message names its path), or inputs
+            that are not counts.
 
     Source: weights and scales: Jacob et al., CVPR 2018.
 

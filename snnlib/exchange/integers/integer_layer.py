@@ -1,4 +1,4 @@
-"""A layer in integers, and the simulation that defines what it computes."""
+"""A layer in integers, and the simulation that defines its results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGEST_COUNT = 255
 
 @dataclass(kw_only=True)
 class IntegerLayer(Connections):
-    """A layer in integers; the head of `net_layer.h` says what it computes.
+    """A layer in integers; the head of `net_layer.h` has the equations.
 
     Weights are int8, the bias int32.
 
@@ -67,7 +67,7 @@ class IntegerLayer(Connections):
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """Bytes of input frames that wait, and numbers of sums that do."""
+        """Bytes of pending input frames, and number of pending sums."""
         by_weight = self.weight_delay is not None
         framed = self.delay is not None or (by_weight and not self.sees_all)
         summed = self.recurrent_delay is not None or (by_weight and self.sees_all)

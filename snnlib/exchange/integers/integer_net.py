@@ -24,7 +24,7 @@ __all__ = ["IntegerNet"]
 
 
 class IntegerNet(nn.Module):
-    """Spiking net in integers, made by `snnlib.to_integers`: maps spike counts to spikes or potentials.
+    """Spiking net in integers, from `snnlib.to_integers`: maps spike counts to spikes or potentials.
 
     `net(x)` returns outputs as the float net does, `[T, N, ...]`: spikes, or potentials in the float net's units.
     `net.integers(x)` returns the integers, bit for bit those of the exported C program.
@@ -39,12 +39,12 @@ class IntegerNet(nn.Module):
 
     @property
     def output_scale(self) -> float:
-        """Returns what a unit of the output is in the float net; 1 for spikes."""
+        """Returns the value of one output unit in the float net; 1 for spikes."""
         last = self.layers[-1]
         return 1.0 if last.threshold is not None else float(last.scale[0]) * 2.0**-last.fraction
 
     def forward(self, x: Tensor) -> Tensor:
-        """Spikes or potentials of the last layer, in the dtype of x."""
+        """Returns spikes or potentials of the last layer, in the dtype of x."""
         out = self.integers(x)
         channels, *space = self.layers[-1].neurons
         axes = self.layers[-1].axes
@@ -53,10 +53,10 @@ class IntegerNet(nn.Module):
 
     @torch.no_grad()
     def integers(self, x: Tensor) -> Tensor:
-        """Integers of the last layer, int32 `[T, N, O, H, W]`, or `[T, N, O]` where it has one cell.
+        """Returns integers of the last layer, int32 `[T, N, O, H, W]`, or `[T, N, O]` if it has one pixel.
 
         Raises:
-            ValueError: an input of another shape, or of other numbers than counts from 0 to 255.
+            ValueError: an input of a wrong shape, or with values other than counts from 0 to 255.
         """
         frames = self.frames(x)
         # Kernels are chosen by the dtype of tensors of floats.
@@ -73,7 +73,7 @@ class IntegerNet(nn.Module):
 
     @torch.no_grad()
     def reference(self, x: Tensor, until: int | None = None) -> Tensor:
-        """`integers` in plain torch, the slow definition; with `until`, counts of spikes that this layer hands on."""
+        """Computes `integers` in plain torch, the slow definition; with `until`, the spike counts of this layer."""
         frames = self.frames(x) if x.dtype != torch.uint8 or x.dim() != 5 else x
         for number, layer in enumerate(self.layers):
             last = number == len(self.layers) - 1
@@ -85,7 +85,7 @@ class IntegerNet(nn.Module):
         return frames
 
     def frames(self, x: Tensor) -> Tensor:
-        """Counts `[T, N, C, H, W]` in 8 bits.
+        """Returns counts `[T, N, C, H, W]` in 8 bits.
 
         Raises:
             ValueError: as in `integers`.

@@ -1,4 +1,4 @@
-"""The cost of integers: spikes and accuracy of a net whose first layers are in integers, layer by layer."""
+"""Accuracy lost by integers: spikes and accuracy of a net with its first layers in integers, layer by layer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LayerLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class IntegerReport:
-    """The result of `compare_integers`; `str()` makes a table.
+    """Result of `compare_integers`; `str()` returns a table.
 
     Args:
         accuracy: of the float net.
@@ -83,7 +83,7 @@ def compare_integers(
     *,
     scores: Callable[[Tensor], Tensor] = mean_output,
 ) -> IntegerReport:
-    """Accuracy that is lost with each layer in integers: the rest of the float net goes on from its spikes.
+    """Measures the accuracy that each integer layer loses: the rest of the float net continues from its spikes.
 
     Args:
         net: the float net, in evaluation mode.

@@ -1,4 +1,4 @@
-"""Quantisation-aware training: weights that are learned in float and computed with as integers times a scale."""
+"""Quantisation-aware training: float weights that are learned, and rounded to integers times a scale."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["RoundedWeight", "quantise_weights_"]
 
 
 class RoundedWeight(nn.Module):
-    """A parametrization of a weight: rounded to integers times a scale, with the gradient of the identity.
+    """Parametrization that rounds a weight to integers times a scale, with a straight-through gradient.
 
     ::
 
         W = scale clamp(round(V / scale), -top, top)          dL/dV = dL/dW,    top = 2^(bits - 1) - 1
 
-    The scale follows the weight as it learns, by the rule that `to_integers` takes its scales by: a net trained with it
-    loses nothing there.
+    The scale follows the weight during training, by the same rule as in `to_integers`, so that conversion changes no
+    weight.
 
     Args:
         bits: 8 or 4.
@@ -51,11 +51,11 @@ class RoundedWeight(nn.Module):
 
 
 def quantise_weights_(net: nn.Module, *, bits: int = 8, scale: ScaleRule = "channel") -> nn.Module:
-    """Make every weight of a net learn as an integer times a scale, in place; returns the net.
+    """Makes every weight of a net an integer times a scale during training, in place; returns the net.
 
     Registers `RoundedWeight` on the weights of spiking layers, read-outs, linear layers and convolutions. Train or
     fine-tune as before, with an optimiser made afterwards, then `snnlib.to_integers(net, x)` with the same options.
-    The last layer, whose outputs are compared with each other, gets one scale for all its channels.
+    The last layer, whose outputs are compared with each other, has one scale for all channels.
 
     Args:
         net: any net.

@@ -1,4 +1,4 @@
-"""Nets for Intel's Loihi in the files of lava-dl, read and written to the bit."""
+"""Nets for Intel's Loihi in files of lava-dl, read and written bit for bit."""
 # ruff: noqa: F403 - each module says which of its names are public.
 
 from snnlib import guesses

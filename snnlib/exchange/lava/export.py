@@ -1,4 +1,4 @@
-"""`exchange.to_lava`: a net in Loihi's arithmetic as a file of lava-dl, and how far it fits the chip."""
+"""`exchange.to_lava`: writes a net in Loihi's arithmetic as a lava-dl file, and checks limits of the chip."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class LoihiLayer(NamedTuple):
 
     Args:
         name: path of the layer in the net.
-        neurons: how many.
+        neurons: number of neurons.
         fan_in: inputs of a neuron.
-        weight_bits: that its weights need.
-        cores: that it needs at least, with a synapse for each weight of each neuron; an estimate.
+        weight_bits: bits of its weights.
+        cores: least number of cores, with a synapse for each weight of each neuron; an estimate.
     """
 
     name: str
@@ -71,11 +71,11 @@ class LoihiLayer(NamedTuple):
 
 @dataclass(frozen=True)
 class LoihiReport:
-    """Report of `to_lava`; `str()` makes a table.
+    """Report of `to_lava`; `str()` returns a table.
 
     Args:
         layers: blocks with neurons, first to last.
-        problems: numbers beyond the chip's, and what lava-dl's netx leaves out, in words.
+        problems: values beyond the chip's limits, and features that lava-dl's netx ignores, in words.
     """
 
     layers: list[LoihiLayer]
@@ -89,24 +89,25 @@ class LoihiReport:
 
 
 def to_lava(net: nn.Module, path: str | Path, *, x: Tensor | None = None) -> LoihiReport:
-    """Write a net in Loihi's arithmetic as lava-dl does (`network.net`), and report how far it fits the chip.
+    """Writes a net in Loihi's arithmetic as a lava-dl file (`network.net`), and checks the limits of the chip.
 
-    Weights are written as the integers that the net computes with, and `from_lava` reads a net with the same ones. A
-    net that `from_lava` made keeps its file's data sets with their shapes and dtypes; another gets those that lava-dl's
-    current version writes. lava-dl has no average pools: one between layers goes into the weights behind it.
+    Weights are written as the integers that the net computes with, and `from_lava` reads the same net. A net from
+    `from_lava` keeps the shapes and dtypes of its file's data sets; other nets are written like a file of lava-dl's
+    current version. lava-dl has no average pools: they are multiplied into the weights behind them.
 
     Args:
-        net: a chain of `SpikingLinear`, `SpikingConv2d`, `SpikingRNN`, `nn.Flatten`, average pools and what `from_lava`
-            makes, whose neurons are `LoihiCubaLIF` or `LoihiLIF`.
-        path: where the file goes.
-        x: an input `[T, N, ...]`, for the size of frames. Needed where the net has convolutions and came from no file.
+        net: a chain of `SpikingLinear`, `SpikingConv2d`, `SpikingRNN`, `nn.Flatten`, average pools and modules of
+            `from_lava`, with neurons `LoihiCubaLIF` or `LoihiLIF`.
+        path: output file.
+        x: an input `[T, N, ...]`, for the size of frames. Required for a net with convolutions that is not from a
+            file.
 
     Returns:
-        A report with `layers` (neurons, fan-in, bits of weights, estimated cores) and `problems`, a table as a text.
+        A report with `layers` (neurons, fan-in, bits of weights, estimated cores) and `problems`; `print` it.
 
     Raises:
         ImportError: the package h5py is missing: `pip install 'snnlib[formats]'`.
-        ValueError: a module without counterpart, or neurons in another arithmetic, named by the path.
+        ValueError: a module without counterpart, or neurons in another arithmetic; the message names the path.
 
     >>> import snnlib, tempfile, torch
     >>> from snnlib.exchange import to_lava

@@ -1,4 +1,4 @@
-"""`exchange.from_lava`: a file of lava-dl as a net of this library in Loihi's arithmetic."""
+"""`exchange.from_lava`: loads a lava-dl file as a net in Loihi's arithmetic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _UNKNOWN = ("neuron/gradedSpike", "neuron/messageBits", "neuron/weight_exp")
 def from_lava(
     path: str | Path, *, latency: bool = False, surrogate: SurrogateLike | None = None
 ) -> nn.Sequential:
-    """A net in a file of lava-dl (`network.net`, HDF5) as a net over sequences `[T, N, ...]`, bit for bit.
+    """Loads a lava-dl file (`network.net`, HDF5) as a net over sequences `[T, N, ...]`, bit for bit.
 
     Blocks `input`, `dense`, `dense_rec`, `conv`, `pool`, `flatten` and `average` of `LOIHI` or `CUBA` neurons become
     layers of this library with neurons in Loihi's arithmetic: `LoihiCubaLIF`, or `LoihiLIF` where `iDecay` is 4096.
@@ -42,27 +42,27 @@ def from_lava(
 
         weight = W 2^wgtExp / 64      bias = B / 64      threshold = vThMant / 64      tau = 4096 / decay
 
-    so that a state v of a neuron is `4096 v` on the chip. Weights, biases and delays are parameters, of which the net
-    takes the nearest integers of the file's grid: even numbers of 8 bits, or all of -128 to 127 where the file has odd
-    ones. A last block with the largest threshold, 131071, is read out by its potential: a `LoihiIntegrator`. What is
-    exact says `docs/loihi.md`.
+    so that a state v of a neuron is `4096 v` on the chip. Weights, biases and delays are parameters, rounded in the
+    forward pass to the file's grid: even numbers from -256 to 254, or all numbers from -128 to 127 if the file has odd
+    ones. A last block with the largest threshold, 131071, outputs its potential: a `LoihiIntegrator`. `docs/loihi.md`
+    says what is exact.
 
-    On the chip spikes reach the next layer one step later. Without recurrence across layers that moves the time of a
-    layer as a whole, and is left out by default: step t of a layer here is step `t + number of layers before` there.
+    On the chip spikes reach the next layer one step later. In a chain this only shifts the time of a layer, and is
+    left out by default: step t of a layer here is step `t + number of layers before` on the chip.
 
     Args:
         path: the file.
-        latency: whether spikes take the step from layer to layer that they take on the chip. Default False.
+        latency: whether spikes take one step from layer to layer, as on the chip. Default False.
         surrogate: surrogate gradient of all neurons. Default `ATan(2)`, as in `SpikingNeuron`.
 
     Returns:
-        A sequence of layers; `to_lava` writes it, and data sets that say nothing of the net as they were.
+        A sequence of layers; `to_lava` writes it, with unrelated data sets of the file unchanged.
 
     Raises:
         ImportError: the package h5py is missing: `pip install 'snnlib[formats]'`.
         OSError: no such file.
-        ValueError: a damaged file, an unknown block or neuron (sigma-delta, resonate-and-fire), or numbers that no
-            chip takes; the message names file and data set.
+        ValueError: a damaged file, an unknown block or neuron (sigma-delta, resonate-and-fire), or values that no chip
+            accepts; the message names file and data set.
 
     Source: the block and netx packages of lava-dl, https://github.com/lava-nc/lava-dl.
 

@@ -1,4 +1,4 @@
-"""The Neuromorphic Intermediate Representation: nets as graphs, graphs as nets, and what importers make of graphs."""
+"""Neuromorphic Intermediate Representation (NIR): export, import, and tests of other libraries' importers."""
 # ruff: noqa: F403 - each module says which of its names are public.
 
 from snnlib import guesses

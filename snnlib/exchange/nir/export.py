@@ -1,4 +1,4 @@
-"""`snnlib.to_nir`: a net of this library as a graph of the Neuromorphic Intermediate Representation."""
+"""`snnlib.to_nir`: exports a net to the Neuromorphic Intermediate Representation."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ def to_nir(
 
     A graph holds differential equations. Time constants, resistances and thresholds are chosen so that the equations,
     discretised with a step of `dt` seconds, are the net's own: `decay = 1 - dt/tau` (Euler) or `exp(-dt/tau)`
-    (exponential). Neurons that fire where they reach the threshold get the float32 number below it, as NIR's fire where
-    they pass it. Batch normalisation with running statistics goes into the weights before it, dropout is left out.
+    (exponential). NIR's neurons fire above the threshold, so neurons that fire at the threshold get the next smaller
+    float32 number. Batch normalisation with running statistics is folded into the weights before it, and dropout is
+    left out.
 
     Args:
         net: an `nn.Sequential` or a module whose forward can be traced symbolically, of this library's layers and

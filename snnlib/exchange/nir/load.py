@@ -1,4 +1,4 @@
-"""`snnlib.from_nir`: a graph of the Neuromorphic Intermediate Representation as a net of this library."""
+"""`snnlib.from_nir`: imports a graph of the Neuromorphic Intermediate Representation."""
 
 from __future__ import annotations
 
@@ -49,37 +49,36 @@ def from_nir(
     reading: str = "nir",
     surrogate: SurrogateLike | None = None,
 ) -> nn.Module:
-    """A graph of the Neuromorphic Intermediate Representation (NIR) as a net over sequences `[T, N, ...]`.
+    """Imports a graph of the Neuromorphic Intermediate Representation (NIR) as a net over sequences `[T, N, ...]`.
 
-    A graph holds differential equations and no time step, so the step has to be given: it is that of the program which
-    wrote the graph (1e-4 s for snnTorch and SpikingJelly, 1e-3 s for Norse, 1 for sinabs, whose time constants are
-    steps). `leak = dt/tau` (Euler) or `1 - exp(-dt/tau)` (exponential) of a state is lost in a step. A neuron fires
-    where its membrane passes the threshold, and is set to `v_reset` within that step. On a cycle, the edge that closes
-    it brings the value of the step before.
+    A graph holds differential equations without a time step, so pass the step of the program that wrote the graph
+    (1e-4 s for snnTorch and SpikingJelly, 1e-3 s for Norse, 1 for sinabs, whose time constants are in steps). A state
+    loses the share `leak = dt/tau` (Euler) or `1 - exp(-dt/tau)` (exponential) per step. A neuron fires if its
+    membrane exceeds the threshold, and is set to `v_reset` in the same step. The edge that closes a cycle carries the
+    value of the step before.
 
-    sinabs reads graphs otherwise, and so writes other ones. With `reading="sinabs"` the net is what sinabs makes of the
-    graph: time constants count steps, decay = exp(-1/tau), a neuron fires at the threshold, several times in a step if
-    it reaches a multiple, each spike takes the threshold off, and the membrane of an `IF` does not go below minus its
-    threshold. `r` and `v_reset` are left out. Gradients are those of sinabs. Such neurons run by `step`.
+    sinabs reads and writes graphs with another meaning. With `reading="sinabs"` time constants are in steps, decay =
+    exp(-1/tau), a neuron fires at the threshold, several times per step at multiples of it, each spike subtracts the
+    threshold, and the membrane of an `IF` is at least minus its threshold. `r` and `v_reset` are ignored. Gradients
+    are those of sinabs. Such neurons run by `step`.
 
-    Convolutions and linear maps without bias before neurons become event-driven layers. Constants of single elements
-    are kept; such neurons run over `[T, N, elements]`, which is slower than one constant per channel.
+    Convolutions and linear maps without bias before neurons become event-driven layers. Neurons with constants per
+    element run over `[T, N, elements]`, which is slower than with constants per channel.
 
     Args:
         graph: a `nir.NIRGraph`, or the path of a file with one.
-        dt: length of a time step in seconds; with `reading="sinabs"` left out, or 1.
+        dt: length of a time step in seconds; with `reading="sinabs"` omitted, or 1.
         discretisation: `"euler"` or `"exponential"` (Rockpool). Default `"euler"`, in sinabs' reading `"exponential"`.
-        reading: `"nir"`, what the graph means, or `"sinabs"`, for graphs that sinabs wrote. Default `"nir"`.
+        reading: `"nir"`, the standard meaning, or `"sinabs"`, for graphs that sinabs wrote. Default `"nir"`.
         surrogate: surrogate gradient of all neurons. Default: that of each model, or of sinabs.
 
     Returns:
-        An `nn.Sequential` where the graph is a chain, else a `GraphNet`; weights are parameters.
+        An `nn.Sequential` if the graph is a chain, else a `GraphNet`; weights are parameters.
 
     Raises:
         ImportError: the package `nir` is missing: `pip install 'snnlib[nir]'`.
-        ValueError: a graph that is no net, a time constant shorter than a step, a delay that is no whole number of
-            steps, a number that is not finite in float32, or a node that sinabs does not take; the message names the
-            node.
+        ValueError: an invalid graph, a time constant shorter than a step, a delay that is not a whole number of steps,
+            a number that is not finite in float32, or a node that sinabs does not support; the message names the node.
 
     >>> import nir, numpy as np, snnlib, torch
     >>> ones = np.ones(3)

@@ -1,4 +1,4 @@
-"""The net that an installed library's importer makes of a graph, beside what NIR means, and the graph read right."""
+"""Compares an installed library's import of a graph with NIR's meaning, and finds a graph that it imports correctly."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Verification:
 
     @property
     def exact(self) -> bool:
-        """Returns whether the importer takes the graph and makes of it what NIR means."""
+        """Returns whether the importer gives the graph its meaning in NIR."""
         same = self.spikes is None or self.spikes.identical == 1.0
         return self.refused is None and same and self.output_error <= _CLOSE
 
     @property
     def found(self) -> str:
-        """Returns what came of the graph, in words."""
+        """Returns the result in words."""
         if self.refused is not None:
             return f"refused: {self.refused}"
         if self.spikes is None:
@@ -87,7 +87,7 @@ def verify_nir(
     samples: int = 8,
     rate: float = 0.2,
 ) -> Verification:
-    """Returns what the importer of another library does with a graph, beside what NIR means by it.
+    """Compares another library's import of a graph with NIR's meaning.
 
     The library has to be installed: the net that it makes of the graph runs on the input beside `snnlib.from_nir` in
     float64. Where outputs differ, the graph is rewritten for the importer (time constants for its step, potentials in

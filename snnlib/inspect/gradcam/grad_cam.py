@@ -22,22 +22,21 @@ class GradCAM:
         alpha_c = mean over space (and time) of G_c
         map     = relu(sum_c alpha_c A_c)
 
-    The map is scaled bilinearly to the input's height and width and divided by its maximum; where that is 0 the map
-    is 0. A `with` block holds the hook on the target layer for several calls; a call alone hooks itself. It runs the
+    The map is scaled bilinearly to the input's height and width and divided by its maximum; where that is 0 the map is
+    0. A `with` block holds the hook on the target layer for several calls; a call alone hooks itself. It runs the
     model once, in evaluation mode, for all samples of the batch, also under `torch.no_grad()` and
-    `torch.inference_mode()`. Training flags are as before
-    afterwards, and no `.grad` of a parameter or input is written.
+    `torch.inference_mode()`. Training flags are restored, and no `.grad` of a parameter or input is written.
 
-    Spiking nets. Gradients of snnlib's layers are credit for spikes (`dL/ds`), so they serve as they are. Before an
-    event-driven layer they live at spikes only, `G = A * (...)`: alpha_c is the credit that the spikes of channel c got
-    together, divided by the number of all cells. A channel without spikes has alpha 0. If the class's own neuron stayed
-    silent no spike has credit, and the map is all zeros. Each step has a map of its own, from one alpha for the
+    Spiking nets. Gradients of snnlib's layers are gradients of spikes (`dL/ds`), so they need no conversion. Before an
+    event-driven layer they are nonzero at spikes only, `G = A * (...)`: alpha_c is the total gradient of the spikes of
+    channel c, divided by the number of all elements. A channel without spikes has alpha 0. If the output neuron of the
+    class is silent, no spike has a gradient, and the map is zero. Each step has its own map, from one alpha for the
     sequence or one per step.
 
     Args:
         model: any module; its output is class scores `[N, K]`, sequences of output spikes `[T, N, K]` (the score is the
             spike count) or, with a function as target, anything.
-        target_layer: the module of `model` whose output is looked at; the last conv layer is the usual choice. In a
+        target_layer: the module of `model` whose output is explained; the last conv layer is the usual choice. In a
             transformer whose head reads the class token only, it must come before the last attention:
             `blocks[-1].norm1`.
         layout: one letter per dimension of the layer's output: N, C, H and W, or L for tokens, T for time. Default by
@@ -48,8 +47,8 @@ class GradCAM:
             input. Default: it covers all of it, which is right where convolutions pad as much as they take away.
         time: `"mean"` for one map per sample, the mean of its steps' maps, or `"per_step"`.
         alpha: `"global"`, one alpha for the sequence, or `"per_step"`, from each step's gradient alone.
-        time_gradients: whether the gradient is dL/dt here, because `compat.LossReverse` stands between this layer and
-            the score; alpha is then negated. Default False, also for layers of `snnlib.compat` under a plain score.
+        time_gradients: whether the gradient at this layer is dL/dt, because `compat.LossReverse` is between it and the
+            score; alpha is then negated. Default False, also for layers of `snnlib.compat` under a plain score.
         normalize: whether to divide each sample's map by its maximum.
 
     Raises:
@@ -104,7 +103,7 @@ class GradCAM:
         self._outputs: list[Tensor] | None = None
 
     def __enter__(self) -> Self:
-        """Put the hook on the target layer."""
+        """Registers the hook on the target layer."""
         if self._hook is None:
             self._hook = self.target_layer.register_forward_hook(self._record)
         return self
@@ -116,7 +115,7 @@ class GradCAM:
             self._hook = None
 
     def __call__(self, x: Tensor, target: Target = None) -> Tensor:
-        """Maps of a batch.
+        """Returns the maps of a batch.
 
         Args:
             x: the model's input, height and width last: `[N, C, H, W]` or `[T, N, C, H, W]` (`[N, T, ...]`).

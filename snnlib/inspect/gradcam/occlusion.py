@@ -1,4 +1,4 @@
-"""Test a heat map by occlusion: remove the events where it is hottest, and see what the net's score loses."""
+"""Tests a heat map by occlusion: removes the hottest events and measures the fall of the net's score."""
 
 from __future__ import annotations
 
@@ -54,10 +54,11 @@ def occlusion_test(
     batch_first: bool = False,
     seed: int = 0,
 ) -> Occlusion:
-    """Compare the fall of the score without the hottest events with the fall without random ones.
+    """Compares the fall of the score without the hottest events with the fall without random events.
 
-    A heat map that shows what the net uses costs the score much more than chance does. An event is an input value other
-    than 0; it has the heat of its step and pixel. Ties are broken at random. The model runs in evaluation mode.
+    If a heat map shows what the net uses, removing the hottest events lowers the score much more than removing random
+    ones. An event is a nonzero input value, with the heat of its step and pixel. Ties are broken at random. The model
+    runs in evaluation mode.
 
     Args:
         model: the net; its output is as in `GradCAM`.
