@@ -100,7 +100,7 @@ def _targets(node: ast.Import | ast.ImportFrom, package: str, modules: Mapping[s
 
 
 def part_of(module: str) -> str:
-    """The part of its package that a module belongs to: `snnlib.nn` for `snnlib.nn.pool.spike_pool`."""
+    """The part of its package that a module belongs to: `snnlib.nn` for `snnlib.nn.layers.spike_pool`."""
     return ".".join(module.split(".")[:2])
 
 

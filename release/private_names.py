@@ -32,7 +32,7 @@ def used_elsewhere(trees: Mapping[str, ast.Module]) -> list[str]:
 
 
 def package_of(file: str) -> str:
-    """`snnlib.nn` for `snnlib/nn/pool/spike_pool.py`, `snnlib.losses` for `snnlib/losses.py`."""
+    """`snnlib.nn` for `snnlib/nn/layers/spike_pool.py`, `snnlib.losses` for `snnlib/losses.py`."""
     return ".".join(file.removesuffix(".py").split("/")[:2])
 
 

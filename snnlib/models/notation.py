@@ -17,9 +17,9 @@ from snnlib.nn.layers.delays import Delays
 from snnlib.nn.layers.dropout import SpikeDropout
 from snnlib.nn.layers.per_step import AvgPool2d, PerStep
 from snnlib.nn.layers.residual_connection import Residual
+from snnlib.nn.layers.spike_pool import SpikeAvgPool2d
 from snnlib.nn.layers.spiking import SpikingConv2d, SpikingLinear
 from snnlib.nn.layers.srm import SRMConv2d, SRMLinear, SRMOptions
-from snnlib.nn.pool.spike_pool import SpikeAvgPool2d
 from snnlib.nn.recurrent.bidirectional import Bidirectional
 from snnlib.nn.recurrent.rnn import SpikingRNN
 from snnlib.nn.recurrent.state_space import StateSpaceBlock

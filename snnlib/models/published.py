@@ -17,8 +17,8 @@ from torch import nn
 from snnlib.models.notation import from_notation
 from snnlib.nn.layers.dropout import SpikeDropout
 from snnlib.nn.layers.residual import SpikingBlock
+from snnlib.nn.layers.spike_pool import SpikeAvgPool2d
 from snnlib.nn.layers.srm import SRMConv2d, SRMLinear, SRMOptions
-from snnlib.nn.pool.spike_pool import SpikeAvgPool2d
 
 
 def mnist_net(classes: int = 10, **options: Unpack[SRMOptions]) -> nn.Sequential:

@@ -313,11 +313,13 @@ class Neuron(nn.Module):
             kernel: `kernel(current)`, or the kernel of these neurons with other constants.
             window: of average pooling over the last two axes, if the kernel can pool (`ops.scan_pool.can_fuse`).
         """
-        time_dim = int(self.batch_first)
-        start = start_state(self, step_shape(current.shape, time_dim), current, state)
+        start = start_state(self, step_shape(current.shape, int(self.batch_first)), current, state)
         if kernel is None:
             return self._by_steps(current, start)
-        value, final = ops.scan.run(current, replace(kernel, state=start), time_dim, window)
+        return self._by_kernel(current, replace(kernel, state=start), window)
+
+    def _by_kernel(self, current: Tensor, kernel: NeuronKernel, window: tuple[int, int]) -> Output:
+        value, final = ops.scan.run(current, kernel, int(self.batch_first), window)
         return Output(value, (final,))
 
     def _advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:

@@ -17,18 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from snnlib import ops
 from snnlib.backends import reference
 from snnlib.backends.arguments import ExactKernel, ExactRows, NeuronKernel
-from snnlib.checks import check_untransformed, differentiable_once, step_shape, warn_caller
-from snnlib.neurons.base import Neuron, Output, start_state
+from snnlib.checks import check_untransformed, differentiable_once, warn_caller
+from snnlib.neurons.base import Neuron, Output
 from snnlib.sequences.input_time import spike_time_gradient
 
 # Bound of the time per potential, in synaptic time constants per threshold: 4 steps for tau_s = 3, the papers' values.
@@ -74,20 +72,11 @@ class ByEvent(Neuron):
         value, after = super().run(timed.x, timed.state)
         return Output(value, (*after, timed.last))
 
-    def scan(
-        self,
-        current: Tensor,
-        state: tuple[Tensor, ...] | None,
-        kernel: NeuronKernel | None,
-        window: tuple[int, int] = ops.scan.NO_POOLING,
-    ) -> Output:
-        """See `Neuron.scan`."""
-        if not isinstance(kernel, ExactKernel):
-            return super().scan(current, state, kernel, window)
-        with self.watching():
-            if self._steps is not None:
-                self._count_clamped(current, state, kernel)
-            return super().scan(current, state, kernel, window)
+    def _by_kernel(self, current: Tensor, kernel: NeuronKernel, window: tuple[int, int]) -> Output:
+        if isinstance(kernel, ExactKernel):
+            with self.watching():
+                self._count_clamped(current, kernel)
+        return super()._by_kernel(current, kernel, window)
 
     @contextmanager
     def watched_record(self, coefficients: Tensor) -> Iterator[Callable[[Tensor], None] | None]:
@@ -99,13 +88,12 @@ class ByEvent(Neuron):
         clamped = torch.isin(record[0], coefficients[ExactRows._fields.index("bound")]).sum()
         self.note_clamped(torch.stack((torch.full_like(clamped, record.shape[1]), clamped)))
 
-    def _count_clamped(self, current: Tensor, state: tuple[Tensor, ...] | None, kernel: ExactKernel) -> None:
+    def _count_clamped(self, current: Tensor, kernel: ExactKernel) -> None:
         """Counts spikes and clamped gradients for these currents, since kernels do not count them."""
-        time_dim = int(self.batch_first)
-        start = start_state(self, step_shape(current.shape, time_dim), current, state)
-        with torch.no_grad():
-            run = reference.exact.trace(current, replace(kernel, state=start), time_dim)
-            self.note_clamped(torch.stack((run.fired.sum(), run.clamped.sum())))
+        if self._steps is not None:
+            with torch.no_grad():
+                run = reference.exact.trace(current, kernel, int(self.batch_first))
+                self.note_clamped(torch.stack((run.fired.sum(), run.clamped.sum())))
 
     def fire_by_event(
         self,

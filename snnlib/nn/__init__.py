@@ -12,13 +12,13 @@ from snnlib.nn.layers.per_step import *
 from snnlib.nn.layers.readout import *
 from snnlib.nn.layers.residual import *
 from snnlib.nn.layers.residual_connection import *
+from snnlib.nn.layers.spike_pool import *
 from snnlib.nn.layers.spiking import *
 from snnlib.nn.layers.spiking_layer import *
 from snnlib.nn.layers.srm import *
 from snnlib.nn.layers.supervised import *
 from snnlib.nn.memory.save_packed import *
 from snnlib.nn.norm.batch_norm import *
-from snnlib.nn.pool.spike_pool import *
 from snnlib.nn.recurrent.bidirectional import *
 from snnlib.nn.recurrent.recurrent_conv import *
 from snnlib.nn.recurrent.recurrent_layer import *

@@ -13,10 +13,10 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from snnlib.neurons.base import Output
 from snnlib.neurons.training_watch import learns_when_silent
 from snnlib.nn.layers.per_step import AvgPool2d, pooling_window
+from snnlib.nn.layers.spike_pool import SpikeAvgPool2d
 from snnlib.nn.layers.spiking import SpikingConv2d
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.nn.layers.srm import SRMConv2d
-from snnlib.nn.pool.spike_pool import SpikeAvgPool2d
 
 Child = tuple[str, nn.Module]
 _GLOBAL_HOOKS = ("forward_pre", "forward", "backward_pre", "backward")

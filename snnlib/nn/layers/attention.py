@@ -49,9 +49,16 @@ class Attention(nn.Module):
 
     # How many maps of the input there are.
     parts: ClassVar[int]
+    default_scale: ClassVar[float]
 
     def __init__(
-        self, width: int, heads: int, neuron: Neuron | None, scale: float, batch_first: bool
+        self,
+        width: int,
+        heads: int = 4,
+        *,
+        neuron: Neuron | None = None,
+        scale: float | None = None,
+        batch_first: bool = False,
     ) -> None:
         super().__init__()
         check_count("width", width)
@@ -59,6 +66,7 @@ class Attention(nn.Module):
         if width % heads:
             raise ValueError(f"heads: expected a divisor of width={width}, got {heads}")
         fire = neuron_to_copy(neuron)
+        scale = self.default_scale if scale is None else scale
         check_positive_number("scale", scale)
         check_flag("batch_first", batch_first)
         self.width, self.heads, self.scale, self.batch_first = width, heads, scale, batch_first
@@ -125,17 +133,7 @@ class SpikingSelfAttention(Attention):
     """
 
     parts = 3
-
-    def __init__(
-        self,
-        width: int,
-        heads: int = 4,
-        *,
-        neuron: Neuron | None = None,
-        scale: float = 0.25,
-        batch_first: bool = False,
-    ) -> None:
-        super().__init__(width, heads, neuron, scale, batch_first)
+    default_scale = 0.25
 
     def mix(self, *parts: Tensor) -> Tensor:
         """Spikes of the attention."""
@@ -168,17 +166,7 @@ class TokenAttention(Attention):
     """
 
     parts = 2
-
-    def __init__(
-        self,
-        width: int,
-        heads: int = 4,
-        *,
-        neuron: Neuron | None = None,
-        scale: float = 2.0,
-        batch_first: bool = False,
-    ) -> None:
-        super().__init__(width, heads, neuron, scale, batch_first)
+    default_scale = 2.0
 
     def mix(self, *parts: Tensor) -> Tensor:
         """Spikes of the tokens that pass."""

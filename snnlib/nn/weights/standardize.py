@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from snnlib.functional.sparse import SparselyConnected
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.nn.layers.srm import SRMLayer
-from snnlib.nn.weights.stored_weight import standardization_of
+from snnlib.nn.weights.stored_weight import standardization_of, steps_of
 from snnlib.nn.weights.weight_standardization import WeightStandardization
 
 __all__ = ["fold_standardization_", "standardize_weights_"]
@@ -86,18 +86,14 @@ def fold_standardization_(net: nn.Module) -> nn.Module:
     """
     found = []
     for name, layer in net.named_modules():
-        if not isinstance(layer, SpikingLayer) or not nn.utils.parametrize.is_parametrized(layer, "weight"):
-            continue
-        steps = list(cast(nn.ModuleDict, layer.parametrizations)["weight"].children())
-        if not any(isinstance(step, WeightStandardization) for step in steps):
-            continue
-        step = steps[0]
-        if len(steps) > 1 or not isinstance(step, WeightStandardization):
+        steps = steps_of(layer) if isinstance(layer, SpikingLayer) else ()
+        standards = [step for step in steps if isinstance(step, WeightStandardization)]
+        if standards and len(steps) > 1:
             kinds = ", ".join(type(step).__name__ for step in steps)
             raise ValueError(
                 f"net: expected WeightStandardization alone on the weight of {name}, got {kinds}"
             )
-        found.append((layer, step))
+        found += [(cast(SpikingLayer, layer), step) for step in standards]
     # Nothing has changed before every layer was checked.
     for layer, step in found:
         factor = _nearest_power(step.scale if step.gain is None else step.scale * step.gain.abs())

@@ -1,1 +1,0 @@
-"""Pooling of spikes."""
