@@ -16,7 +16,7 @@ and with the filtered spikes of a synapse, f_i[t] = a f_i[t-1] + g x_i[t] (z_i[t
     h_j[t] = 0.3 / V_th max(0, 1 - |v_j[t] - A_j[t]| / V_th), 0 while j is refractory
     e_ji[t] = h_j[t] (f_i[t] - adapt_beta s_ji[t]),   s_ji[t+1] = r s_ji[t] + e_ji[t]
     dE/dW_ji = sum_t L_j[t] lowpass(e_ji)[t] + c_reg / T (rate_j - f_target) sum_t e_ji[t]
-    lowpass(e)[t] = k lowpass(e)[t-1] + (1 - k) e[t],   dE/dO_oj = sum_t d_o[t] (k lowpass'(z_j)[t-1] + (1 - k) z_j[t])
+    dE/dO_oj = sum_t d_o[t] lowpass(z_j)[t],   lowpass(e)[t] = k lowpass(e)[t-1] + (1 - k) e[t]
 
 What NEST does otherwise than the paper, or leaves open there:
 
@@ -25,7 +25,9 @@ What NEST does otherwise than the paper, or leaves open there:
   delay is left but the one of a recurrent spike.
 - The filters of the membrane scale inputs by 1 - a in the regression ("regular_spike_arrival" off), by 1 in the
   classification; the filter of the read-out and the low-pass of eligibility traces always by 1 - k. The reset
-  subtracts V_th, from an adaptive neuron too. It is not part of h.
+  subtracts V_th, from an adaptive neuron too, and has no gradient.
+- The low-pass is what backpropagation through the read-out's filter gives: with B = O^T, all that is cut from
+  backpropagation through time is the paths of recurrent spikes and of resets (the second test, with any B).
 - A gradient is a sum over the steps of a sequence; with `average_gradient` (classification) it is divided by the
   learning window, the rate's part too. rate_j is spikes per step of the whole sequence, f_target 10 Hz.
 - States and traces start at 0 in each sequence; a spike of its last step reaches no hidden neuron, one of the input in
@@ -39,11 +41,14 @@ What NEST does otherwise than the paper, or leaves open there:
 - A refractory time of 5 ms lets a neuron fire again in the fifth step after a spike; h is 0 in the four between.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 STORED = Path(__file__).with_name("nest_eprop.npz")
 # Changes of the weights of every fourth hidden neuron are stored.
@@ -91,10 +96,11 @@ def loaded(name: str) -> Task:
 
 @dataclass
 class Sequence:
-    """A sequence's loss, spikes and gradients, and learning signals and surrogates by step."""
+    """A sequence's loss and gradients, and spikes, errors, learning signals and surrogates by step."""
 
     loss: float
     spikes: np.ndarray
+    errors: np.ndarray
     signals: np.ndarray
     surrogates: np.ndarray
     gradients: Weights
@@ -115,6 +121,7 @@ def run(task: Task, weights: Weights, x: np.ndarray, target: np.ndarray, early: 
     slow_part, low, summed, learned = (np.zeros((neurons, len(filtered))) for _ in range(4))
     readout = np.zeros_like(weights["w_out"])
     spikes, signals, surrogates = (np.zeros((steps, neurons)) for _ in range(3))
+    errors = np.zeros((steps, len(y)))
     in_time = np.concatenate((~early, np.ones(neurons, dtype=bool)))
     loss, adaptive, beta = 0.0, bool(task.adaptation.any()), task.adaptation[:, None]
     for t in range(steps):
@@ -144,7 +151,7 @@ def run(task: Task, weights: Weights, x: np.ndarray, target: np.ndarray, early: 
         if t >= start:
             learned += signal[:, None] * (low if t < steps - 1 else low * in_time)
             readout += error[:, None] * filtered_z
-        spikes[t], signals[t], surrogates[t] = z, signal, surrogate
+        spikes[t], errors[t], signals[t], surrogates[t] = z, error, signal, surrogate
     excess = 300.0 / steps * (spikes.mean(0) - 0.01)
     gradient = (learned + excess[:, None] * summed) / (task.window if task.adam else 1)
     gradients = {
@@ -152,7 +159,7 @@ def run(task: Task, weights: Weights, x: np.ndarray, target: np.ndarray, early: 
         "w_rec": gradient[:, x.shape[1] :] * (1 - np.eye(neurons)),
         "w_out": readout / (task.window if task.adam else 1),
     }
-    return Sequence(loss, spikes, signals, surrogates, gradients)
+    return Sequence(loss, spikes, errors, signals, surrogates, gradients)
 
 
 def update(task: Task, weights: Weights, gradients: Weights, number: int) -> None:
@@ -203,3 +210,55 @@ def test_eprop_of_nest(name: str) -> None:
         )
         # Stored in float32; the smallest changes are what is left of larger ones that nearly cancel.
         np.testing.assert_allclose(change[:, active], theirs[:, active], rtol=1e-5, atol=1e-9)
+
+
+class Spike(torch.autograd.Function):
+    """Step function of v - A with the slope h."""
+
+    @staticmethod
+    def forward(ctx: Any, above: Tensor, free: Tensor, threshold: float) -> Tensor:
+        ctx.save_for_backward(0.3 / threshold * (1 - (above / threshold).abs()).clamp(min=0) * free)
+        return ((above >= 0) & (free > 0)).double()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return grad * ctx.saved_tensors[0], None, None
+
+
+def backpropagated(task: Task, weights: Weights, x: np.ndarray, errors: np.ndarray) -> Weights:
+    """Gradients of `sum d B^T lowpass(z)` and of the rate's loss, without the paths of recurrent spikes and resets."""
+    w_in, w_rec, feedback = (torch.tensor(weights[name]) for name in ("w_in", "w_rec", "feedback"))
+    w_in.requires_grad_()
+    w_rec.requires_grad_()
+    neurons, slow = len(w_rec), float(np.exp(-1 / 2000.0))
+    beta = torch.tensor(task.adaptation)
+    v = b = z = left = low = torch.zeros(neurons, dtype=torch.float64)
+    loss, spikes = torch.zeros((), dtype=torch.float64), []
+    for step, error in zip(torch.tensor(x), torch.tensor(errors), strict=True):
+        fixed = z.detach()
+        v = task.decay * v + task.gain * (w_in @ step + w_rec @ fixed) - task.threshold * fixed
+        b = slow * b + z
+        left = (left - 1).clamp(min=0)
+        z = Spike.apply(v - task.threshold - beta * b, (left == 0).double(), task.threshold)
+        left = torch.where(z > 0, float(task.refractory), left)
+        low = task.decay * low + (1 - task.decay) * z
+        loss = loss + error @ (feedback.T @ low)
+        spikes.append(z)
+    excess = torch.stack(spikes).mean(0) - 0.01
+    share = task.window if task.adam else 1
+    ((loss + 150 * (excess**2).sum()) / share).backward()
+    assert w_in.grad is not None and w_rec.grad is not None
+    return {"w_in": w_in.grad.numpy(), "w_rec": w_rec.grad.numpy() * (1 - np.eye(neurons))}
+
+
+@pytest.mark.parametrize("name", ["regression", "classification"])
+def test_it_is_backpropagation_with_paths_cut(name: str) -> None:
+    task, steps = replace(loaded(name), window=120), 200
+    weights = {key: task.arrays[key].astype(float) for key in ("w_in", "w_rec", "w_out", "feedback")}
+    x, target = task.arrays["input"][0, :steps], task.arrays["target"][0, :steps]
+    found = run(task, weights, x, target, np.zeros(x.shape[1], dtype=bool))
+    wanted = backpropagated(task, weights, x, found.errors)
+    for key, gradient in wanted.items():
+        np.testing.assert_allclose(
+            found.gradients[key], gradient, rtol=1e-9, atol=1e-12 * np.abs(gradient).max()
+        )
