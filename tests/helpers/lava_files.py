@@ -32,6 +32,9 @@ LOIHI = {
 }
 
 
+SLOW = CUBA | {"iDecay": 410, "vDecay": 410, "vThMant": 64}
+
+
 def even(rng: np.random.Generator, *shape: int, most: int = 40) -> Array:
     """Even weights as lava-dl has them, float32."""
     return (2 * rng.integers(-most // 2, most // 2 + 1, shape)).astype(np.float32)
@@ -145,3 +148,28 @@ def _sums(block: Block, x: Array) -> Array:
         sizes = {name: tuple(block[name].tolist()) for name in ("stride", "padding", "dilation")}
         found = functional.conv2d(frames, weight, groups=block["groups"], **sizes)
     return found.view(*x.shape[:2], *found.shape[1:]).numpy().astype(np.int64)
+
+
+def random(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def flat(features: int) -> Block:
+    return {"type": "flatten", "shape": np.array([features, 1, 1])}
+
+
+def frames(channels: int, height: int, width: int) -> Block:
+    return {"type": "input", "shape": np.array([channels, height, width])}
+
+
+def pool(shape: tuple[int, ...], side: int, weight: float = 100.0) -> Block:
+    return {
+        "type": "pool",
+        "shape": np.array(shape),
+        "kernelSize": np.array([side, side]),
+        "stride": np.array([side, side]),
+        "padding": np.array([0, 0]),
+        "dilation": np.array([1, 1]),
+        "weight": np.full((1, 1, side, side), weight, np.float32),
+        "neuron": SLOW,
+    }
