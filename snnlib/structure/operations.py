@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,13 +11,13 @@ from torch import Tensor, nn
 
 from snnlib.functional.sparse import SparselyConnected
 from snnlib.neurons import Neuron
-from snnlib.nn import AvgPool2d, SpikeAvgPool2d, SpikingLayer, SRMReadout
+from snnlib.nn import SpikeAvgPool2d, SpikingLayer, SRMReadout
 from snnlib.nn.layers.delay_line import DelayLine
 from snnlib.nn.layers.delays import Delays
 from snnlib.nn.layers.per_step import pooling_window
 from snnlib.nn.norm.batch_norm import BatchNorm
 from snnlib.nn.recurrent.recurrent_layer import Recurrent, RecurrentLayer
-from snnlib.structure.cells import Array
+from snnlib.structure.cells import Array, pair
 from snnlib.structure.neurons import Neurons, Recurrence, neurons_of, potentials
 from snnlib.structure.unsupported import Unsupported
 
@@ -34,6 +35,20 @@ class Weights:
     weight: Tensor
     bias: Tensor | None
     options: Any = None
+
+    def sizes(self) -> dict[str, Any]:
+        """Returns stride, padding and dilation of a convolution, a number per axis; the padding may be a word.
+
+        Raises:
+            Unsupported: three axes, or padding other than zeros.
+        """
+        axes = self.weight.dim() - 2
+        if axes > 2:
+            raise Unsupported("a convolution over three axes has no counterpart")
+        if getattr(self.options, "padding_mode", "zeros") != "zeros":
+            raise Unsupported(f"padding_mode={self.options.padding_mode!r} has no counterpart")
+        given = {name: getattr(self.options, name) for name in ("stride", "padding", "dilation")}
+        return {name: value if isinstance(value, str) else pair(value, axes) for name, value in given.items()}
 
 
 @dataclass(frozen=True)
@@ -118,9 +133,6 @@ Operation = Weights | Normalise | Pool | Flatten | Delay | Neurons | Sum
 # Parts of a module: what each is called within it ("" for all of it), and what it does.
 Parts = list[tuple[str, Operation]]
 
-_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, BatchNorm)
-_POOLS = (nn.AvgPool2d, AvgPool2d, SpikeAvgPool2d, nn.AdaptiveAvgPool2d)
-
 
 def operations_of(module: nn.Module, lead: int) -> Parts | None:
     """Returns what a module does, part by part; None for a module that is no single layer, neuron or pool.
@@ -132,26 +144,12 @@ def operations_of(module: nn.Module, lead: int) -> Parts | None:
     Raises:
         Unsupported: neurons or a recurrence that have no counterpart.
     """
-    whole: Operation | None = None
-    if isinstance(module, nn.Linear):
-        whole = Weights(module.weight, module.bias)
-    elif isinstance(module, nn.Conv1d | nn.Conv2d):
-        whole = Weights(module.weight, module.bias, module)
-    elif isinstance(module, nn.Flatten):
-        whole = Flatten(module.start_dim, module.end_dim, lead)
-    elif isinstance(module, _POOLS):
-        whole = Pool(module)
-    elif isinstance(module, _NORMS):
-        whole = Normalise(module)
-    elif isinstance(module, DelayLine):
-        if module.copies > 1:
-            raise Unsupported("channels that arrive several times have no counterpart")
-        whole = Delay(module.delays)
-    elif isinstance(module, Neuron):
-        whole = neurons_of(module)
-    elif isinstance(module, SpikingLayer | SRMReadout):
+    if isinstance(module, SpikingLayer | SRMReadout):
         return _layer(module, lead)
-    return None if whole is None else [("", whole)]
+    for kind, operation in _OPERATIONS.items():
+        if isinstance(module, kind):
+            return [("", operation(module, lead))]
+    return None
 
 
 def without_groups(weight: Tensor, groups: int) -> Tensor:
@@ -165,8 +163,7 @@ def without_groups(weight: Tensor, groups: int) -> Tensor:
 
 def is_operation(module: nn.Module) -> bool:
     """Returns whether `operations_of` knows the module."""
-    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Flatten, DelayLine, *_POOLS, *_NORMS)
-    return isinstance(module, (*kinds, Neuron, SpikingLayer, SRMReadout))
+    return isinstance(module, (SpikingLayer, SRMReadout, *_OPERATIONS))
 
 
 def check_dense(module: nn.Module) -> None:
@@ -199,3 +196,21 @@ def _layer(module: Any, lead: int) -> Parts:
         back = Recurrence(module.rounded(module.recurrent_weight), delays=module.recurrent_delays)
         neurons = replace(neurons, recurrence=back)
     return [*parts, ("neuron", neurons)]
+
+
+def _delay(module: DelayLine, _: int) -> Delay:
+    if module.copies > 1:
+        raise Unsupported("channels that arrive several times have no counterpart")
+    return Delay(module.delays)
+
+
+# Operations of modules that are one, from the module and the number of axes before those of a frame.
+_OPERATIONS: dict[type[nn.Module], Callable[[Any, int], Operation]] = {
+    nn.Linear: lambda module, _: Weights(module.weight, module.bias),
+    **dict.fromkeys((nn.Conv1d, nn.Conv2d), lambda module, _: Weights(module.weight, module.bias, module)),
+    nn.Flatten: lambda module, lead: Flatten(module.start_dim, module.end_dim, lead),
+    **dict.fromkeys((nn.AvgPool2d, SpikeAvgPool2d, nn.AdaptiveAvgPool2d), lambda module, _: Pool(module)),
+    **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, BatchNorm), lambda module, _: Normalise(module)),
+    DelayLine: _delay,
+    Neuron: lambda module, _: neurons_of(module),
+}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from snnlib.nn import PerStep, SpikingRNN
 from snnlib.nn.layers.delays import Delays
-from snnlib.structure.cells import Cell, array, pair
+from snnlib.structure.cells import Cell, array
 from snnlib.structure.neurons import Neurons, Recurrence
 from snnlib.structure.operations import (
     Delay,
@@ -182,8 +182,6 @@ class _Chain:
             if not self.stages[-1].cell.spikes:
                 raise Unsupported("a layer after one that gives potentials")
             self.shape = self.stages[-1].output
-        if given.weight.dim() > 4:
-            raise Unsupported("a convolution over three axes has no counterpart")
         values = given.weight.detach().double().cpu()
         channels, height, width = self.shape
         sizes: dict[str, Any] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
@@ -192,7 +190,7 @@ class _Chain:
                 raise Unsupported(f"expected {values.shape[1]} inputs, got frames {self.shape}")
             values = values.view(-1, channels, height, width)
         else:
-            values, sizes = _as_two_axes(values, given.options)
+            values, sizes = _as_two_axes(values, given.sizes())
             inputs = values.shape[1]
             if channels % inputs or len(values) % (channels // inputs):
                 raise Unsupported(f"expected {inputs} channels per group, got frames of {channels}")
@@ -285,25 +283,20 @@ def _whole_steps(delays: Delays) -> Tensor:
     return torch.floor(delays().detach().cpu() + 0.5).long()
 
 
-def _as_two_axes(values: Tensor, options: Any) -> tuple[Tensor, dict[str, tuple[int, int]]]:
-    axes = values.dim() - 2
-    if getattr(options, "padding_mode", "zeros") != "zeros":
-        raise Unsupported("padding other than zeros has no counterpart")
-    padding = options.padding
-    if padding == "valid":
-        padding = 0
-    if padding == "same":
-        totals = [d * (k - 1) for d, k in zip(pair(options.dilation, axes), values.shape[2:], strict=True)]
+def _as_two_axes(values: Tensor, sizes: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+    """A weight and sizes of a convolution over one or two axes as those over two."""
+    if sizes["padding"] == "valid":
+        sizes["padding"] = (0,) * (values.dim() - 2)
+    if sizes["padding"] == "same":
+        totals = [d * (k - 1) for d, k in zip(sizes["dilation"], values.shape[2:], strict=True)]
         if any(total % 2 for total in totals):
             raise Unsupported("padding 'same' of an even extent has no counterpart")
-        padding = [total // 2 for total in totals]
-    sizes = {"stride": options.stride, "padding": padding, "dilation": options.dilation}
-    numbers = {key: pair(value, axes) for key, value in sizes.items()}
-    if axes == 2:
-        return values, {key: (value[0], value[1]) for key, value in numbers.items()}
+        sizes["padding"] = tuple(total // 2 for total in totals)
+    if values.dim() == 4:
+        return values, sizes
     # One axis is a row.
     neutral = {"stride": 1, "padding": 0, "dilation": 1}
-    return values.unsqueeze(2), {key: (neutral[key], value[0]) for key, value in numbers.items()}
+    return values.unsqueeze(2), {name: (neutral[name], *own) for name, own in sizes.items()}
 
 
 def decay_numbers(cell: Cell) -> tuple[float, float]:

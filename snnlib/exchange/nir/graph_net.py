@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.exchange.nir.graph_modules import Elementwise
+from snnlib.exchange.nir.structure import Structure
 from snnlib.exchange.sequences import Later
 from snnlib.functional import spiking_recurrent
 from snnlib.neurons import Neuron
@@ -25,28 +26,23 @@ class GraphNet(nn.Module):
     Args:
         modules: by name, in an order in which each comes after what it reads.
         sources: names of what each module and each output reads.
-        back: edges (source, target) that close a cycle.
-        loops: all modules in their order, those of a cycle together.
-        input: name of the input.
-        outputs: names of the outputs; with one, its sequence is returned, with more, a tuple.
+        structure: the graph that they come from, whose cycles they run; of one output the sequence is returned, of
+            more a tuple.
     """
 
     def __init__(
         self,
         modules: Mapping[str, nn.Module],
         sources: Mapping[str, Sequence[str]],
-        back: frozenset[tuple[str, str]],
-        loops: Sequence[Sequence[str]],
-        input: str,
-        outputs: Sequence[str],
+        structure: Structure,
     ) -> None:
         super().__init__()
         self.names = {name: name.replace(".", "_") for name in modules}
         self.nodes = nn.ModuleDict({self.names[name]: module for name, module in modules.items()})
         self.sources = {name: tuple(read) for name, read in sources.items()}
-        self.back, self.input, self.outputs = back, input, tuple(outputs)
-        self.loops = [tuple(name for name in loop if name in modules) for loop in loops]
-        self.loops = [loop for loop in self.loops if loop]
+        self.back, self.input, self.outputs = structure.back, structure.input, structure.outputs
+        loops = (tuple(name for name in loop if name in modules) for loop in structure.loops)
+        self.loops = [loop for loop in loops if loop]
         for loop in self.loops:
             for name in loop:
                 if self._is_cycle(loop) and not _runs_by_steps(self._module(name)):

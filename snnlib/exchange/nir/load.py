@@ -110,7 +110,7 @@ def from_nir(
         return nn.Sequential(
             OrderedDict((name.replace(".", "_"), module) for name, module in modules.items())
         )
-    return GraphNet(modules, sources, structure.back, structure.loops, structure.input, structure.outputs)
+    return GraphNet(modules, sources, structure)
 
 
 # The neurons that a node with a state stands for, by its name and the node.

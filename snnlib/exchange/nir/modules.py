@@ -30,28 +30,20 @@ def linear_node(weight: Any, bias: Any) -> Any:
     return nir.Affine(numbers(weight), numbers(bias))
 
 
-def conv_node(weight: Any, bias: Any, options: Any) -> Any:
-    """A `Conv1d` or `Conv2d` with the options of a module or a mapping.
-
-    Raises:
-        Unsupported: three axes, or padding other than zeros.
-    """
+def conv_node(
+    weight: Any, bias: Any, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Any:
+    """A `Conv1d` or `Conv2d`; sizes are numbers, for all axes or for each, or the word of a padding."""
     nir = nir_package()
     values = numbers(weight)
     axes = values.ndim - 2
-    if axes > 2:
-        raise Unsupported("a convolution over three axes has no counterpart")
-    if getattr(options, "padding_mode", "zeros") != "zeros":
-        raise Unsupported(f"padding_mode={options.padding_mode!r} has no counterpart")
-    get = options.__getitem__ if isinstance(options, dict) else lambda key: getattr(options, key)
-    padding = get("padding")
-    sizes: dict[str, Any] = {key: pair(get(key), axes) for key in ("stride", "dilation")}
-    sizes["padding"] = padding if isinstance(padding, str) else pair(padding, axes)
-    if axes == 1:
-        sizes = {key: value if isinstance(value, str) else value[0] for key, value in sizes.items()}
+    sizes = {"stride": stride, "padding": padding, "dilation": dilation}
+    for name, value in sizes.items():
+        if not isinstance(value, str):
+            sizes[name] = pair(value, 2) if axes == 2 else pair(value, 1)[0]
     own = np.zeros(len(values), values.dtype) if bias is None else numbers(bias).astype(values.dtype)
     kind = nir.Conv1d if axes == 1 else nir.Conv2d
-    return kind(input_shape=None, weight=values, groups=int(get("groups")), bias=own, **sizes)
+    return kind(input_shape=None, weight=values, groups=groups, bias=own, **sizes)
 
 
 def pool_node(module: Any, shape: Shape) -> Any:

@@ -168,11 +168,8 @@ def conv_module(node: Any) -> nn.Module:
 
 
 def _set(layer: nn.Linear | nn.Conv1d | nn.Conv2d, weight: Any, bias: Any) -> None:
-    with torch.no_grad():
-        layer.weight.copy_(torch.from_numpy(array(weight)))
-        if bias is not None:
-            assert layer.bias is not None
-            layer.bias.copy_(torch.from_numpy(array(bias)))
+    given = {"weight": weight} | ({} if bias is None else {"bias": bias})
+    layer.load_state_dict({name: torch.from_numpy(array(value)) for name, value in given.items()})
 
 
 def pool_module(node: Any, average: bool) -> nn.Module:

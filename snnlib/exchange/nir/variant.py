@@ -90,6 +90,6 @@ def _diagonal(name: str, scale: Array) -> Any:
 
 
 def _convolution(weight: Any, bias: Any, shape: Shape, **options: Any) -> Any:
-    made = conv_node(weight, bias, {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, **options})
+    made = conv_node(weight, bias, **options)
     made.input_shape = shape[1:] if len(shape) == 3 else shape[1]
     return made

@@ -92,7 +92,8 @@ class Writer:
             case Weights(weight, bias, None):
                 return self._add(name, linear_node(weight, bias), value)
             case Weights(weight, bias, options):
-                return self._add(name, conv_node(weight, bias, options), value)
+                made = conv_node(weight, bias, **operation.sizes(), groups=options.groups)
+                return self._add(name, made, value)
             case Normalise():
                 return self._normalise(name, operation, value, alone)
             case Pool(module):
@@ -165,8 +166,8 @@ class Writer:
         axes = len(value.shape) - 1
         if axes > 2:
             raise Unsupported(f"frames of {axes} axes have no counterpart")
-        options = {"stride": 1, "padding": 0, "dilation": 1, "groups": len(scale)}
-        return self._add(name, conv_node(scale.reshape(-1, *[1] * (axes + 1)), shift, options), value)
+        weight = scale.reshape(-1, *[1] * (axes + 1))
+        return self._add(name, conv_node(weight, shift, groups=len(scale)), value)
 
     def _delay(self, name: str, delays: Delays, value: Value) -> Value:
         """Delays of input channels; NIR has none of single connections."""
