@@ -6,6 +6,8 @@ import operator
 from numbers import Real
 from typing import Any
 
+import torch
+
 
 def check_int(name: str, value: object, low: int, high: int | None = None) -> int:
     """Return `value` as an int, or raise unless it is an integer (no bool) in `low..high`."""
@@ -38,6 +40,12 @@ def check_sensor_size(name: str, value: object, high: tuple[int, int] = (2**15, 
         raise TypeError(f"{name}: expected a pair (height, width), got {value!r}")
     height = check_int(f"{name}[0] (height)", value[0], 1, high[0])
     return height, check_int(f"{name}[1] (width)", value[1], 1, high[1])
+
+
+def check_float_dtype(dtype: object) -> None:
+    """Raise TypeError unless `dtype` is one of torch for floating-point numbers."""
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise TypeError(f"dtype: expected a floating torch dtype, got {dtype!r}")
 
 
 def check_index(index: object, length: int) -> int:

@@ -6,11 +6,12 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 
 from snnlib.checks import warn_caller
 from snnlib.data.checks import check_dataset
@@ -22,11 +23,6 @@ from snnlib.data.samples import Samples, Transform
 from snnlib.files.cache_dir import user_cache_dir
 
 __all__ = ["EventCache"]
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 FOLDER = "events"
 SUFFIX = ".events"
@@ -129,7 +125,7 @@ def _open_or_make(path: Path, dataset: Any, about: dict[str, Any], progress: boo
     with suppress(FileNotFoundError, EventFileError):
         return _opened(path, about["stamps"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path.with_suffix(".lock")):
+    with FileLock(path.with_suffix(".lock")):
         try:
             # Another process may have made it in the meantime.
             return _opened(path, about["stamps"])
@@ -194,17 +190,6 @@ def _in_order(dataset: Any) -> Iterator[tuple[Any, Any]]:
         return
     for start in range(0, len(dataset), TOGETHER):
         yield from dataset.__getitems__(range(start, min(start + TOGETHER, len(dataset))))
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Lets one process at a time in, if the system has file locks; otherwise all write the same file."""
-    if fcntl is None:
-        yield
-        return
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def check_caches(root: Path, read_file: Callable[[str], bytes], folder: Path | None = None) -> list[str]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from snnlib.data.checks import check_int, check_sensor_size
+from snnlib.checks import check_positive_number
+from snnlib.data.checks import check_float_dtype, check_int, check_sensor_size
 from snnlib.data.events import EVENT_DTYPE, Events
 from snnlib.data.formats.nmnist_bin import NMNIST_SENSOR_SIZE
 from snnlib.data.frames import columns_of
@@ -59,12 +60,8 @@ def time_surface(
     """
     steps, step = check_int("time_steps", time_steps, 1), check_int("step_us", step_us, 1)
     height, width = check_sensor_size("sensor_size", sensor_size)
-    if isinstance(tau_us, bool) or not isinstance(tau_us, (int, float)):
-        raise TypeError(f"tau_us: expected a number of microseconds, got {tau_us!r}")
-    if not 0 < tau_us < float("inf"):
-        raise ValueError(f"tau_us: expected a finite number > 0, got {tau_us!r}")
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise TypeError(f"dtype: expected a floating torch dtype, got {dtype!r}")
+    check_positive_number("tau_us", tau_us)
+    check_float_dtype(dtype)
     columns = columns_of(events, (height, width))
     order = np.argsort(columns[0], kind="stable")
     t, x, y, p = (column[order[columns[0][order] < steps * step]] for column in columns)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from snnlib.checks import check_choice
-from snnlib.data.checks import check_int, check_sensor_size
+from snnlib.data.checks import check_float_dtype, check_int, check_sensor_size
 from snnlib.data.events import EVENT_DTYPE, Events
 from snnlib.data.frames import columns_of
 from snnlib.vision.segment import segment_sum_dense
@@ -65,8 +65,7 @@ def voxel_grid(
     count = check_int("bins", bins, 1)
     height, width = check_sensor_size("sensor_size", sensor_size)
     check_choice("polarity", polarity, "sign", "channels")
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise TypeError(f"dtype: expected a floating torch dtype, got {dtype!r}")
+    check_float_dtype(dtype)
     t, x, y, p = columns_of(events, (height, width), any_time=True)
     channels = 1 if polarity == "sign" else 2
     shape = (count, height, width) if polarity == "sign" else (count, 2, height, width)

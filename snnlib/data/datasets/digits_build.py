@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 
 from snnlib.checks import import_extra, warn_caller
 from snnlib.data.camera import BATCH, EventCamera
@@ -97,11 +98,10 @@ def build_event_digits(
     if is_complete(target, comment, chosen):
         return target
     _refuse_foreign(target)
-    filelock = import_extra("filelock", "data", "the handwritten digits of EventDigits")
     try:
         target.mkdir(parents=True, exist_ok=True)
         (target / MARKER).touch()
-        with filelock.FileLock(target / ".lock"):
+        with FileLock(target / ".lock"):
             if not is_complete(target, comment, chosen):
                 _simulate_into(target, comment, seed, chosen, progress)
     except OSError as error:

@@ -13,6 +13,8 @@ from pathlib import Path
 from tarfile import TarError
 from typing import Any
 
+from filelock import FileLock
+
 from snnlib.checks import check_choice, import_extra
 from snnlib.files.cache_dir import user_cache_dir
 
@@ -216,12 +218,11 @@ def download(name: str, root: str | os.PathLike[str] | None = None, *, progress:
     published = PUBLIC[check_choice("name", name, *PUBLIC)]
     folder = data_folder(name, root)
     pooch = import_extra("pooch", "data", "downloads")
-    filelock = import_extra("filelock", "data", "downloads")
     import_extra("tqdm", "data", "downloads")
     folder.mkdir(parents=True, exist_ok=True)
     # Temporary files lie in a folder of their own: one that a killed process left is emptied by the next.
     staging = folder / ".download"
-    with filelock.FileLock(folder / ".download.lock"):
+    with FileLock(folder / ".download.lock"):
         missing = [file for file in published.files if not file.is_in(folder)]
         if not missing:
             return folder

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from snnlib.checks import check_choice
-from snnlib.data.checks import check_int
+from snnlib.data.checks import check_float_dtype, check_int
 from snnlib.data.datasets.splits import SPLITS, Split
 from snnlib.data.samples import Samples, Transform
 
@@ -79,8 +79,7 @@ class YinYang(Samples):
     ) -> None:
         super().__init__(transform, target_transform)
         check_choice("split", split, *SPLITS)
-        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            raise TypeError(f"dtype: expected a floating-point torch dtype, got {dtype!r}")
+        check_float_dtype(dtype)
         self.split = split
         published_size, published_seed = _PUBLISHED[split]
         self.size = published_size if size is None else check_int("size", size, 1)

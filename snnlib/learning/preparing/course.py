@@ -64,15 +64,22 @@ class Course:
     def at_first_call(
         self, module: nn.Module, name: str, prepare: Callable[[Any, Tensor], Tensor | None]
     ) -> None:
-        """Prepares a module with the input of its next call; a returned current replaces the input."""
+        """Prepares a module with the input of its next call; a returned current replaces the input.
+
+        Raises:
+            ValueError: in that call, with the module's name before the text.
+        """
 
         def hook(_module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
             if name in self._set:
                 return None
             # First: what prepares neurons runs them.
             self._set.add(name)
-            with torch.no_grad():
-                current = prepare(module, inputs[0].detach())
+            try:
+                with torch.no_grad():
+                    current = prepare(module, inputs[0].detach())
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
             self._tell(name)
             return None if current is None else (current, *inputs[1:])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -44,26 +43,26 @@ _EQUAL = 1e-6
 _MISSED = 0.25
 
 
-@dataclass(frozen=True)
-class Goal:
-    """Targets for a layer or readout.
+def set_weight(
+    course: Course,
+    name: str,
+    gain: bool,
+    asked: float | None,
+    spread: float | None,
+    layer: SpikingLayer | SRMReadout,
+    x: Tensor,
+) -> None:
+    """Sets weight and gain of a layer or readout with the input of its first call.
 
     Args:
+        course: the preparation of the net.
         name: the layer's name in the net.
-        gain: whether to set a gain.
-        target: rate of each channel; None: the default of a hidden layer.
+        gain: whether a gain is set.
+        asked: wanted rate of each channel; None: as of a hidden layer.
         spread: RMS of the free potential before the shift of each channel, in thresholds; None for weights of mean 0
             and one factor for all channels.
-    """
-
-    name: str
-    gain: bool
-    target: float | None
-    spread: float | None
-
-
-def set_weight(course: Course, goal: Goal, layer: SpikingLayer | SRMReadout, x: Tensor) -> None:
-    """Sets weight and gain of a layer or readout with the input of its first call.
+        layer: the layer.
+        x: its input.
 
     Raises:
         ValueError: nothing fires before the layer, or its weight cannot make it fire.
@@ -73,51 +72,48 @@ def set_weight(course: Course, goal: Goal, layer: SpikingLayer | SRMReadout, x: 
     if isinstance(layer, SRMReadout) or is_readout(layer):
         size = _potential(layer, x, weight)
         if not 0 < size < math.inf:
-            raise ValueError(f"{goal.name}: expected input with spikes, got potentials of RMS {size:g}")
+            raise ValueError(f"expected input with spikes, got potentials of RMS {size:g}")
         if may_change:
             per_unit = _potential(layer, x.abs(), torch.ones_like(weight))
-            _store(course, goal, layer, x, weight * (POTENTIAL / size), per_unit)
+            _store(course, gain, layer, x, weight * (POTENTIAL / size), per_unit)
         return
     if not bool((x != 0).any()):
-        raise ValueError(
-            f"{goal.name}: expected input with spikes, got zeros: nothing before it fires for this batch"
-        )
+        raise ValueError("expected input with spikes, got zeros: nothing before it fires for this batch")
     if not weight.numel():
-        raise ValueError(f"{goal.name}: expected a layer with connections, got one without any: {layer!r}")
+        raise ValueError(f"expected a layer with connections, got one without any: {layer!r}")
     ones = layer.unit_weight_current(x.abs())
-    target = hidden_rate(ones[0, 0].numel()) if goal.target is None else goal.target
+    target = hidden_rate(ones[0, 0].numel()) if asked is None else asked
     stays = False
-    if goal.target is None and isinstance(layer, Recurrent):
+    if asked is None and isinstance(layer, Recurrent):
         # It stays as it is where it has a rate to learn from.
-        drawn = course.drawn(goal.name)
+        drawn = course.drawn(name)
         rates = channel_rates(layer.fire(layer.input_current(x, weight))) if drawn is None else drawn
         stays = LEAST_RATE <= float(rates.mean()) <= HIGHEST_RATE
         target = float(rates.mean()) if stays else target
-    course.targets[goal.name] = target
-    if stays or goal.spread is None or weight[0].numel() == 1:
-        course.as_drawn.add(goal.name)
+    course.targets[name] = target
+    if stays or spread is None or weight[0].numel() == 1:
+        course.as_drawn.add(name)
     if not may_change:
         return
-    if goal.spread is None:
-        weight = standardise(goal, layer, x, target)
+    if spread is None:
+        weight = standardise(layer, x, target)
     elif not stays:
-        weight = calibrate(goal, layer, x, target, course.drawn(goal.name))
-    _store(course, goal, layer, x, weight, size_of_potential(ones, layer.neuron))
+        weight = calibrate(layer, x, target, spread, course.drawn(name))
+    _store(course, gain, layer, x, weight, size_of_potential(ones, layer.neuron))
 
 
-def standardise(goal: Goal, layer: SpikingLayer, x: Tensor, target: float) -> Tensor:
+def standardise(layer: SpikingLayer, x: Tensor, target: float) -> Tensor:
     """Returns weights of mean 0 in every channel, times one factor that gives the layer its target rate."""
-    return _by_one_factor(goal, layer, x, _centred(goal, layer.effective_weight.detach()), target)
+    return _by_one_factor(layer, x, _centred(layer.effective_weight.detach()), target)
 
 
-def calibrate(goal: Goal, layer: SpikingLayer, x: Tensor, target: float, drawn: Tensor | None) -> Tensor:
+def calibrate(layer: SpikingLayer, x: Tensor, target: float, spread: float, drawn: Tensor | None) -> Tensor:
     """Returns weights that give each channel its target rate.
 
     The weights are `a weight + d` with a for the spread and d per channel, or `a weight` with a per channel if shifts
     do not help.
 
     Args:
-        goal: name and spread of the layer.
         layer: the layer, with the initial weight.
         x: its input.
         target: target rate of each channel.
@@ -127,63 +123,61 @@ def calibrate(goal: Goal, layer: SpikingLayer, x: Tensor, target: float, drawn: 
     if weight[0].numel() == 1:
         # A shift, or a factor for each, would make channels with one weight copies of each other. Sparse connections,
         # a row of which is one weight here, keep those that they were drawn with to each other, too.
-        return _by_one_factor(goal, layer, x, weight, target)
+        return _by_one_factor(layer, x, weight, target)
     # A recurrent layer's weights are drawn to fit each other, so that one learning rate suits both.
     fits, signed = isinstance(layer, Recurrent), bool((x < 0).any())
     if signed or known_potential(layer.neuron) is None:
         # Events alone make no channel with a negative sum of weights fire.
         turns = (weight.flatten(1).sum(1) < 0).reshape(-1, *[1] * (weight.dim() - 1))
         scaled, fits = weight if signed else torch.where(turns, -weight, weight), True
-        start = find_start(layer, *_current(goal, layer, x, scaled), target)
+        start = find_start(layer, *_current(layer, x, scaled), target)
     else:
-        scaled = _centred(goal, weight)
-        current, size = _current(goal, layer, x, scaled)
-        factor = 1.0 if fits else cast(float, goal.spread) / size
+        scaled = _centred(weight)
+        current, size = _current(layer, x, scaled)
+        factor = 1.0 if fits else spread / size
         # Shifted so far down no weight is positive; so far up a single event makes a neuron fire.
         reach = factor * float(scaled.abs().max()) + layer.firing_weight()
         start = find_start(layer, current, size, target, (layer.unit_weight_current(x), reach), factor=factor)
         if start.missed > _MISSED:
             # Neurons that answer inhibition with spikes, as adaptive and resonating ones do, fire on however far
             # weights go down.
-            other, fits = find_start(layer, *_current(goal, layer, x, weight), start.wanted), True
+            other, fits = find_start(layer, *_current(layer, x, weight), start.wanted), True
             start, scaled = (other, weight) if other.missed < start.missed else (start, scaled)
     if fits and drawn is not None and not start.much_better(drawn):
         return weight
     return affine(scaled, start.factor, start.shift, 0)
 
 
-def _by_one_factor(goal: Goal, layer: SpikingLayer, x: Tensor, weight: Tensor, target: float) -> Tensor:
+def _by_one_factor(layer: SpikingLayer, x: Tensor, weight: Tensor, target: float) -> Tensor:
     """Returns `a weight` with one factor that gives the layer its mean target rate.
 
     The factor is negative if no weight is positive, so that neurons fire.
     """
-    current, size = _current(goal, layer, x, weight)
+    current, size = _current(layer, x, weight)
     start = find_start(layer, current, size, target, common=True)
     if not start.rates.any():
         weight, start = -weight, find_start(layer, -current, size, target, common=True)
     return weight * float(start.factor[0])
 
 
-def _current(goal: Goal, layer: SpikingLayer, x: Tensor, weight: Tensor) -> tuple[Tensor, float]:
+def _current(layer: SpikingLayer, x: Tensor, weight: Tensor) -> tuple[Tensor, float]:
     """Returns the input current of a weight, and the size of the potential that it gives."""
     current = layer.input_current(x, weight)
     size = size_of_potential(current, layer.neuron)
     if not 0 < size < math.inf:
         raise ValueError(
-            f"{goal.name}: expected an input and a weight that can make neurons fire, got currents from "
+            f"expected an input and a weight that can make neurons fire, got currents from "
             f"{float(current.min()):g} to {float(current.max()):g}"
         )
     return current, size
 
 
-def _centred(goal: Goal, weight: Tensor) -> Tensor:
+def _centred(weight: Tensor) -> Tensor:
     """Returns the weight with mean 0 in every channel."""
     centred = weight - weight.flatten(1).mean(1).reshape(-1, *[1] * (weight.dim() - 1))
     # What rounding leaves of equal weights is no direction.
     if float(centred.abs().max()) <= _EQUAL * float(weight.abs().max()):
-        raise ValueError(
-            f"{goal.name}: expected a weight drawn at random, got one whose channels are constant"
-        )
+        raise ValueError("expected a weight drawn at random, got one whose channels are constant")
     return centred
 
 
@@ -195,15 +189,15 @@ def _potential(readout: SpikingLayer | SRMReadout, x: Tensor, weight: Tensor) ->
 
 
 def _store(
-    course: Course, goal: Goal, layer: SpikingLayer | SRMReadout, x: Tensor, weight: Tensor, per_unit: float
+    course: Course, gain: bool, layer: SpikingLayer | SRMReadout, x: Tensor, weight: Tensor, per_unit: float
 ) -> None:
     """Sets the effective weight, and a gain for it; `per_unit`: the potential that weights of 1 give."""
     course.changed |= not torch.equal(weight, layer.effective_weight)
     if not nn.utils.parametrize.is_parametrized(layer, "weight"):
         layer.gain.fill_(
-            _gain(layer, weight, per_unit, course.takes_grey(x) or _is_dense(x)) if goal.gain else 1.0
+            _gain(layer, weight, per_unit, course.takes_grey(x) or _is_dense(x)) if gain else 1.0
         )
-    assign_effective_weight(layer, weight, goal.name)
+    assign_effective_weight(layer, weight)
 
 
 def _is_dense(x: Tensor) -> bool:
@@ -243,7 +237,7 @@ def is_copied(layer: SpikingLayer) -> bool:
     return len(weight) > 1 and not apart and bool(differences <= _EQUAL * weight.abs().max())
 
 
-def assign_effective_weight(layer: WeightWithGain, wanted: Tensor, name: str) -> None:
+def assign_effective_weight(layer: WeightWithGain, wanted: Tensor) -> None:
     """Sets the weight that acts on a layer's input, through the weight's parametrization if it has one.
 
     Raises:
@@ -260,6 +254,6 @@ def assign_effective_weight(layer: WeightWithGain, wanted: Tensor, name: str) ->
     error = (layer.effective_weight.detach() - wanted).norm() / wanted.norm()
     if not float(error) < 0.05:
         raise ValueError(
-            f"{name}: expected a parametrization that keeps the weight it is given, got one that is off by "
+            f"expected a parametrization that keeps the weight it is given, got one that is off by "
             f"{float(error):.0%}; calibrate before registering it"
         )

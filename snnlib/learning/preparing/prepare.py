@@ -18,7 +18,7 @@ from snnlib.inspect.activity import SATURATED_RATE
 from snnlib.inspect.autograd_paths import output_layers, tensors_in, without_gradient
 from snnlib.learning.preparing.checks import check_input, torch_modules_checked, warn_of_input
 from snnlib.learning.preparing.course import Course
-from snnlib.learning.preparing.layers import Goal, is_copied, is_grey, set_weight
+from snnlib.learning.preparing.layers import is_copied, is_grey, set_weight
 from snnlib.learning.preparing.neurons import Sources, kept_by_batch_norm, set_module_before
 from snnlib.learning.preparing.report import LayerPreparation, Preparation
 from snnlib.learning.preparing.targets import OUTPUT_RATE, STANDARDIZED_RATE
@@ -123,16 +123,16 @@ def prepare_(
             course.targets, course.as_drawn = rates, set(rates)
         targets, sources = _targets(target_rate, spiking, outputs, standardized), Sources(net, after)
         # A rate that is asked of output layers alone is that of hidden ones.
-        hidden = isinstance(target_rate, float) and outputs == spiking.keys()
+        last = set() if isinstance(target_rate, float) and outputs == spiking.keys() else outputs
         for name, module in prepared.items():
             if name in course.as_drawn:
                 continue
             if isinstance(module, Neuron):
                 start: Any = partial(set_module_before, course, sources, name, targets.get(name))
             else:
-                spread = _OUTPUT_SPREAD if name in outputs and not hidden else _HIDDEN_SPREAD
-                goal = Goal(name, gain, targets.get(name), None if name in standardized else spread)
-                start = partial(set_weight, course, goal)
+                spread = _OUTPUT_SPREAD if name in last else _HIDDEN_SPREAD
+                own = None if name in standardized else spread
+                start = partial(set_weight, course, name, gain, targets.get(name), own)
             course.at_first_call(module, name, start)
         course.begin_pass()
         if any(isinstance(module, Neuron) for module in spiking.values()):
