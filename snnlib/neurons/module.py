@@ -40,7 +40,8 @@ def checks_names(kind: Kind) -> Kind:
             raise
 
     made: Any = kind
-    made.__new__, made.__getattr__ = make, find
+    # Copies of parametrized modules call `self.__new__(cls)`.
+    made.__new__, made.__getattr__ = staticmethod(make), find
     return kind
 
 
