@@ -1,5 +1,5 @@
 // SRM neurons on CUDA: which kernel takes a call.
-#include "snnlib/loop/scan.h"
+#include "snnlib/loop/srm.h"
 #include "srm_backward.h"
 #include "srm_forward.h"
 

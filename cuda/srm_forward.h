@@ -3,7 +3,7 @@
 #pragma once
 
 #include "chunks.h"
-#include "snnlib/loop/scan.h"
+#include "snnlib/loop/srm.h"
 #include "snnlib/neurons/srm.h"
 
 namespace snnlib {

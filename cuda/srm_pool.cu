@@ -4,7 +4,7 @@
 // Math: neurons/srm.h and pool/windows.h; the bits are those of srm.cu followed by a pool.
 #include <cfloat>
 
-#include "snnlib/loop/scan.h"
+#include "snnlib/loop/srm.h"
 #include "snnlib/pool/windows.h"
 #include "srm_backward.h"
 #include "window_places.h"

@@ -6,7 +6,7 @@
 
 #include "chunks.h"
 #include "divider.h"
-#include "snnlib/loop/scan.h"
+#include "snnlib/loop/scan_args.h"
 
 namespace snnlib {
 namespace cuda {

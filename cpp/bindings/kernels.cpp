@@ -7,6 +7,7 @@
 #include "snnlib/events/taps.h"
 #include "snnlib/loop/recurrent.h"
 #include "snnlib/loop/scan.h"
+#include "snnlib/loop/srm.h"
 #include "snnlib/pool/pool.h"
 #include "snnlib/winograd.h"
 

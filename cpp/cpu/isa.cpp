@@ -16,7 +16,9 @@ namespace snnlib {
     return table;                   \
   }                                 \
   }
+#ifdef SNNLIB_HAS_portable
 SNNLIB_INSTRUCTION_SET(portable)
+#endif
 #ifdef SNNLIB_HAS_avx2
 SNNLIB_INSTRUCTION_SET(avx2)
 #endif
@@ -27,7 +29,10 @@ SNNLIB_INSTRUCTION_SET(avx512)
 namespace {
 
 std::vector<Kernels> supported() {
-  std::vector<Kernels> list = {portable::all_kernels()};
+  std::vector<Kernels> list;
+#ifdef SNNLIB_HAS_portable
+  list.push_back(portable::all_kernels());
+#endif
   // AVX2 and AVX-512 stand for the x86-64-v3 and -v4 levels that the compiler was given.
 #if defined(SNNLIB_HAS_avx2) || defined(SNNLIB_HAS_avx512)
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");

@@ -4,7 +4,7 @@
 
 #include "snnlib/core/threads.h"
 #include "snnlib/loop/lines.h"
-#include "snnlib/loop/scan.h"
+#include "snnlib/loop/srm.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {

@@ -124,7 +124,7 @@ def empty_value(current: Tensor, window: Window) -> Tensor:
 
 
 def _arguments(current: Tensor, neuron: NeuronKernel, time_dim: int, window: Window) -> dict[str, Any]:
-    """Returns `ScanPool...Args` or `SrmPool...Args` of cpp/include/snnlib/loop/scan.h, for a zero initial state."""
+    """Returns `ScanPool...Args` or `SrmPool...Args` of cpp/include/snnlib/loop, for a zero initial state."""
     current, constants = aligned(current), neuron.constants.to(state_dtype(current)).contiguous()
     channels, height, width = current.shape[2:]
     planes = {

@@ -77,7 +77,7 @@ def view_of(sequence: Tensor, time_dim: int) -> dict[str, int]:
 
 
 def scan_arguments(current: Tensor, neuron: NeuronKernel, constants: Tensor, time_dim: int) -> dict[str, Any]:
-    """Returns the fields that the structs of cpp/include/snnlib/loop/scan.h share."""
+    """Returns the fields of `ScanArgsOf` of cpp/include/snnlib/loop/scan_args.h."""
     arguments: dict[str, Any] = {
         "view": view_of(current, time_dim),
         "dtype": DTYPE_CODES[current.dtype],

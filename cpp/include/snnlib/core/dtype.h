@@ -109,11 +109,19 @@ constexpr bool kHasFloat64 = false;
 #else
 constexpr bool kHasFloat64 = true;
 #endif
+// In a build for this machine the wide kernels take all other tensors.
+#if defined(SNNLIB_FLOAT64_ALONE)
+constexpr bool kHasFloat32 = false;
+#else
+constexpr bool kHasFloat32 = true;
+#endif
 
 // Calls f(S()) for what the tensors are computed in, or for float64 the kernel `portable`.
 template <class Args, class F>
-inline void by_state(DType dtype, const Args& args, void (*portable)(const Args&), const F& f) {
-  if (dtype != DType::kFloat64) return f(float());
+inline void by_state([[maybe_unused]] DType dtype, const Args& args, void (*portable)(const Args&), const F& f) {
+  if constexpr (kHasFloat32) {
+    if (dtype != DType::kFloat64) return f(float());
+  }
   if constexpr (kHasFloat64) {
     f(double());
   } else {
@@ -124,8 +132,10 @@ inline void by_state(DType dtype, const Args& args, void (*portable)(const Args&
 // Calls f(T()) for the tensors' element type, or for float64 the kernel `portable`.
 template <class Args, class F>
 inline void by_element(DType dtype, const Args& args, void (*portable)(const Args&), const F& f) {
-  if (dtype == DType::kBFloat16) return f(BFloat16());
-  if (dtype == DType::kFloat16) return f(Float16());
+  if constexpr (kHasFloat32) {
+    if (dtype == DType::kBFloat16) return f(BFloat16());
+    if (dtype == DType::kFloat16) return f(Float16());
+  }
   by_state(dtype, args, portable, f);
 }
 
