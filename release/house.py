@@ -213,7 +213,8 @@ class House:
         return [
             f"{ast.unparse(node.args[0])} in {file}"
             for file, node in calls
-            if isinstance(node, ast.Call) and _last_name(node) == "custom_op" and node.args
+            if isinstance(node, ast.Call) and _last_name(node) == "custom_op"
+            if node.args and isinstance(node.args[0], ast.Constant)
         ]
 
     def families(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from torch import Tensor
@@ -25,6 +26,11 @@ class ConvOptions(NamedTuple):
     padding: Sequence[int]
     dilation: Sequence[int]
     groups: int
+
+    @classmethod
+    def of(cls, arguments: SimpleNamespace) -> ConvOptions:
+        """Returns the options among the arguments of an op."""
+        return cls(arguments.stride, arguments.padding, arguments.dilation, arguments.groups)
 
 
 class Geometry(NamedTuple):

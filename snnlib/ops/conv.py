@@ -21,10 +21,13 @@ from torch import Tensor
 from snnlib.backends import cudnn, cudnn_flags, native
 from snnlib.backends.geometry import ConvOptions
 from snnlib.checks import check_conv2d_sizes, check_conv2d_tensors, check_reverse_mode
-from snnlib.ops.fake import register_fake
+from snnlib.ops.declare import CONVOLUTION, custom_op, register_fake
 
 # benchmark, deterministic, allow_tf32; None is torch's.
 Flags = tuple[bool | None, bool | None, bool | None]
+
+# Options of both ops in their schemas.
+_OPTIONS = f"{CONVOLUTION}, bool? benchmark, bool? deterministic, bool? allow_tf32"
 
 _warned = False
 
@@ -103,25 +106,17 @@ def _backward(
     return out.contiguous(memory_format=layout)
 
 
-@torch.library.custom_op("snnlib::conv2d_input_backward", mutates_args=())
-def conv2d_input_backward(
-    input_size: Sequence[int],
-    grad_output: Tensor,
-    weight: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    benchmark: bool | None,
-    deterministic: bool | None,
-    allow_tf32: bool | None,
-) -> Tensor:
+@custom_op(
+    "snnlib::conv2d_input_backward",
+    f"(SymInt[] input_size, Tensor grad_output, Tensor weight, {_OPTIONS}) -> Tensor",
+)
+def conv2d_input_backward(c: SimpleNamespace) -> Tensor:
     """Returns the adjoint of the convolution in its input."""
-    check_conv2d_tensors(grad_output, "weight", weight, "[C_out, C / groups, kh, kw]")
-    options = ConvOptions(stride, padding, dilation, groups)
-    check_conv2d_sizes("input_size", input_size, "weight", weight.shape, grad_output, options)
-    flags = (benchmark, deterministic, allow_tf32)
-    return _backward(True, input_size, grad_output, weight, options, flags)
+    check_conv2d_tensors(c.grad_output, "weight", c.weight, "[C_out, C / groups, kh, kw]")
+    options = ConvOptions.of(c)
+    check_conv2d_sizes("input_size", c.input_size, "weight", c.weight.shape, c.grad_output, options)
+    flags = (c.benchmark, c.deterministic, c.allow_tf32)
+    return _backward(True, c.input_size, c.grad_output, c.weight, options, flags)
 
 
 @register_fake(conv2d_input_backward)
@@ -129,25 +124,17 @@ def _(c: SimpleNamespace) -> Tensor:
     return _empty(c.weight, c.input_size, _memory_format(c.grad_output, c.weight))
 
 
-@torch.library.custom_op("snnlib::conv2d_weight_backward", mutates_args=())
-def conv2d_weight_backward(
-    weight_size: Sequence[int],
-    grad_output: Tensor,
-    input: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    benchmark: bool | None,
-    deterministic: bool | None,
-    allow_tf32: bool | None,
-) -> Tensor:
+@custom_op(
+    "snnlib::conv2d_weight_backward",
+    f"(SymInt[] weight_size, Tensor grad_output, Tensor input, {_OPTIONS}) -> Tensor",
+)
+def conv2d_weight_backward(c: SimpleNamespace) -> Tensor:
     """Returns the adjoint of the convolution in its weight, summed over frames."""
-    check_conv2d_tensors(grad_output, "input", input, "[B, C, H, W]")
-    options = ConvOptions(stride, padding, dilation, groups)
-    check_conv2d_sizes("input", input.shape, "weight_size", weight_size, grad_output, options)
-    flags = (benchmark, deterministic, allow_tf32)
-    return _backward(False, weight_size, grad_output, input, options, flags)
+    check_conv2d_tensors(c.grad_output, "input", c.input, "[B, C, H, W]")
+    options = ConvOptions.of(c)
+    check_conv2d_sizes("input", c.input.shape, "weight_size", c.weight_size, c.grad_output, options)
+    flags = (c.benchmark, c.deterministic, c.allow_tf32)
+    return _backward(False, c.weight_size, c.grad_output, c.input, options, flags)
 
 
 @register_fake(conv2d_weight_backward)

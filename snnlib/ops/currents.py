@@ -7,7 +7,6 @@ reference: snnlib/backends/reference/srm_conv.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -21,8 +20,15 @@ from snnlib.backends.arguments import LayerArgs
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_call, conv_layout, delayed_linear, sparse_linear, torch_conv
-from snnlib.ops.fake import register_fake
+from snnlib.ops.declare import CONVOLUTION, custom_op, register_fake
+from snnlib.ops.delayed_linear import Delayed
 from snnlib.ops.sparse_linear import SparseMap
+
+# Maps and their inputs in the schemas of both ops.
+_MAP = (
+    "Tensor x, Tensor weight, Tensor? delay, Tensor? starts, Tensor? targets, SymInt outputs, "
+    f"{CONVOLUTION}, bool rounded, SymInt time_dim"
+)
 
 
 def weight_gradient(signal: Tensor, call: LayerArgs) -> Tensor:
@@ -98,21 +104,8 @@ def _weight_gradient_by_taps(signal: Tensor, call: LayerArgs) -> Tensor:
     return conv_layout.from_tap_rows(rows)
 
 
-@torch.library.custom_op("snnlib::currents_forward", mutates_args=())
-def currents_forward(
-    x: Tensor,
-    weight: Tensor,
-    delay: Tensor | None,
-    starts: Tensor | None,
-    targets: Tensor | None,
-    outputs: int,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    rounded: bool,
-    time_dim: int,
-) -> Tensor:
+@custom_op("snnlib::currents_forward", f"({_MAP}) -> Tensor")
+def currents_forward(c: SimpleNamespace) -> Tensor:
     """Returns currents `[T, N, C, ...]` of a convolution, float32 (float64 for float64), channels-last.
 
     With a `delay`, `[I]` or `[O, I]`, the map is fully connected, x `[T, N, I]` and weight `[O, I]`, and currents have
@@ -122,11 +115,19 @@ def currents_forward(
     at index `starts[j]` of the weights `[C]` and `targets` `[C]`, int32 in rising order.
     """
     checks.check_reverse_mode("currents")
-    if starts is not None:
-        return sparse_linear.forward(SparseMap(x, weight, starts, sparse_linear.given(targets), outputs))
-    if delay is not None:
-        return delayed_linear.forward(delayed_linear.Delayed(x, weight, delay, rounded, time_dim))
-    return _forward(LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), (1, 1), time_dim))
+    call = _packed(c)
+    if isinstance(call, SparseMap):
+        return sparse_linear.forward(call)
+    return delayed_linear.forward(call) if isinstance(call, Delayed) else _forward(call)
+
+
+def _packed(c: SimpleNamespace) -> SparseMap | Delayed | LayerArgs:
+    """Returns the map of an op's arguments."""
+    if c.starts is not None:
+        return SparseMap(c.x, c.weight, c.starts, sparse_linear.given(c.targets), c.outputs)
+    if c.delay is not None:
+        return Delayed(c.x, c.weight, c.delay, c.rounded, c.time_dim)
+    return LayerArgs(c.x, c.weight, ConvOptions.of(c), (1, 1), c.time_dim)
 
 
 def _forward(call: LayerArgs) -> Tensor:
@@ -155,38 +156,25 @@ def _(c: SimpleNamespace) -> Tensor:
         return x.new_empty((*x.shape[:2], c.outputs), dtype=state_dtype(x))
     if c.delay is not None:
         return x.new_empty(*x.shape[:2], c.weight.shape[0])
-    g = geometry(x, c.weight, ConvOptions(c.stride, c.padding, c.dilation, c.groups), c.time_dim)
+    g = geometry(x, c.weight, ConvOptions.of(c), c.time_dim)
     return conv_layout.empty_sequence(x, g.channels, g.space, state_dtype(x))
 
 
-@torch.library.custom_op("snnlib::currents_backward", mutates_args=())
-def currents_backward(
-    signal: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    delay: Tensor | None,
-    starts: Tensor | None,
-    targets: Tensor | None,
-    outputs: int,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    rounded: bool,
-    time_dim: int,
-    need_input: bool,
-    need_weight: bool,
-    need_delay: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+@custom_op(
+    "snnlib::currents_backward",
+    f"(Tensor signal, {_MAP}, bool need_input, bool need_weight, bool need_delay) -> (Tensor, Tensor, Tensor)",
+)
+def currents_backward(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
     """Returns dL/dx, dL/dW and dL/ddelay from dL/dcurrents; unneeded gradients have no elements."""
-    if starts is not None:
-        sparse = SparseMap(x, weight, starts, sparse_linear.given(targets), outputs)
-        return *sparse_linear.backward(signal, sparse, need_input, need_weight), x.new_empty(0)
-    if delay is not None:
-        call = delayed_linear.Delayed(x, weight, delay, rounded, time_dim)
-        return delayed_linear.backward(signal, call, need_input, need_weight, need_delay)
-    conv = LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), (1, 1), time_dim)
-    return *_backward(signal, conv, need_input, need_weight), x.new_empty(0)
+    call, needs = _packed(c), (c.need_input, c.need_weight)
+    if isinstance(call, Delayed):
+        return delayed_linear.backward(c.signal, call, *needs, c.need_delay)
+    by = (
+        sparse_linear.backward(c.signal, call, *needs)
+        if isinstance(call, SparseMap)
+        else _backward(c.signal, call, *needs)
+    )
+    return *by, c.x.new_empty(0)
 
 
 def _backward(signal: Tensor, call: LayerArgs, need_input: bool, need_weight: bool) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.delay import slope, split
-from snnlib.ops.fake import register_fake
+from snnlib.ops.declare import custom_op, register_fake
 
 
 def check_delays(x: Tensor, delay: Tensor, time_dim: int, weight: Tensor | None = None) -> None:
@@ -86,12 +86,12 @@ def shifted(x: Tensor, delay: Tensor, rounded: bool, time_dim: int, earlier: boo
     return out.to(x.dtype)
 
 
-@torch.library.custom_op("snnlib::delay_forward", mutates_args=())
-def delay_forward(x: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> Tensor:
+@custom_op("snnlib::delay_forward", "(Tensor x, Tensor delay, bool rounded, SymInt time_dim) -> Tensor")
+def delay_forward(c: SimpleNamespace) -> Tensor:
     """Delays each channel of a sequence by `delay` `[C]` steps, >= 0; steps before the first are 0."""
     checks.check_reverse_mode("delays")
-    check_delays(x, delay, time_dim)
-    return shifted(x, delay, rounded, time_dim, earlier=False)
+    check_delays(c.x, c.delay, c.time_dim)
+    return shifted(c.x, c.delay, c.rounded, c.time_dim, earlier=False)
 
 
 @register_fake(delay_forward)
@@ -99,32 +99,35 @@ def _(c: SimpleNamespace) -> Tensor:
     return torch.empty_like(c.x)
 
 
-@torch.library.custom_op("snnlib::delay_backward", mutates_args=())
-def delay_backward(
-    grad: Tensor, x: Tensor, delay: Tensor, rounded: bool, time_dim: int, need_x: bool, need_delay: bool
-) -> tuple[Tensor, Tensor]:
+@custom_op(
+    "snnlib::delay_backward",
+    "(Tensor grad, Tensor x, Tensor delay, bool rounded, SymInt time_dim, bool need_x, bool need_delay) "
+    "-> (Tensor, Tensor)",
+)
+def delay_backward(c: SimpleNamespace) -> tuple[Tensor, Tensor]:
     """Returns dL/dx and dL/ddelay `[C]`; unneeded gradients have no elements."""
+    grad, x, delay, time_dim = c.grad, c.x, c.delay, c.time_dim
     check_delays(x, delay, time_dim)
     checks.check_gradient("grad", grad, x.shape, "x's shape", x)
     grad_x, grad_delay = x.new_empty(0), delay.new_empty(0)
-    if need_x:
-        earlier = shifted(grad, delay, rounded, time_dim, earlier=True)
+    if c.need_x:
+        earlier = shifted(grad, delay, c.rounded, time_dim, earlier=True)
         grad_x = torch.empty_like(x)
         grad_x = earlier.to(x.dtype) if earlier.stride() == grad_x.stride() else grad_x.copy_(earlier)
-    if not need_delay:
+    if not c.need_delay:
         return grad_x, grad_delay
     kernel = native.kernel("delay_shift_sums", x, grad=grad, delay=delay)
     if kernel is None:
         wide = state_dtype(x)
         signal, events = (time_first(part, time_dim).to(wide) for part in (grad, x))
-        grad_delay = reference.delay.shift_slopes(signal, events, delay.to(wide), rounded).to(delay.dtype)
+        grad_delay = reference.delay.shift_slopes(signal, events, delay.to(wide), c.rounded).to(delay.dtype)
     else:
         dense = _dense(x)
         signal = torch.empty_like(dense).copy_(grad)
-        whole = whole_steps(split(delay.to(dense.dtype), rounded)[0], x, time_dim)
+        whole = whole_steps(split(delay.to(dense.dtype), c.rounded)[0], x, time_dim)
         sums = torch.empty(x.shape[1 - time_dim], 3, x.shape[2], dtype=torch.float64, device=x.device)
         kernel(**_sequence(dense, whole, time_dim), grad=signal, sums=sums)
-        grad_delay = slope(list(sums.sum(0)), whole, rounded).to(delay.dtype)
+        grad_delay = slope(list(sums.sum(0)), whole, c.rounded).to(delay.dtype)
     return grad_x, grad_delay
 
 

@@ -7,7 +7,6 @@ snnlib/backends/reference/layer.py and srm_conv.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -28,8 +27,8 @@ from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_layout, currents, torch_conv
 from snnlib.ops.conv_call import GradientCall, layer_arguments
-from snnlib.ops.fake import register_fake
-from snnlib.ops.layer_forward import check, check_record, record_rows
+from snnlib.ops.declare import custom_op, register_fake
+from snnlib.ops.layer_forward import OPTIONS, check, check_record, record_rows
 
 # Row of the coefficients that every current is multiplied by.
 _GAIN = row_names(1).index("b0")
@@ -61,61 +60,45 @@ class Plan(NamedTuple):
     by_inputs: bool
 
 
-@torch.library.custom_op("snnlib::layer_backward", mutates_args=())
-def layer_backward(
-    grad_output: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    constants: Tensor,
-    output: Tensor | None,
-    bits: Tensor,
-    record: Tensor,
-    starts: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    pool: Sequence[int],
-    flags: Sequence[int],
-    taus: Sequence[float],
-    input_grad_scale: float,
-    time_dim: int,
-    need_weight: bool,
-    need_input: bool,
-    grad_state: Tensor | None = None,
-    need_state: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
+@custom_op(
+    "snnlib::layer_backward",
+    "(Tensor grad_output, Tensor x, Tensor weight, Tensor constants, Tensor? output, Tensor bits, Tensor record, "
+    f"Tensor starts, {OPTIONS}, float input_grad_scale, SymInt time_dim, bool need_weight, bool need_input, "
+    "Tensor? grad_state=None, bool need_state=False) -> (Tensor, Tensor, Tensor)",
+)
+def layer_backward(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
     """Returns dL/dW, dL/dx and dL/dstate before the first step; unneeded gradients have no elements.
 
     `output`, from the forward pass, is needed only for pooled neurons with an event-driven gradient; `grad_state` is
     dL/dstate after the last step, and not supported by neurons with exact spike times.
     """
-    call = LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), pool, time_dim)
-    neuron = neuron_kernel(constants, None, flags, taus)
-    needs = Needs(need_weight, need_input, need_state)
-    saved = Record(bits, record, starts)
+    x, grad_output, grad_state, scale = c.x, c.grad_output, c.grad_state, c.input_grad_scale
+    call = LayerArgs(x, c.weight, ConvOptions.of(c), c.pool, c.time_dim)
+    neuron = neuron_kernel(c.constants, None, c.flags, c.taus)
+    needs = Needs(c.need_weight, c.need_input, c.need_state)
+    saved = Record(c.bits, c.record, c.starts)
     check(call, neuron)
     check_record(neuron)
     if isinstance(neuron, SrmKernel):
-        checks.check_finite("input_grad_scale", input_grad_scale)
+        checks.check_finite("input_grad_scale", scale)
     g = call.geometry
     shape = conv_layout.output_shape(x, g, call.pool)
     checks.check_gradient("grad_output", grad_output, shape, "the output's shape", x)
     tasks = g.batch * g.bands(call.pool[0])[1]
     neuron.check_state(grad_state, (g.batch, g.channels, *g.space), x, "grad_state")
-    checks.check_device("bits", bits, x)
+    checks.check_device("bits", c.bits, x)
     checks.check_record(*saved, conv_layout.bits_shape(x, g), tasks, values=record_rows(neuron))
-    output = _checked_output(call, neuron, output)
+    output = _checked_output(call, neuron, c.output)
     if isinstance(neuron, ExactKernel):
         _check_exact(neuron, grad_state, needs)
     kernel = conv_layout.kernel("layer_backward", x, grad_output=grad_output, grad_state=grad_state)
     if kernel is None:
-        return _by_reference(call, neuron, saved, needs, grad_output, grad_state, input_grad_scale)
+        return _by_reference(call, neuron, saved, needs, grad_output, grad_state, scale)
     grad_output = conv_layout.laid_out(grad_output, x.dtype)
     output = None if output is None else conv_layout.laid_out(output, x.dtype)
-    record = record.to(torch.float32).contiguous()
-    bits, starts = bits.contiguous(), starts.contiguous()
-    constants = constants.to(torch.float32).contiguous()
+    record = c.record.to(torch.float32).contiguous()
+    bits, starts = c.bits.contiguous(), c.starts.contiguous()
+    constants = c.constants.to(torch.float32).contiguous()
     after = None if grad_state is None else conv_layout.laid_out(grad_state, state_dtype(x))
     stored = {
         **layer_arguments(call, neuron, constants),
@@ -129,7 +112,7 @@ def layer_backward(
     }
     # What an SRM neuron's signal b is multiplied by, or the signal a of the linear family; that of exact times has it.
     gain = (
-        input_grad_scale
+        scale
         if isinstance(neuron, SrmKernel)
         else 1.0
         if isinstance(neuron, ExactKernel)
@@ -152,8 +135,8 @@ def layer_backward(
     if not neuron.moves_spikes:
         grad_weight = grad_weight * gain
     if plan.dense_input and isinstance(neuron, ExactKernel) and neuron.options.by_time:
-        grad_x = reference.exact.by_time(grad_x, x, time_dim)
-    return grad_weight.to(weight.dtype), grad_x.to(x.dtype), grad_start
+        grad_x = reference.exact.by_time(grad_x, x, c.time_dim)
+    return grad_weight.to(c.weight.dtype), grad_x.to(x.dtype), grad_start
 
 
 def _check_exact(neuron: ExactKernel, grad_state: Tensor | None, needs: Needs) -> None:
@@ -207,7 +190,7 @@ def _checked_output(call: LayerArgs, neuron: NeuronKernel, output: Tensor | None
 @register_fake(layer_backward)
 def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
     x, weight = c.x, c.weight
-    g = geometry(x, weight, ConvOptions(c.stride, c.padding, c.dilation, c.groups), c.time_dim)
+    g = geometry(x, weight, ConvOptions.of(c), c.time_dim)
     grad_weight = weight.new_empty(weight.shape if c.need_weight else 0)
     grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if c.need_input else x.new_empty(0)
     states = neuron_kernel(c.constants, None, c.flags, c.taus).states

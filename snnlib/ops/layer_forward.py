@@ -10,7 +10,6 @@ cpp/cpu/layer_forward.cpp; reference: snnlib/backends/reference/layer.py and srm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 
 import torch
@@ -33,7 +32,10 @@ from snnlib.backends.arguments import (
 from snnlib.backends.geometry import ConvOptions
 from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_call, conv_layout
-from snnlib.ops.fake import register_fake
+from snnlib.ops.declare import CONVOLUTION, custom_op, register_fake
+
+# Options of convolution and neurons in the schemas of both passes.
+OPTIONS = f"{CONVOLUTION}, SymInt[] pool, SymInt[] flags, float[] taus"
 
 
 def check(call: LayerArgs, neuron: NeuronKernel) -> None:
@@ -84,24 +86,12 @@ def _empty_outputs(
     return out, final, bits, starts
 
 
-@torch.library.custom_op("snnlib::layer_forward", mutates_args=())
-def layer_forward(
-    x: Tensor,
-    weight: Tensor,
-    constants: Tensor,
-    state: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    pool: Sequence[int],
-    flags: Sequence[int],
-    taus: Sequence[float],
-    time_dim: int,
-    return_state: bool,
-    keep: bool,
-    exact: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+@custom_op(
+    "snnlib::layer_forward",
+    f"(Tensor x, Tensor weight, Tensor constants, Tensor? state, {OPTIONS}, SymInt time_dim, bool return_state, "
+    "bool keep, bool exact) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+def layer_forward(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Returns (pooled spikes, last state, bits and numbers of the record, first number of each work item).
 
     `constants`, `flags` and `taus` are those of `neuron_kernel`. The state has no elements unless `return_state`, the
@@ -109,22 +99,23 @@ def layer_forward(
     compilers, which need the size in advance).
     """
     checks.check_reverse_mode("spiking layer")
-    call = LayerArgs(x, weight, ConvOptions(stride, padding, dilation, groups), pool, time_dim)
-    neuron = neuron_kernel(constants, state, flags, taus)
+    x, state, keep, return_state = c.x, c.state, c.keep, c.return_state
+    call = LayerArgs(x, c.weight, ConvOptions.of(c), c.pool, c.time_dim)
+    neuron = neuron_kernel(c.constants, state, c.flags, c.taus)
     check(call, neuron)
     if keep:
         check_record(neuron)
     g = call.geometry
     neuron.check_state(state, (g.batch, g.channels, *g.space), x)
     out, final, bits, starts = _empty_outputs(call, neuron, return_state, keep)
-    kernel = conv_layout.kernel("layer_forward", x, weight=weight, **neuron.tensors())
+    kernel = conv_layout.kernel("layer_forward", x, weight=c.weight, **neuron.tensors())
     last = final if return_state else None
     if neuron.is_fixed_point and last is None:
         last = conv_layout.empty_state(x, g, neuron.states)
     if kernel is None:
         record = _by_reference(call, neuron, (out, last, bits if keep else None, starts))
         neuron.check_final(last)
-        if keep and not exact:
+        if keep and not c.exact:
             record = F.pad(record, (0, g.neuron_steps - record.shape[1]))
         return out, final, bits, record, starts
     start = None if state is None else conv_layout.laid_out(state, state_dtype(x))
@@ -132,7 +123,7 @@ def layer_forward(
     kept = bits if keep else None
     found = conv_call.forward(call, neuron, kernel, out, by_events, states=(start, last), bits=kept)
     neuron.check_final(last)
-    count = (found.count if exact else g.neuron_steps) if keep else 0
+    count = (found.count if c.exact else g.neuron_steps) if keep else 0
     record = cpu_memory.empty_strided([record_rows(neuron), count], [count, 1], state_dtype(x))
     if keep:
         found.move_to(record[0], record[1] if len(record) > 1 else None, starts, torch.get_num_threads())
@@ -144,8 +135,7 @@ def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
     for name, tensor in (("weight", c.weight), (neuron.constants_name, c.constants)):
         checks.check_device(name, tensor, c.x)
-    options = ConvOptions(c.stride, c.padding, c.dilation, c.groups)
-    call = LayerArgs(c.x, c.weight, options, c.pool, c.time_dim)
+    call = LayerArgs(c.x, c.weight, ConvOptions.of(c), c.pool, c.time_dim)
     out, final, bits, starts = _empty_outputs(call, neuron, c.return_state, c.keep)
     count: int | torch.SymInt = 0
     if c.keep:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,28 +16,25 @@ from snnlib import checks
 from snnlib.backends import reference
 from snnlib.backends.arguments import Windows
 from snnlib.ops import avg_pool, max_pool
-from snnlib.ops.fake import register_fake
+from snnlib.ops.declare import custom_op, register_fake
 from snnlib.ops.pool_layout import as_walkable, check, empty_pooled
 
+# Windows in the schemas of both ops.
+_WINDOWS = "SymInt[] kernel, SymInt[] stride, SymInt[] padding, bool ceil_mode"
 
-@torch.library.custom_op("snnlib::pool_forward", mutates_args=())
-def pool_forward(
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-    largest: bool,
-) -> tuple[Tensor, Tensor]:
+
+@custom_op(
+    "snnlib::pool_forward",
+    f"(Tensor x, {_WINDOWS}, bool count_include_pad, SymInt? divisor_override, bool largest) -> (Tensor, Tensor)",
+)
+def pool_forward(c: SimpleNamespace) -> tuple[Tensor, Tensor]:
     """Returns (mean of every window, None), or with `largest` (its largest value, its index in the window, uint8)."""
     checks.check_reverse_mode("pooling")
-    windows = Windows(kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
-    check(x, windows)
-    if largest:
-        return max_pool.forward(x, windows)
-    return avg_pool.forward(x, windows), x.new_empty(0, dtype=torch.uint8)
+    windows = Windows(c.kernel, c.stride, c.padding, c.ceil_mode, c.count_include_pad, c.divisor_override)
+    check(c.x, windows)
+    if c.largest:
+        return max_pool.forward(c.x, windows)
+    return avg_pool.forward(c.x, windows), c.x.new_empty(0, dtype=torch.uint8)
 
 
 @register_fake(pool_forward)
@@ -47,28 +43,22 @@ def _(c: SimpleNamespace) -> tuple[Tensor, Tensor]:
     return out, torch.empty_like(out, dtype=torch.uint8) if c.largest else c.x.new_empty(0, dtype=torch.uint8)
 
 
-@torch.library.custom_op("snnlib::pool_backward", mutates_args=())
-def pool_backward(
-    grad_output: Tensor,
-    x: Tensor | None,
-    taps: Tensor | None,
-    space: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-) -> Tensor:
+@custom_op(
+    "snnlib::pool_backward",
+    f"(Tensor grad_output, Tensor? x, Tensor? taps, SymInt[] space, {_WINDOWS}) -> Tensor",
+)
+def pool_backward(c: SimpleNamespace) -> Tensor:
     """Returns each window's gradient, divided among its events `x`, or at its largest pixel, whose index is in `taps`.
 
     `space` is the size of the frames.
     """
-    windows = Windows(kernel, stride, padding, ceil_mode)
-    if x is not None:
-        check(x, windows)
-        return avg_pool.backward(grad_output, x, windows)
-    if taps is None:
+    windows = Windows(c.kernel, c.stride, c.padding, c.ceil_mode)
+    if c.x is not None:
+        check(c.x, windows)
+        return avg_pool.backward(c.grad_output, c.x, windows)
+    if c.taps is None:
         raise ValueError("taps: expected a tensor where there is no x, got None")
-    return max_pool.backward(grad_output, taps, space, windows)
+    return max_pool.backward(c.grad_output, c.taps, c.space, windows)
 
 
 @register_fake(pool_backward)

@@ -6,7 +6,6 @@ spikes; the backward pass repeats the neurons' steps but not the sums. `recurren
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +16,14 @@ from snnlib import checks
 from snnlib.backends.arguments import Delays, LinearKernel
 from snnlib.backends.native import state_dtype
 from snnlib.ops import recurrent_call
-from snnlib.ops.fake import register_fake
+from snnlib.ops.declare import custom_op, register_fake
 from snnlib.ops.recurrent_args import RecurrentArgs
+
+# Arguments of both ops behind the currents, or their sums, in their schemas.
+_RECURRENCE = (
+    "Tensor weight, Tensor? starts, Tensor? targets, Tensor? delay, Tensor coefficients, Tensor? state, Tensor? past, "
+    "Tensor? lengths, SymInt[] flags, SymInt longest, bool rounded, SymInt time_dim"
+)
 
 
 def run(
@@ -54,73 +59,44 @@ def run(
     return value, final
 
 
-@torch.library.custom_op("snnlib::recurrent_forward", mutates_args=())
-def recurrent_forward(
-    current: Tensor,
-    weight: Tensor,
-    starts: Tensor | None,
-    targets: Tensor | None,
-    delay: Tensor | None,
-    coefficients: Tensor,
-    state: Tensor | None,
-    past: Tensor | None,
-    lengths: Tensor | None,
-    flags: Sequence[int],
-    longest: int,
-    rounded: bool,
-    time_dim: int,
-    keep: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+@custom_op(
+    "snnlib::recurrent_forward", f"(Tensor current, {_RECURRENCE}, bool keep) -> (Tensor, Tensor, Tensor)"
+)
+def recurrent_forward(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
     """Returns (spikes, each sample's last state, sums of currents at every step, empty unless `keep`).
 
     With `starts` and `targets` connections are sparse: those of neuron j begin at index `starts[j]` of the weights.
     State, `past` and `longest` are as in `RecurrentArgs`.
     """
     checks.check_reverse_mode("recurrent layer")
-    return recurrent_call.forward(RecurrentArgs.of(locals()), keep)
+    return recurrent_call.forward(RecurrentArgs.of(c, c.current), c.keep)
 
 
 @register_fake(recurrent_forward)
 def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
-    args = RecurrentArgs.of(vars(c))
+    args = RecurrentArgs.of(c, c.current)
     total = c.current.new_empty(c.current.shape if c.keep else 0, dtype=state_dtype(c.current))
     return c.current.new_empty(c.current.shape), args.empty_state(), total
 
 
-@torch.library.custom_op("snnlib::recurrent_backward", mutates_args=())
-def recurrent_backward(
-    grad_value: Tensor,
-    grad_state: Tensor | None,
-    total: Tensor,
-    value: Tensor,
-    weight: Tensor,
-    starts: Tensor | None,
-    targets: Tensor | None,
-    delay: Tensor | None,
-    coefficients: Tensor,
-    state: Tensor | None,
-    past: Tensor | None,
-    lengths: Tensor | None,
-    flags: Sequence[int],
-    longest: int,
-    rounded: bool,
-    time_dim: int,
-    learn: bool,
-    need_weight: bool,
-    need_delay: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+@custom_op(
+    "snnlib::recurrent_backward",
+    f"(Tensor grad_value, Tensor? grad_state, Tensor total, Tensor value, {_RECURRENCE}, "
+    "bool learn, bool need_weight, bool need_delay) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+def recurrent_backward(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Returns dL/dcurrent, dL/dweight, dL/ddelay, dL/dcoefficients `[P, C]`, dL/dstate, dL/dpast.
 
     The second has no elements unless `need_weight`, the third none unless `need_delay`, the fourth none unless `learn`,
     the last none without `past`.
     """
-    args = RecurrentArgs.of({**locals(), "current": total})
-    return recurrent_call.backward(args, value, grad_value, grad_state, (learn, need_weight, need_delay))
+    args, needs = RecurrentArgs.of(c, c.total), (c.learn, c.need_weight, c.need_delay)
+    return recurrent_call.backward(args, c.value, c.grad_value, c.grad_state, needs)
 
 
 @register_fake(recurrent_backward)
 def _(c: SimpleNamespace) -> tuple[Tensor, ...]:
-    args = RecurrentArgs.of({**vars(c), "current": c.total})
+    args = RecurrentArgs.of(c, c.total)
     wide = state_dtype(c.total)
     grad_delay = c.total.new_empty(0)
     if c.delay is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -56,9 +57,10 @@ class RecurrentArgs:
     time_dim: int
 
     @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> RecurrentArgs:
-        """Returns the fields from an op's arguments."""
-        return cls(*[arguments[name] for name in cls.__match_args__])
+    def of(cls, c: SimpleNamespace, current: Tensor) -> RecurrentArgs:
+        """Returns currents, or their sums, with the arguments of an op that have a field."""
+        given = vars(c)
+        return cls(current, *[given[name] for name in cls.__match_args__[1:]])
 
     def __post_init__(self) -> None:
         self.neuron = LinearKernel(self.coefficients, Flags.of(self.flags), self.state)

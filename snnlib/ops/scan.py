@@ -18,10 +18,12 @@ from snnlib import checks
 from snnlib.backends.arguments import ExactKernel, NeuronKernel, SrmKernel, neuron_kernel
 from snnlib.backends.native import state_dtype
 from snnlib.ops import scan_linear, scan_pool, scan_srm
-from snnlib.ops.fake import register_fake
+from snnlib.ops.declare import custom_op, register_fake
 from snnlib.ops.sequence_layout import as_walkable, empty_state
 from snnlib.ops.srm_credit import through_state
 
+# Neurons, and how they meet the currents, in the schemas of both ops.
+_NEURON = "Tensor constants, Tensor? state, SymInt[] flags, float[] taus, SymInt time_dim, SymInt[] window"
 # Windows of one cell.
 NO_POOLING = (1, 1)
 
@@ -58,31 +60,22 @@ def _checked(
     return high, wide
 
 
-@torch.library.custom_op("snnlib::scan_forward", mutates_args=())
-def scan_forward(
-    current: Tensor,
-    constants: Tensor,
-    state: Tensor | None,
-    flags: Sequence[int],
-    taus: Sequence[float],
-    time_dim: int,
-    window: Sequence[int],
-    return_state: bool,
-) -> tuple[Tensor, Tensor]:
+@custom_op("snnlib::scan_forward", f"(Tensor current, {_NEURON}, bool return_state) -> (Tensor, Tensor)")
+def scan_forward(c: SimpleNamespace) -> tuple[Tensor, Tensor]:
     """Returns (value of every step and window, last state, without elements unless `return_state`).
 
     `constants`, `flags` and `taus` are those of `neuron_kernel`; the windows `[high, wide]` are over the last two axes.
     """
     checks.check_reverse_mode("neurons")
-    neuron = neuron_kernel(constants, state, flags, taus)
-    sizes = _checked(current, neuron, time_dim, window, return_state)
+    neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
+    sizes = _checked(c.current, neuron, c.time_dim, c.window, c.return_state)
     if sizes != NO_POOLING:
-        value, final = scan_pool.forward(current, neuron, time_dim, sizes)
+        value, final = scan_pool.forward(c.current, neuron, c.time_dim, sizes)
     elif isinstance(neuron, SrmKernel):
-        value, final = scan_srm.forward(current, neuron, time_dim, return_state)
+        value, final = scan_srm.forward(c.current, neuron, c.time_dim, c.return_state)
     else:
-        value, final = scan_linear.forward(current, neuron, time_dim)
-    return value, final if return_state else final.new_empty(0)
+        value, final = scan_linear.forward(c.current, neuron, c.time_dim)
+    return value, final if c.return_state else final.new_empty(0)
 
 
 @register_fake(scan_forward)
@@ -101,47 +94,39 @@ def _laid_out(current: Tensor, window: Sequence[int]) -> Tensor:
     return as_walkable(current) if tuple(window) == NO_POOLING else scan_pool.as_planes(current)
 
 
-@torch.library.custom_op("snnlib::scan_backward", mutates_args=())
-def scan_backward(
-    grad_value: Tensor,
-    grad_state: Tensor | None,
-    current: Tensor,
-    constants: Tensor,
-    state: Tensor | None,
-    flags: Sequence[int],
-    taus: Sequence[float],
-    time_dim: int,
-    window: Sequence[int],
-    need_weight: bool,
-    need_input: bool,
-    learn: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+@custom_op(
+    "snnlib::scan_backward",
+    f"(Tensor grad_value, Tensor? grad_state, Tensor current, {_NEURON}, "
+    "bool need_weight, bool need_input, bool learn) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+def scan_backward(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Returns the signals a and b, dL/dcoefficients `[P, C]`, and dL/dstate before the first step.
 
     The linear family has no b, and a gradient of its coefficients only if they `learn`. The spike response model has
     those of a and b that are needed; `srm_credit.through_state` adds the contribution of the state. Missing results
     have no elements.
     """
-    neuron = neuron_kernel(constants, state, flags, taus)
-    sizes = _checked(current, neuron, time_dim, window)
+    current, time_dim = c.current, c.time_dim
+    neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
+    sizes = _checked(current, neuron, time_dim, c.window)
     shape = current.shape if sizes == NO_POOLING else scan_pool.empty_value(current, sizes).shape
-    checks.check_gradient("grad_value", grad_value, shape, "the output's shape", current)
-    neuron.check_state(grad_state, checks.step_shape(current.shape, time_dim), current, "grad_state")
+    checks.check_gradient("grad_value", c.grad_value, shape, "the output's shape", current)
+    neuron.check_state(c.grad_state, checks.step_shape(current.shape, time_dim), current, "grad_state")
     if isinstance(neuron, SrmKernel):
-        signals = (grad_value, current, neuron, time_dim)
-        needs = (need_weight, need_input)
+        signals = (c.grad_value, current, neuron, time_dim)
+        needs = (c.need_weight, c.need_input)
         if sizes == NO_POOLING:
             a, b = scan_srm.backward(*signals, needs)
         else:
             a, b = scan_pool.srm_backward(*signals, sizes, needs)
-        return a, b, constants.new_empty(0), current.new_empty(0, dtype=state_dtype(current))
-    gradients = (grad_value, grad_state, current, neuron, time_dim)
-    if isinstance(neuron, ExactKernel) and learn:
+        return a, b, c.constants.new_empty(0), current.new_empty(0, dtype=state_dtype(current))
+    gradients = (c.grad_value, c.grad_state, current, neuron, time_dim)
+    if isinstance(neuron, ExactKernel) and c.learn:
         raise ValueError("learn: expected False of neurons with exact spike times, got True")
     if sizes == NO_POOLING:
-        a, rows, start = scan_linear.backward(*gradients, learn)
+        a, rows, start = scan_linear.backward(*gradients, c.learn)
     else:
-        a, rows, start = scan_pool.linear_backward(*gradients, sizes, learn)
+        a, rows, start = scan_pool.linear_backward(*gradients, sizes, c.learn)
     return a, current.new_empty(0), rows, start
 
 

@@ -1,0 +1,48 @@
+"""Declaration of ops by their schemas: the functions of an op take its arguments as attributes of one object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch._library.custom_ops import CustomOpDef
+
+Function = Callable[[SimpleNamespace], Any]
+
+# Options of a convolution, `ConvOptions`, in the schemas of ops.
+CONVOLUTION = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups"
+
+
+def _by_name(schema: torch.FunctionSchema) -> Callable[..., SimpleNamespace]:
+    """Returns a function that names the arguments of a call as the schema does."""
+    names = [argument.name for argument in schema.arguments]
+    # Torch leaves out trailing arguments that have their defaults.
+    defaults = {part.name: part.default_value for part in schema.arguments if part.has_default_value()}
+
+    def named(*values: object, **others: object) -> SimpleNamespace:
+        arguments = SimpleNamespace(**defaults)
+        vars(arguments).update(zip(names, values, strict=False), **others)
+        return arguments
+
+    return named
+
+
+def custom_op(name: str, schema: str) -> Callable[[Function], CustomOpDef]:
+    """Declares an op of torch; the function computes its outputs."""
+    named = _by_name(torch._C.parse_schema(name + schema))
+    return lambda function: torch.library.custom_op(
+        name, lambda *values: function(named(*values)), mutates_args=(), schema=schema
+    )
+
+
+def register_fake(op: CustomOpDef) -> Callable[[Function], Function]:
+    """Registers the function that tells compilers shapes, dtypes and layouts of the outputs."""
+    named = _by_name(op._opoverload._schema)
+
+    def register(function: Function) -> Function:
+        op.register_fake(lambda *values, **others: function(named(*values, **others)))
+        return function
+
+    return register
