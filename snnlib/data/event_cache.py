@@ -156,9 +156,9 @@ def _opened(path: Path, now: list[list[Any]]) -> PackedEvents:
     changed = [name for name, *stamp in now if known.get(name) != stamp]
     gone = sorted(set(known) - {name for name, *_ in now})
     if not changed and not gone:
-        raise EventFileError("the recordings come in another order than when it was made")
+        raise EventFileError("the recordings are in another order than in the cache")
     raise EventFileError(
-        f"{len(changed)} recordings new, changed or labelled anew and {len(gone)} gone since it was made "
+        f"{len(changed)} recordings new, changed or relabelled and {len(gone)} gone since it was made "
         f"({', '.join((changed + gone)[:3])})"
     )
 

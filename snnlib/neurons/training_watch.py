@@ -83,14 +83,14 @@ def silence(where: str, learns: bool, remedy: str) -> str:
 def silent_samples(share: float, where: str) -> str:
     """Returns the text for samples in which no neuron of a layer fired."""
     return (
-        f"no neuron fired in {share:.0%} of {where}, which teach it nothing; take a loss that wants a few spikes of "
-        "every output (snnlib.losses.spike_count_loss), clip gradients and lower the learning rate"
+        f"no neuron fired in {share:.0%} of {where}, from which it learns nothing; use a loss that asks for a few "
+        "spikes of every output (snnlib.losses.spike_count_loss), clip gradients and lower the learning rate"
     )
 
 
 def always_firing(where: str, verb: str = "fired") -> str:
     """Returns the text for channels that fire in most steps."""
-    return f"{verb} in more than half of all steps of {where}, whatever they see"
+    return f"{verb} in more than half of all steps of {where}, for any input"
 
 
 def without_gradient(of: str, where: str, why: str) -> str:
@@ -98,7 +98,7 @@ def without_gradient(of: str, where: str, why: str) -> str:
     return f"the gradient of the {of} was exactly 0 in {where}, {why}"
 
 
-NOTHING_REACHES_THE_LOSS = "as nothing of its output reaches the loss"
+NOTHING_REACHES_THE_LOSS = "as its output does not affect the loss"
 
 
 @dataclass
@@ -329,7 +329,7 @@ class TrainingWatch:
                 why = (
                     NOTHING_REACHES_THE_LOSS
                     if window.is_first
-                    else "as the loss asks nothing of neurons that fire"
+                    else "as the loss does not depend on neurons that fire"
                 )
             remedy = PREPARE if window.is_first else SLOWER
             self._say(layer, "gradient", without_gradient(learned, str(window), f"{why}; {remedy}"))

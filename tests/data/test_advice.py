@@ -372,7 +372,7 @@ def unpacked(path: Path) -> Path:
 
 # Advice that is no option: what follows it is a test of its own.
 ELSEWHERE = {
-    "remove the folder {}, and they are made anew": ("test_data_digits.py", "remove the folder"),
+    "remove the folder {}, and they are built again": ("test_data_digits.py", "remove the folder"),
     "set SNNLIB_CACHE or root to a writable folder with that much space": (
         "test_data_digits.py",
         "set SNNLIB_CACHE or root",

@@ -298,5 +298,5 @@ def test_cache_follows_the_files(tmp_path):
     made = first.path.stat().st_mtime_ns
     assert cache().path.stat().st_mtime_ns == made
     pillow.fromarray(255 - bar()).save(tmp_path / "images" / "2" / "2.png")
-    with pytest.warns(UserWarning, match="1 recordings new, changed or labelled anew"):
+    with pytest.warns(UserWarning, match="1 recordings new, changed or relabelled"):
         cache()

@@ -127,7 +127,7 @@ def test_recording_damaged_while_open_names_the_remedy(digits_root, tmp_path):
     with (folder / "Test.zip").open("r+b") as archive:
         archive.seek(50)
         archive.write(bytes(100))
-    with pytest.raises(EventFileError, match=rf"remove the folder '{folder}', and they are made anew"):
+    with pytest.raises(EventFileError, match=rf"remove the folder '{folder}', and they are built again"):
         data[0]
 
 

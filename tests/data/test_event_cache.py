@@ -91,7 +91,7 @@ def test_made_again_when_a_recording_changes(folder):
     samples = EventFolder(folder, None)
     with pytest.warns(
         UserWarning,
-        match=r"1 recordings new, changed or labelled anew and 0 gone .*clap/a.dat.*; the cache is made again",
+        match=r"1 recordings new, changed or relabelled and 0 gone .*clap/a.dat.*; the cache is made again",
     ):
         assert_same(EventCache(samples, progress=False), samples)
     cache.path.write_bytes(cache.path.read_bytes()[:-9])
@@ -261,7 +261,7 @@ def test_made_again_when_a_table_changes_a_label(tmp_path):
         return EventCache(EventFolder(tmp_path, None), tmp_path / "cache", progress=False)
 
     assert cached("aabb").targets.tolist() == [0, 0, 1, 1]
-    with pytest.warns(UserWarning, match=r"1 recordings new, changed or labelled anew .*1\.dat"):
+    with pytest.warns(UserWarning, match=r"1 recordings new, changed or relabelled .*1\.dat"):
         assert cached("abbb").targets.tolist() == [0, 1, 1, 1]
 
 

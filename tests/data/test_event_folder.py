@@ -85,7 +85,7 @@ def test_a_table(tmp_path):
     assert test.files == ["r0.raw", "r2.raw", "r1.raw", "r3.raw"] and test.classes == ("down", "up")
     assert len(EventFolder(tmp_path, "val")) == 2
     for line, error, text in (
-        ("r0.raw,up,test", EventFileError, "line 14: r0.raw stands in line 2 already"),
+        ("r0.raw,up,test", EventFileError, "line 14: r0.raw is already in line 2"),
         ("r9.dat,up,", FileNotFoundError, "line 14: expected the file .*r9.dat, found none"),
         ("x.raw,,", EventFileError, "line 14: expected a file, a label and perhaps train, val or test"),
         ("x.raw,up,dev", EventFileError, "line 14: expected a file"),

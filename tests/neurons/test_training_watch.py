@@ -246,7 +246,7 @@ def test_a_gradient_that_becomes_zero_is_named() -> None:
         name = [name for name, layer in net.named_modules() if isinstance(layer, SpikingLayer)][-1]
         assert said[0].startswith(
             f"{name}: the gradient of the weight was exactly 0 in training batches 201 to 300 (every 10th was looked "
-            "at), as the loss asks nothing of neurons that fire; lower the learning rate"
+            "at), as the loss does not depend on neurons that fire; lower the learning rate"
         )
 
 

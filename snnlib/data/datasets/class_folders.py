@@ -258,7 +258,7 @@ def from_table(path: Path, root: Path) -> list[Sample]:
                         f"{path}: line {number}: expected a file, a label and perhaps train, val or test, found {row}"
                     )
                 if name in seen:
-                    raise EventFileError(f"{path}: line {number}: {name} stands in line {seen[name]} already")
+                    raise EventFileError(f"{path}: line {number}: {name} is already in line {seen[name]}")
                 if not (root / name).is_file():
                     raise FileNotFoundError(
                         f"{path}: line {number}: expected the file {root / name}, found none"

@@ -75,5 +75,5 @@ class EventDigits(NMNIST):
         except (EventFileError, FileNotFoundError) as error:
             raise EventFileError(
                 f"{error}; the recordings were changed since they were opened: remove the folder {str(self.root)!r}, "
-                "and they are made anew"
+                "and they are built again"
             ) from error

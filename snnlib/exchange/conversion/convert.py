@@ -189,7 +189,7 @@ def _check_states(loop: Loop, neurons: set[str]) -> None:
             continue
         for leaf in call.args[1:]:
             if isinstance(leaf, Previous) and leaf.of.call != number:
-                raise CannotFold(f"{call.name} gets a state that is not its own")
+                raise CannotFold(f"{call.name} gets the state of another neuron")
             if isinstance(leaf, StepValue):
                 raise CannotFold(f"{call.name} gets a state of the same step")
 

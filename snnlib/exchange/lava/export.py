@@ -161,12 +161,12 @@ class _Writer:
         elif isinstance(module, AvgPool2d | SpikeAvgPool2d):
             window = Pool(module).window()
             if self.pool != (1, 1) or math.log2(math.prod(window)) % 1:
-                raise Unsupported("weights take averages of 2, 4, 8, ... cells side by side, no others")
+                raise Unsupported("expected averages over 2, 4, 8, ... neighbouring cells, which go into the weights")
             self.pool = window
         elif isinstance(module, SpikingLayer):
             self.layer(where, module)
         elif not isinstance(module, PASSED_ON):
-            raise Unsupported("no block of lava-dl does what it does")
+            raise Unsupported("lava-dl has no block for it")
 
     def frames(self, module: nn.Module) -> tuple[int, ...]:
         """Returns the size of the frames at a module that does not change it."""
@@ -184,7 +184,7 @@ class _Writer:
         known, neurons = kept(layer), constants(layer.neuron)
         kind = _KINDS.get(type_before_parametrizations(layer))
         if kind is None or getattr(layer, "recurrent_delays", None) is not None:
-            raise Unsupported("no block of lava-dl does what it does, or its recurrence is delayed")
+            raise Unsupported("lava-dl has no block for it, or its recurrence is delayed")
         if layer.delays is not None:
             self.delay(torch.floor(layer.delays().detach().cpu() + 0.5).long())
         weight = layer.effective_weight.detach().double().cpu()
@@ -252,7 +252,7 @@ class _Writer:
         channels = int(places[-1]["shape"][0]) if places else len(steps) + 1
         each = steps.view(channels, -1) if steps.dim() == 1 and len(steps) % channels == 0 else None
         if each is None or bool((each != each[:, :1]).any()):
-            raise Unsupported("delays of connections, of the net's input or within a channel are in no file")
+            raise Unsupported("delays per connection, of the net's input or within a channel have no counterpart")
         places[-1]["delay"] = each[:, 0].numpy().astype(np.float32)
         self.check(self.layers[-1].name, places[-1], "delay")
 
@@ -289,7 +289,7 @@ def constants(neuron: Neuron) -> Values:
     taus = own.get("tau_s", np.ones(())), own["tau_m" if "tau_m" in own else "tau"]
     thresholds = np.unique(np.round(own.get("threshold", np.array(READOUT / UNIT)) * UNIT).astype(np.int64))
     if len(thresholds) > 1:
-        raise Unsupported("thresholds that differ between the neurons of a layer have no place in the file")
+        raise Unsupported("thresholds that differ between the neurons of a layer have no counterpart")
     decays = [np.round(DECAYS / np.maximum(tau, 1.0)).astype(np.int64) for tau in taus]
     numbers = {
         **dict(zip(("neuron/iDecay", "neuron/vDecay"), decays, strict=True)),

@@ -126,7 +126,7 @@ class _Loader:
 
     def input(self, block: Block, neural: bool) -> nn.Module:
         if self.modules:
-            raise block.error("type", "expected an input block at the beginning alone")
+            raise block.error("type", "expected an input block only at the beginning")
         self.shape = block.shape()
         if not neural:
             return nn.Identity()

@@ -288,7 +288,7 @@ class SpikingLayer(WeightWithGain):
             warn_caller(
                 "input_gradient: None takes the input of a layer for events, which get the gradient by their time: "
                 'choose "dense" behind a module with weights or neurons with a surrogate gradient, else "time", or '
-                "let snnlib.prepare_, fuse_ or SpikeDoctor(net) see what stands before "
+                "let snnlib.prepare_, fuse_ or SpikeDoctor(net) check the module before "
                 f"{self.training_watch.name or repr(self)}"
             )
 
