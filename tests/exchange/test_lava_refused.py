@@ -96,7 +96,7 @@ REFUSED: dict[str, tuple[list[Block], str]] = {
     ),
     "an input within": (
         [*_changed(), frames(4, 1, 1)],
-        "layer/1/type: expected an input block at the beginning alone",
+        "layer/1/type: expected an input block only at the beginning",
     ),
     "no flatten": (
         [frames(2, 2, 3), dense(even(random(), 2, 12))],
@@ -184,18 +184,18 @@ UNWRITTEN: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "SRM": (lambda: nn.Sequential(snnlib.SRMLinear(4, 2)), "expected neurons in Loihi's arithmetic"),
     "a readout": (
         lambda: nn.Sequential(snnlib.SpikingLinear(4, 4, neuron=LoihiCubaLIF()), snnlib.SRMReadout(4, 2)),
-        r"1 \(SRMReadout\): no block of lava-dl does what it does",
+        r"1 \(SRMReadout\): lava-dl has no block for it",
     ),
     "delays of connections": (
         lambda: nn.Sequential(
             snnlib.SpikingLinear(4, 4, neuron=LoihiCubaLIF()),
             snnlib.SpikingLinear(4, 2, neuron=LoihiCubaLIF(), delays=snnlib.Delays(3, "connection")),
         ),
-        "delays of connections, of the net's input or within a channel are in no file",
+        "delays per connection, of the net's input or within a channel have no counterpart",
     ),
     "delays of the input": (
         lambda: nn.Sequential(snnlib.SpikingLinear(4, 2, neuron=LoihiCubaLIF(), delays=snnlib.Delays(3))),
-        "delays of connections, of the net's input or within a channel are in no file",
+        "delays per connection, of the net's input or within a channel have no counterpart",
     ),
     "frames": (
         lambda: nn.Sequential(snnlib.SpikingConv2d(2, 2, 3, neuron=LoihiCubaLIF())),
@@ -205,7 +205,7 @@ UNWRITTEN: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: nn.Sequential(
             snnlib.SpikingLinear(4, 2, neuron=LoihiCubaLIF(threshold=torch.tensor([1.0, 2.0])))
         ),
-        "thresholds that differ between the neurons of a layer have no place in the file",
+        "thresholds that differ between the neurons of a layer have no counterpart",
     ),
     "nothing": (lambda: nn.Sequential(nn.Flatten(2)), "frames of unknown size"),
 }
@@ -226,14 +226,14 @@ def test_what_is_not_written(name: str, tmp_path: Path) -> None:
         (
             snnlib.AvgPool2d(3),
             6,
-            r"1 \(AvgPool2d\): weights take averages of 2, 4, 8, ... cells side by side",
+            r"1 \(AvgPool2d\): expected averages over 2, 4, 8, ... neighbouring cells",
         ),
         (
             snnlib.AvgPool2d(2, 1),
             5,
             r"1 \(AvgPool2d\): windows that overlap or are padded have no counterpart",
         ),
-        (snnlib.MaxPool2d(2), 6, r"1 \(MaxPool2d\): no block of lava-dl does what it does"),
+        (snnlib.MaxPool2d(2), 6, r"1 \(MaxPool2d\): lava-dl has no block for it"),
     ],
 )
 def test_averages_that_no_weights_take(pool: nn.Module, size: int, message: str, tmp_path: Path) -> None:

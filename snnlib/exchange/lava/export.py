@@ -161,7 +161,9 @@ class _Writer:
         elif isinstance(module, AvgPool2d | SpikeAvgPool2d):
             window = Pool(module).window()
             if self.pool != (1, 1) or math.log2(math.prod(window)) % 1:
-                raise Unsupported("expected averages over 2, 4, 8, ... neighbouring cells, which go into the weights")
+                raise Unsupported(
+                    "expected averages over 2, 4, 8, ... neighbouring cells, which go into the weights"
+                )
             self.pool = window
         elif isinstance(module, SpikingLayer):
             self.layer(where, module)
@@ -252,7 +254,9 @@ class _Writer:
         channels = int(places[-1]["shape"][0]) if places else len(steps) + 1
         each = steps.view(channels, -1) if steps.dim() == 1 and len(steps) % channels == 0 else None
         if each is None or bool((each != each[:, :1]).any()):
-            raise Unsupported("delays per connection, of the net's input or within a channel have no counterpart")
+            raise Unsupported(
+                "delays per connection, of the net's input or within a channel have no counterpart"
+            )
         places[-1]["delay"] = each[:, 0].numpy().astype(np.float32)
         self.check(self.layers[-1].name, places[-1], "delay")
 
