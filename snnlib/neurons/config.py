@@ -70,8 +70,6 @@ def from_config(config: Mapping[str, Any], models: Mapping[str, type[Neuron]] | 
         raise ValueError(
             f"config: expected a model of {', '.join(models)}, got {model!r}; models= takes those of your own"
         )
-    if given.get("surrogate") is not None:
-        given["surrogate"] = _surrogate(given["surrogate"])
     return models[model](**{name: _value(value) for name, value in given.items()})
 
 
@@ -100,9 +98,7 @@ def _argument(neuron: Neuron, made: inspect.Parameter) -> Any:
             return None
         raise ValueError(f"neuron: expected {type(neuron).__name__} to keep {name}, got no such attribute")
     value = getattr(neuron, name)
-    if name == "surrogate":
-        return _plain_surrogate(value)
-    return _plain(value)
+    return _plain_surrogate(value) if name == "surrogate" else _plain(value)
 
 
 def _plain(value: Any) -> Any:
@@ -123,18 +119,16 @@ def _plain_surrogate(value: Any) -> dict[str, Any]:
     return {"name": name, **asdict(value)}
 
 
-def _surrogate(made: Mapping[str, Any]) -> Any:
-    numbers = dict(made)
-    name = numbers.pop("name", None)
-    shape = getattr(surrogates, str(name), None)
-    if not isinstance(shape, type) or shape.__module__ != surrogates.__name__:
-        raise ValueError(f"config: expected a surrogate of snnlib.surrogate, got {name!r}")
-    return shape(**numbers)
-
-
 def _value(value: Any) -> Any:
     if isinstance(value, str) and value in ("inf", "-inf"):
         return float(value)
+    if isinstance(value, Mapping):
+        numbers = dict(value)
+        name = numbers.pop("name", None)
+        shape = getattr(surrogates, str(name), None)
+        if not isinstance(shape, type) or shape.__module__ != surrogates.__name__:
+            raise ValueError(f"config: expected a surrogate of snnlib.surrogate, got {name!r}")
+        return shape(**numbers)
     if isinstance(value, list) and value and not isinstance(value[0], str):
         return torch.tensor([float(part) for part in value], dtype=torch.float64)
     return tuple(value) if isinstance(value, list) else value

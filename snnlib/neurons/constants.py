@@ -87,12 +87,11 @@ def kept_tables(neuron: Neuron) -> dict[Any, Any] | None:
     captured, since replays follow constants that are written to in between; and in compilers and transforms. A write
     through `.data` goes unnoticed.
     """
+    # Within programs that run later, and within transforms.
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or in_transform():
+        return None
     # torch's own iterators take several times as long.
-    parts = (
-        []
-        if _is_traced()
-        else [(*one._parameters.values(), *one._buffers.values()) for one in neuron.modules()]
-    )
+    parts = [(*one._parameters.values(), *one._buffers.values()) for one in neuron.modules()]
     tensors = [tensor for part in parts for tensor in part if tensor is not None]
     if not tensors or not all(_stays(tensor) for tensor in tensors):
         return None
@@ -152,11 +151,6 @@ def mean_threshold(neuron: Neuron) -> float:
     return float(neuron.constants().get("threshold", torch.ones(())).detach().mean())
 
 
-def _is_traced() -> bool:
-    """Returns whether the call becomes part of a program that runs later, or of a transform."""
-    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or in_transform()
-
-
 def _stays(tensor: Tensor) -> bool:
     """Returns whether a tensor is on a GPU, does not learn, and counts how often it is written to."""
     if type(tensor) not in (Tensor, nn.Parameter) or tensor.device.type in _ALWAYS_ANEW:
@@ -170,7 +164,7 @@ def _is_capturing(tensor: Tensor) -> bool:
 
 
 def _stream(tensor: Tensor) -> int:
-    """The stream on which work with a tensor is queued."""
+    """Returns the stream on which work with a tensor is queued."""
     return int(torch.cuda.current_stream(tensor.device).cuda_stream) if tensor.is_cuda else 0
 
 

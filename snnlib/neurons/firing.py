@@ -170,8 +170,10 @@ class SpikingNeuron(Neuron):
             return self.start_value
         return self.reset_value if self.reset == "zero" else 0.0
 
-    def reset_coefficients(self, params: Params, states: int) -> dict[str, Any] | None:
-        """Returns the arguments of `Dynamics` for firing and reset; None if only `step` can compute them."""
+    def with_reset(
+        self, params: Params, a: Sequence[Sequence[Coefficient]], b: Sequence[Coefficient], **others: Any
+    ) -> Dynamics | None:
+        """Returns the `Dynamics` with these coefficients, threshold and reset, or None if only `step` can run it."""
         # Options of all models that keep a neuron from the kernels say so here alone, those of one model in its
         # `dynamics`. Layers, recurrence, fusion and exporters ask for the dynamics and know no option by name.
         if not isinstance(self.surrogate, Surrogate) or not self.surrogate.has_shape:
@@ -180,15 +182,15 @@ class SpikingNeuron(Neuron):
             return None
         threshold = params["threshold"]
         height, scale = self.surrogate.coefficients(threshold.detach())
-        keep: list[float] = [1.0] * states
-        offset: list[float | Tensor] = [0.0] * states
+        keep: list[float] = [1.0] * len(b)
+        offset: list[float | Tensor] = [0.0] * len(b)
         if self.reset == "zero":
             keep[0], offset[0] = 0.0, self.reset_value
             if self.reset_states == "all":
-                keep = [0.0] * states
+                keep = [0.0] * len(b)
         elif self.reset == "subtract":
             offset[0] = -threshold
-        return {
+        firing = {
             "threshold": threshold,
             "keep": keep,
             "offset": offset,
@@ -203,13 +205,7 @@ class SpikingNeuron(Neuron):
             "fixed_point": self.fixed_point,
             "refractory": -1 if self.refractory == torch.inf else int(self.refractory),
         }
-
-    def with_reset(
-        self, params: Params, a: Sequence[Sequence[Coefficient]], b: Sequence[Coefficient], **others: Any
-    ) -> Dynamics | None:
-        """Returns `Dynamics` with these coefficients, firing and reset; None if only `step` can compute them."""
-        firing = self.reset_coefficients(params, len(b))
-        return None if firing is None else Dynamics(a=a, b=b, **{**firing, **others})
+        return Dynamics(a=a, b=b, **{**firing, **others})
 
     def options(self) -> dict[str, Any]:
         """Options that differ from their defaults, and the surrogate."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import torch
@@ -78,3 +79,10 @@ def load_numbers(
             module.load_numbers(found)
         except ValueError as error:
             errors.append(f"{prefix}{error}")
+
+
+def move_keys(stored: Any, names: Iterable[str], old: str, new: str) -> None:
+    """Gives keys of a `state_dict`, as far as it has them, another prefix."""
+    for name in names:
+        if old + name in stored:
+            stored[new + name] = stored.pop(old + name)

@@ -11,6 +11,7 @@ from snnlib.checks import SRM_HINTS, check_threshold, shows
 from snnlib.functional.srm import NeuronOptions
 from snnlib.neurons import SRM
 from snnlib.neurons.models.srm import response_std
+from snnlib.neurons.module import move_keys
 from snnlib.nn.layers.delays import Delays
 from snnlib.nn.layers.spiking import Sizes, SpikingLinear, convolution
 from snnlib.nn.layers.spiking_layer import SpikingLayer
@@ -65,14 +66,11 @@ class SRMLayer(SpikingLayer):
     ) -> Any:
         """Returns the `state_dict` with the threshold as a key of the layer, like `layer.threshold`."""
         stored = super().state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
-        for name in _OF_LAYER:
-            stored[prefix + name] = stored.pop(f"{prefix}neuron.{name}")
+        move_keys(stored, _OF_LAYER, f"{prefix}neuron.", prefix)
         return stored
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        for name in _OF_LAYER:
-            if prefix + name in state_dict:
-                state_dict[f"{prefix}neuron.{name}"] = state_dict.pop(prefix + name)
+        move_keys(state_dict, _OF_LAYER, prefix, f"{prefix}neuron.")
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:

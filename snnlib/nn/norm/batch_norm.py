@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from snnlib.checks import check_count, check_flag, check_floating, check_number
+from snnlib.neurons.module import move_keys
 from snnlib.nn.norm.joint_statistics import along, is_joint, normalize_jointly
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
@@ -144,15 +145,11 @@ class BatchNorm(nn.Module):
     ) -> Any:
         """Returns the `state_dict` with the keys of torch's batch norm, without `norm.`."""
         stored = super().state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
-        for name in _TENSORS:
-            if (key := f"{prefix}norm.{name}") in stored:
-                stored[prefix + name] = stored.pop(key)
+        move_keys(stored, _TENSORS, f"{prefix}norm.", prefix)
         return stored
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        for name in _TENSORS:
-            if prefix + name in state_dict:
-                state_dict[f"{prefix}norm.{name}"] = state_dict.pop(prefix + name)
+        move_keys(state_dict, _TENSORS, prefix, f"{prefix}norm.")
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
