@@ -2,9 +2,9 @@
 
     PYTHONPATH=PEERS python benchmarks/cpu/host.py [--beside CHECKOUT] [--turns 5] [--json FILE]
 
-Tensors are so small that the kernels hardly count: what is timed is Python, torch's dispatch and the way into a kernel.
-Layers have 4 steps, one sample and 2 channels of 6x6, with a gradient for the input; nets are 8C5-P2-16C3-P2-10 on
-16x16, with weights that let all layers fire. Times are those of the calling thread, which other processes hardly
+Tensors are so small that kernels hardly count: the time goes into Python, torch's dispatch and calls of kernels. Layers
+have 4 steps, one sample and 2 channels of 6x6, with a gradient for the input; nets are 8C5-P2-16C3-P2-10 on 16x16, with
+weights that let all layers fire. Times are processor times of the calling thread, which other processes hardly
 lengthen: the least, over blocks and turns, of the 10th percentile of a block's calls. `calls` are calls of Python and C
 functions that `sys.setprofile` sees. Ratios are to the first row of a table. SpikingJelly and snnTorch take part where
 they are installed; SpikingJelly's state is reset before each call of a layer. One thread, unless `--threads` says

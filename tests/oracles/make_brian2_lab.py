@@ -15,10 +15,10 @@ tau 20 ms, theta 20 mV, V_r 10 mV, tau_rp 2 ms, D 1.5 ms. Each neuron has 1000 e
 inhibitory (-g J) inputs, drawn with replacement, and 1000 external ones, each a Poisson process of
 `drive` times theta / (J 1000 tau) = 10 Hz. A step is 0.1 ms, a run 1 s; the first `START` are left out of:
 
-- `rate`: spikes per neuron and second;
+- `rate`: spikes per neuron and second, of all neurons;
 - `cv`: mean over neurons of the coefficient of variation of their intervals, of neurons with five spikes and more;
 - `fano`: variance over mean of the spikes of all neurons in bins of 1 ms, 1 for independent Poisson processes;
-- `frequency`: that of the largest peak above 5 Hz in the spectrum of those counts.
+- `frequency`: place in Hz of the largest peak above 5 Hz in the spectrum of these counts.
 """
 
 import json

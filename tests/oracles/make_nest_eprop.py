@@ -242,7 +242,7 @@ def main() -> None:
         arrays |= run(arrays, net)
         print(task.__name__, "losses", arrays["losses"], "spikes", arrays["spikes"].sum((1, 2)))
         if task is classification:
-            # One label a sequence; its target is constant.
+            # The target of a sequence is constant.
             arrays["target"] = arrays["target"][:, 0]
         else:
             arrays["target"], arrays["input"] = arrays["target"][0], arrays["input"][0]

@@ -18,7 +18,7 @@ and with the filtered spikes of a synapse, f_i[t] = a f_i[t-1] + g x_i[t] (z_i[t
     dE/dW_ji = sum_t L_j[t] lowpass(e_ji)[t] + c_reg / T (rate_j - f_target) sum_t e_ji[t]
     dE/dO_oj = sum_t d_o[t] lowpass(z_j)[t],   lowpass(e)[t] = k lowpass(e)[t-1] + (1 - k) e[t]
 
-What NEST does otherwise than the paper, or leaves open there:
+NEST differs from the paper, or chooses what the paper leaves open, in these points:
 
 - Feedback weights B are random and fixed, and the step of the loss is that of the spike: delays of connections (one
   step each from input to hidden neurons, on to the read-out, to the loss and back) shift what is paired, so that no
