@@ -41,10 +41,12 @@ class Affine(nn.Module):
     scale: Tensor
     offset: Tensor
 
-    def __init__(self, scale: Any = 1.0, offset: Any = 0.0) -> None:
+    def __init__(self, scale: Any = None, offset: Any = None) -> None:
         super().__init__()
-        for name, value in (("scale", scale), ("offset", offset)):
-            self.register_buffer(name, torch.from_numpy(np.array(value, dtype=np.float32)))
+        for name, value, usual in (("scale", scale, 1.0), ("offset", offset, 0.0)):
+            numbers = np.array(usual if value is None else value, dtype=np.float32)
+            # The state_dict has only what was given.
+            self.register_buffer(name, torch.from_numpy(numbers), persistent=value is not None)
 
     def forward(self, x: Tensor) -> Tensor:
         """The sequence of scaled elements."""

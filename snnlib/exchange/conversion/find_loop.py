@@ -26,7 +26,6 @@ from snnlib.exchange.conversion.loop import (
     StackOverTime,
     StepValue,
 )
-from snnlib.exchange.conversion.time_slices import as_slices
 from snnlib.exchange.conversion.trace import Call, Ref, Trace
 
 _ADDITIONS = ("add", "__add__", "__radd__", "sum")
@@ -149,7 +148,7 @@ class _Folder:
 
     def _unstepped(self, call: Call) -> None:
         """A slice of a sequence, or something that does not depend on the step."""
-        cut = as_slices(call, self.trace, self.steps)
+        cut = _as_slices(call, self.trace, self.steps)
         if cut is not None:
             self.in_step |= cut
             return
@@ -331,3 +330,38 @@ def _same_tensor(a: Any, b: Any) -> bool:
     if a is b or not all(isinstance(leaf, Tensor) and not isinstance(leaf, nn.Parameter) for leaf in (a, b)):
         return a is b
     return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)
+
+
+def _as_slices(call: Call, trace: Trace, steps: int) -> dict[int, tuple[Slice, int]] | None:
+    """Numbers of tensors that are parts of a sequence, from a call such as `x[t]`, `x[:, t]`, or `for step in x`."""
+    if not call.args or not isinstance(call.args[0], Ref) or len(call.refs) != 1:
+        return None
+    value, name = call.args[0].value, call.name
+    shape = trace.shapes[value]
+    if name in ("unbind", "__iter__"):
+        args, kwargs = pytree.tree_unflatten(call.args, call.spec)
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+        if shape[dim] != steps:
+            return None
+        return {n: (Slice(value, dim), t) for t, n in enumerate(call.outputs) if n is not None}
+    if name not in ("__getitem__", "select"):
+        return None
+    args, _ = pytree.tree_unflatten(call.args, call.spec)
+    dim, at = (args[1], args[2]) if name == "select" else _one_index(args[1])
+    number = call.outputs[0]
+    if number is None or not isinstance(at, int) or not 0 <= at < steps or shape[dim] < steps:
+        return None
+    return {number: (Slice(value, dim), at)}
+
+
+def _one_index(index: Any) -> tuple[int, int | None]:
+    """(dimension, index) of `x[3]` or `x[:, 3]`; no index for any other."""
+    if isinstance(index, int):
+        return 0, index
+    parts = index if isinstance(index, tuple) else ()
+    numbers = [number for number, part in enumerate(parts) if isinstance(part, int)]
+    if len(numbers) != 1 or any(part != slice(None) for part in parts[: numbers[0]]):
+        return 0, None
+    if any(part not in (slice(None), Ellipsis) for part in parts[numbers[0] + 1 :]):
+        return 0, None
+    return numbers[0], parts[numbers[0]]

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from snnlib.checks import check_choice
 from snnlib.exchange.integers.c_layout import LARGEST_NUMBER
-from snnlib.exchange.integers.fixed_point import BITS, fraction_of
 from snnlib.exchange.integers.integer_layer import LARGEST_COUNT, LEAK_BITS, IntegerLayer, bounds, steps_of
 from snnlib.exchange.integers.integer_net import IntegerNet
 from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
@@ -26,6 +25,9 @@ __all__ = ["to_integers"]
 _ROOM = 0.9
 # Bits below the point while ranges are measured.
 _MEASURED = 6
+# Of neurons in fixed point: bits of a state below its unit, and the longest refractory time.
+_BITS = 12
+_LONGEST_REFRACTORY = 255
 
 Decay = Literal["multiplier", "shift"]
 
@@ -146,17 +148,47 @@ def _check_sums(layer: IntegerLayer, most: int) -> None:
 def _in_fixed_point(stage: Stage, weights: Sequence[Tensor]) -> IntegerLayer:
     """A stage of neurons in fixed point with the same states, in units of 2^-12."""
     assert stage.cell is not None and stage.refractory is not None
-    fraction = fraction_of(stage, weights)
-    size = 2.0 ** (fraction - BITS)
+    fraction = _fraction_of(stage, weights)
+    size = 2.0 ** (fraction - _BITS)
     unit = torch.full((len(stage.weight),), size, dtype=torch.float64)
     layer = _layer(stage, [part / size for part in weights], unit, 8, "multiplier")
-    drive = _whole(_channels(stage.cell.offset, len(unit)) * 2**BITS)
+    drive = _whole(_channels(stage.cell.offset, len(unit)) * 2**_BITS)
     return replace(
         _at(layer, fraction, stage.cell.strict),
         drive=drive if bool(drive.any()) else None,
         refractory=int(stage.refractory),
         toward_zero=True,
     )
+
+
+def _fraction_of(stage: Stage, weights: Sequence[Tensor]) -> int:
+    """Bits of a state below the largest unit in which all weights are integers of 8 bits.
+
+    Raises:
+        ValueError: weights that are none in any unit, or a bias or refractory time that is none of neurons in fixed
+            point.
+    """
+    assert stage.refractory is not None
+    if stage.bias is not None:
+        raise ValueError(f"{stage.name}: expected weights without a bias before neurons in fixed point")
+    if not stage.refractory <= _LONGEST_REFRACTORY:
+        raise ValueError(
+            f"{stage.name}: expected a refractory time up to {_LONGEST_REFRACTORY} steps, got {stage.refractory}"
+        )
+    units = torch.cat([weight.flatten() for weight in weights]) * 2.0**_BITS
+    whole = units.round().long()
+    # The lowest bit of any.
+    together = int(np.bitwise_or.reduce(whole.numpy())) if len(whole) else 0
+    lowest = together & -together
+    fraction = max(lowest.bit_length() - 1, 0)
+    fits = bool(((whole >= -128 << fraction) & (whole <= 127 << fraction)).all())
+    if not fits or not torch.equal(units, whole.double()):
+        raise ValueError(
+            f"{stage.name}: expected weights of 8 bits in a unit of 2^-12 or more, as a layer of neurons in fixed "
+            "point has them, over windows of 1, 2, 4 ... cells, got others; a layer behind windows of 4 cells that "
+            "hardly fires wants weight_exponent=-10 or larger weights, as prepare_ sets them"
+        )
+    return fraction
 
 
 def _layer(
