@@ -6,7 +6,7 @@ import ast
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 # A docstring begins with a verb or with the name of the thing. These words make a sentence without a subject.
@@ -29,9 +29,9 @@ _SUBJECT = re.compile(r'[\w][\w ./,-]*: [a-z0-9`"].*[^.]|Revert ".+"')
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def docstring_openings(shown: str, tree: ast.Module) -> Iterator[str]:
+def docstring_openings(shown: str, nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Docstrings of a file that open with one of `OPENERS`, each with its line."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, _DOCUMENTED):
             docstring = ast.get_docstring(node) or ""
             if _OPENS.match(docstring):

@@ -1,8 +1,7 @@
 """Imports among the modules of packages, read from their sources: circles, and arrows against an order of parts.
 
-An import counts where it runs when the module is imported; one within a function is told apart, and those under
-`if TYPE_CHECKING` never run and are left out. As in the sources, `import a.b.c` is an import of that module alone, not
-of the packages around it.
+An import within a function counts as well; one under `if TYPE_CHECKING` never runs and is left out. As in the sources,
+`import a.b.c` is an import of that module alone, not of the packages around it.
 """
 
 from __future__ import annotations
@@ -10,18 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from pathlib import Path
-
-try:
-    import networkx
-except ImportError as error:
-    raise SystemExit(
-        "release/house.py finds circles by the package networkx, which comes with torch and is missing: "
-        "run `make env`, then `.venv/bin/python release/house.py`"
-    ) from error
-
-Graph = Mapping[str, set[str]]
 
 
 @dataclass(frozen=True, order=True)
@@ -32,11 +23,15 @@ class Import:
     imported: str
     file: str
     line: int
-    in_function: bool
 
     def __str__(self) -> str:
-        where = " (in a function)" if self.in_function else ""
-        return f"{self.file}:{self.line}: {self.importer} -> {self.imported}{where}"
+        return f"{self.file}:{self.line}: {self.importer} -> {self.imported}"
+
+
+@cache
+def nodes_of(file: Path) -> tuple[ast.AST, ...]:
+    """Returns the nodes of a file's syntax, which is read once."""
+    return tuple(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
 
 
 def modules_of(root: Path, packages: Sequence[str]) -> dict[str, Path]:
@@ -55,31 +50,30 @@ def imports_of(root: Path, packages: Sequence[str]) -> list[Import]:
     for name, file in modules.items():
         shown = file.relative_to(root).as_posix()
         package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        for node, in_function in _import_nodes(tree.body, False):
-            for target in _targets(node, package, modules):
-                if target != name:
-                    found.add(Import(name, target, shown, node.lineno, in_function))
+        for target, line in _imports(file, package, modules):
+            if target != name:
+                found.add(Import(name, target, shown, line))
     return sorted(found)
 
 
 def imported_by(file: Path, modules: Mapping[str, Path]) -> list[str]:
     """Returns those of these modules that a file outside their packages imports."""
-    nodes = _import_nodes(ast.parse(file.read_text(encoding="utf-8")).body, False)
-    return sorted({target for node, _ in nodes for target in _targets(node, "", modules)})
+    return sorted({target for target, _ in _imports(file, "", modules)})
 
 
-def _import_nodes(
-    body: Sequence[ast.AST], in_function: bool
-) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    for node in body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node, in_function
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            yield from _import_nodes(node.orelse, in_function)
-        else:
-            function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-            yield from _import_nodes(list(ast.iter_child_nodes(node)), in_function or function)
+def _imports(file: Path, package: str, modules: Mapping[str, Path]) -> Iterator[tuple[str, int]]:
+    """Yields the modules that a file imports, with the line."""
+    nodes = nodes_of(file)
+    unread = {
+        inner
+        for node in nodes
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for one in node.body
+        for inner in ast.walk(one)
+    }
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom) and node not in unread:
+            yield from ((target, node.lineno) for target in _targets(node, package, modules))
 
 
 def _targets(node: ast.Import | ast.ImportFrom, package: str, modules: Mapping[str, Path]) -> Iterator[str]:
@@ -99,30 +93,24 @@ def _targets(node: ast.Import | ast.ImportFrom, package: str, modules: Mapping[s
             yield base
 
 
+def circle_of(imports: Sequence[Import]) -> list[str]:
+    """Returns the modules of one circle, the first of them at both ends; none if there is no circle."""
+    sorter: TopologicalSorter[str] = TopologicalSorter()
+    for found in imports:
+        sorter.add(found.imported, found.importer)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
 def part_of(module: str) -> str:
     """The part of its package that a module belongs to: `snnlib.nn` for `snnlib.nn.layers.spike_pool`."""
     return ".".join(module.split(".")[:2])
 
 
-def graph_of(imports: Sequence[Import], by_part: bool = False) -> dict[str, set[str]]:
-    """Returns the imports of each module, or of each part of a package."""
-    graph: dict[str, set[str]] = {}
-    for found in imports:
-        ends = (found.importer, found.imported)
-        importer, imported = map(part_of, ends) if by_part else ends
-        if importer != imported:
-            graph.setdefault(importer, set()).add(imported)
-            graph.setdefault(imported, set())
-    return graph
-
-
-def circles(graph: Graph) -> list[list[str]]:
-    """Sets of two modules or more of which each imports all the others, directly or through others."""
-    components = networkx.strongly_connected_components(networkx.DiGraph(graph))
-    return sorted(sorted(members) for members in components if len(members) > 1)
-
-
-def upward(imports: Sequence[Import], order: Sequence[str]) -> dict[tuple[str, str], list[Import]]:
+def upward(imports: Sequence[Import], order: Sequence[str]) -> list[Import]:
     """Imports by a part of a package of one above it in the order, which begins at the bottom.
 
     Raises:
@@ -132,9 +120,5 @@ def upward(imports: Sequence[Import], order: Sequence[str]) -> dict[tuple[str, s
     missing = sorted(parts - set(order))
     if missing:
         raise ValueError(f"order: expected a place for every part, got none for {', '.join(missing)}")
-    arrows: dict[tuple[str, str], list[Import]] = {}
-    for found in imports:
-        importer, imported = part_of(found.importer), part_of(found.imported)
-        if order.index(importer) < order.index(imported):
-            arrows.setdefault((importer, imported), []).append(found)
-    return arrows
+    places = {part: place for place, part in enumerate(order)}
+    return [found for found in imports if places[part_of(found.importer)] < places[part_of(found.imported)]]

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 # Names of Python and torch that a class of ours has too.
 _OF_OTHERS = frozenset({"_base", "_fields", "_parameters", "_version"})
 _BY_NAME = frozenset({"getattr", "setattr", "hasattr", "attrgetter"})
 
 
-def used_elsewhere(trees: Mapping[str, ast.Module]) -> list[str]:
+def used_elsewhere(nodes: Mapping[str, Sequence[ast.AST]]) -> list[str]:
     """Uses of a name with one leading underscore that only other packages define, by file and line.
 
     Args:
-        trees: syntax of the modules by file.
+        nodes: syntax of the modules by file.
     """
     homes: defaultdict[str, set[str]] = defaultdict(set)
-    for file, tree in trees.items():
-        for node in ast.walk(tree):
+    for file, found in nodes.items():
+        for node in found:
             for name in _defined(node):
                 homes[name].add(package_of(file))
     return [
         f"{file}:{line}: {name} of {', '.join(sorted(homes[name]))}"
-        for file, tree in trees.items()
-        for node in ast.walk(tree)
+        for file, found in nodes.items()
+        for node in found
         for name, line in _used(node)
         if homes[name] and package_of(file) not in homes[name]
     ]
