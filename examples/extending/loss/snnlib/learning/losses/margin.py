@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_labels
+from snnlib.checks import check_labels, check_positive_number
 from snnlib.learning.losses._common import (
     Reduction,
     accumulation_dtype,
-    check_number,
     check_scores,
     labelled_neurons,
     reduced,
@@ -48,7 +47,7 @@ def spike_margin_loss(
     """
     check_scores("counts", counts, not_negative=True)
     check_labels(target, counts)
-    check_number("margin", margin, above=0)
+    check_positive_number("margin", margin)
     counts = counts.to(accumulation_dtype(counts))
     labelled = labelled_neurons(target, counts)
     others = counts.masked_fill(labelled, -torch.inf).amax(1)
