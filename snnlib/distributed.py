@@ -1,4 +1,4 @@
-"""Several processes that train one net: gradients whose sum does not depend on how many there are."""
+"""Training in several processes: sums of gradients that do not depend on their number."""
 
 # No postponed annotations: torch looks at those of a hook.
 import torch
@@ -12,20 +12,20 @@ def ordered_sum(
     state: object,
     bucket: dist.GradBucket,  # type: ignore[name-defined]
 ) -> torch.futures.Future[Tensor]:
-    """Mean of the processes' gradients, added in the order of their ranks: a hook of `DistributedDataParallel`.
+    """Averages the processes' gradients in the order of ranks: a hook for `DistributedDataParallel`.
 
-    `sum_r g_r / R`, from rank 0 upwards, where the sums of gloo and NCCL have an order that depends on the number of
-    processes and the place in the tensor. With R a power of two the division is exact, and R processes give the bits of
-    one process that adds the gradients of R batches before its step (`loss / R` each), for nets that look at each
-    sample by itself: no batch normalisation with batch statistics.
+    The mean is `sum_r g_r / R`, from rank 0 upwards; the sums of gloo and NCCL have an order that depends on the
+    number of processes and on the position in the tensor. If R is a power of two, the division is exact, and R
+    processes give the bits of one process that adds the gradients of R batches before its step (`loss / R` each), for
+    nets without batch statistics over samples.
 
     Args:
         state: the process group, None for all processes.
         bucket: gradients that torch exchanges together.
 
     Returns:
-        The mean. Every process gets every other's gradient, R times the bytes of a plain sum in memory and R / 2 times
-        those on the wire; the sum starts when all have come.
+        The mean. Every process receives all gradients: R times the memory and R / 2 times the traffic of a plain sum,
+        which starts when all gradients have arrived.
 
     Source: hooks of torch's DistributedDataParallel, `register_comm_hook`.
 

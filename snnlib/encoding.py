@@ -46,7 +46,7 @@ def _check_unit(values: Tensor) -> None:
 
 
 def direct(values: Tensor, time_steps: int, *, batch_first: bool = False) -> Tensor:
-    """The values themselves as a constant current at every step: the first layer learns its own code.
+    """Repeats the values as a constant current at every step: the first layer learns its own code.
 
     Args:
         values: any real numbers `[N, ...]`.
@@ -54,7 +54,7 @@ def direct(values: Tensor, time_steps: int, *, batch_first: bool = False) -> Ten
         batch_first: whether the result is `[N, T, ...]`. Default False.
 
     Returns:
-        `[T, N, ...]`, a view of the values: all steps are one piece of memory.
+        `[T, N, ...]`, a view of the values: all steps share memory.
 
     Source: Rueckauer et al., "Conversion of Continuous-Valued Deep Networks to Efficient Event-Driven Networks for
     Image Classification", 2017, section 2.3.
@@ -71,7 +71,7 @@ def direct(values: Tensor, time_steps: int, *, batch_first: bool = False) -> Ten
 def rate(
     values: Tensor, time_steps: int, *, batch_first: bool = False, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Spikes drawn at every step with the value as their probability: `P(s[t] = 1) = values`.
+    """Draws spikes at every step with the value as probability: `P(s[t] = 1) = values`.
 
     Args:
         values: probabilities in [0, 1] of a spike in one step, `[N, ...]`.
@@ -105,7 +105,7 @@ def latency(
     threshold: float = 0.01,
     batch_first: bool = False,
 ) -> Tensor:
-    """Latency code: a spike per value, earlier for larger values; values up to the threshold give no spike.
+    """Encodes each value as one spike, earlier for larger values; values up to the threshold give no spike.
 
     Linear (default), from the first step for 1 to the last for the threshold, or with `tau` the time at which a leaky
     membrane with the value as its current reaches the threshold::
@@ -151,7 +151,7 @@ def latency(
 def delta(
     signal: Tensor, threshold: float | Tensor, *, polarity: bool = True, batch_first: bool = False
 ) -> Tensor:
-    """Events of a signal where it has changed by a threshold since its last event, as an event camera sends them.
+    """Encodes a signal as events of its changes by a threshold, as an event camera does.
 
     A level starts at the first sample. At every further step the number of whole thresholds between signal and level is
     the amplitude of the event, and the level follows by as many::
@@ -160,10 +160,10 @@ def delta(
 
     Args:
         signal: samples `[T, N, ...]` (`[N, T, ...]` with `batch_first`).
-        threshold: change that makes an event, > 0; a tensor for one of each channel, such as the leads of an
+        threshold: change per event, > 0; a tensor for one threshold per channel, such as the leads of an
             electrocardiogram.
-        polarity: whether rises and falls go into two channels, `[T, N, 2, ...]`, falls first, as in event data;
-            without, falls are events of negative amplitude, `[T, N, ...]`. Default True.
+        polarity: whether rises and falls have two channels, `[T, N, 2, ...]`, falls first, as in event data; if False,
+            falls are events of negative amplitude, `[T, N, ...]`. Default True.
         batch_first: whether the signal and the result have the batch first. Default False.
 
     Raises:
@@ -198,13 +198,13 @@ def delta(
 
 
 def intervals(spikes: Tensor, bounds: Sequence[float], *, batch_first: bool = False) -> Tensor:
-    """Time between the spikes of a sequence as places: each spike goes to the channel of its interval.
+    """Encodes the interval before each spike as a channel.
 
     The spike at step t, n steps after the one before it, goes to channel k where `bounds[k - 1] <= n < bounds[k]`; the
-    first one, which has none before it, vanishes. So the intervals of a heart become spikes when they end.
+    first spike, which has no interval, is dropped. Intervals between heart beats thus become spikes at their end.
 
     Args:
-        spikes: `[T, N]` (`[N, T]` with `batch_first`); what is not 0 is a spike.
+        spikes: `[T, N]` (`[N, T]` with `batch_first`); nonzero values are spikes.
         bounds: K bounds between the channels, rising, in steps.
         batch_first: whether spikes and result have the batch first. Default False.
 
@@ -241,7 +241,7 @@ def population(
     beta: float = 1.5,
     batch_first: bool = False,
 ) -> Tensor:
-    """Population code: several neurons with Gaussian receptive fields each spike once, earlier the nearer the value.
+    """Encodes each value by several neurons with Gaussian receptive fields, which spike earlier near the value.
 
     Neuron i of n has its center at `low + (2 i - 1) / 2 (high - low) / (n - 2)` for i = 0 to n - 1, and the width
     `(high - low) / (beta (n - 2))`. Its response r in (0, 1] gives the step `round((T - 1) (1 - r))`; in the last step,
@@ -252,7 +252,7 @@ def population(
         time_steps: length T of the sequence, >= 2.
         neurons: neurons n per feature, >= 3.
         low, high: range of the values. Default 0 and 1.
-        beta: how narrow the fields are; 1 to 2. Default 1.5.
+        beta: narrowness of the receptive fields, 1 to 2. Default 1.5.
         batch_first: whether the result is `[N, T, ...]`. Default False.
 
     Returns:
@@ -303,21 +303,21 @@ def at_times(
     dtype: torch.dtype | None = None,
     batch_first: bool = False,
 ) -> Tensor:
-    """Spikes at given times, each in the step nearest to it: `step = floor(times / dt + 1 / 2)`, or in two of them.
+    """Returns spikes at given times, each in the nearest step `floor(times / dt + 1 / 2)`, or divided between two.
 
-    NaN and infinity stand for no spike. Rounding moves a spike by at most `dt / 2`, and times on the grid stay where
-    they are; for bins from `k dt` to `(k + 1) dt`, as `data.ToFrames` makes them, give `times - dt / 2`.
+    NaN and infinity mean no spike. Rounding moves a spike by at most `dt / 2`; times on the grid stay. For bins from
+    `k dt` to `(k + 1) dt`, as in `data.ToFrames`, pass `times - dt / 2`.
 
     Args:
         times: one time per channel `[N, C]`, or K of them in any order `[N, C, K]`. In steps, or in the unit of `dt`;
             integers are taken, too.
         time_steps: length T of the sequence.
         dt: length of a step in the unit of the times. Default 1: times in steps.
-        mode: what several spikes of a channel in one step give: `"binary"` (default) one spike, `"count"` their number.
-            `"shared"` divides a spike between two steps, `1 - f` in step k and `f` in step k + 1 where `times / dt` is
-            `k + f`, as linear interpolation does; amounts are added up.
-        late: what becomes of spikes after the last step: `"error"` (default, as most are times of another unit) raises,
-            `"clamp"` puts them into the last step, `"drop"` leaves them out.
+        mode: value of several spikes of a channel in one step: `"binary"` (default) 1, `"count"` their number.
+            `"shared"` divides a spike between two steps by linear interpolation, `1 - f` in step k and `f` in step k +
+            1 for `times / dt = k + f`, and sums the parts.
+        late: spikes after the last step: `"error"` (default, since their times mostly have a wrong unit) raises an
+            error, `"clamp"` puts them into the last step, `"drop"` leaves them out.
         dtype: of the result. Default that of the times, float32 for integers.
         batch_first: whether the result is `[N, T, C]`. Default False.
 
@@ -325,9 +325,9 @@ def at_times(
         `[T, N, C]`. No gradient reaches the times.
 
     Raises:
-        TypeError: times or a dtype of no real numbers.
-        ValueError: times of another shape or before the first step, late ones with `late="error"`, an option out of its
-            range, or counts that the dtype does not hold.
+        TypeError: times or a dtype that are not real numbers.
+        ValueError: times of a wrong shape or before the first step, late spikes with `late="error"`, an option out of
+            its range, or counts that the dtype cannot represent.
 
     >>> import torch, snnlib
     >>> times = torch.tensor([[[0.15, 0.41], [0.29, float("inf")]]])

@@ -1,1 +1,1 @@
-"""The paths of an op: the compiled module, the readable reference, and the choice between algorithms."""
+"""Paths of an op: the compiled module, the readable reference, and the choice between algorithms."""

@@ -43,12 +43,12 @@ _choice: ProcessSetting[Convolution] = ProcessSetting("SNNLIB_CONVOLUTION", get_
 
 @contextmanager
 def use_convolution(choice: Convolution) -> Iterator[None]:
-    """Run the convolutions of a `with` block by `"events"` or `"dense"`, or as the data say: `"auto"`.
+    """Runs the convolutions of a `with` block by `"events"` or `"dense"`, or by the data: `"auto"`.
 
-    Forward and backward passes alike, each by the choice at its time. The choice holds for the whole process; of blocks
-    in several threads that of the block that began last. Spikes may differ by the rounding of the currents, as a dense
-    convolution library adds in an order of its own. On a GPU `"events"` takes the CPU's order, slowly, for its spikes
-    bit for bit (`docs/cuda.md`); the others leave convolutions to torch there.
+    Each forward and backward pass follows the choice at its time. The choice holds for the whole process; of blocks in
+    several threads, the one that began last decides. Spikes may differ by the rounding of currents, since dense
+    convolutions sum in another order. On a GPU `"events"` sums in the CPU's order, slowly, for the CPU's spikes bit
+    for bit (`docs/cuda.md`); the other choices run torch's convolutions there.
 
     >>> import torch, snnlib
     >>> layer = snnlib.SRMConv2d(1, 2, 3)
@@ -61,12 +61,12 @@ def use_convolution(choice: Convolution) -> Iterator[None]:
 
 
 def chosen() -> Convolution:
-    """The choice that holds now."""
+    """Returns the present choice."""
     return _choice.value
 
 
 class Decision(NamedTuple):
-    """The path of a convolution, what it was chosen by, and a sentence that says so."""
+    """The path of a convolution, the facts that decided, and a sentence for reports."""
 
     path: Literal["events", "dense"]
     density: float
@@ -89,9 +89,9 @@ def density(x: Tensor) -> float:
 
 
 def costs(g: Geometry, share: float, neurons: bool = True) -> tuple[float, float]:
-    """(event-driven, dense) for inputs of which this share is not zero; of currents with or without `neurons` behind.
+    """Returns the costs (event-driven, dense) for inputs with this share of nonzeros, with or without `neurons`.
 
-    The event-driven algorithm has zeros between the taps of a dilated kernel, the dense one none.
+    The event-driven algorithm includes the zeros between the elements of a dilated kernel, the dense one does not.
     """
     frames = g.steps * g.batch
     in_pixels, pixels = frames * g.in_height * g.in_width, frames * g.height * g.width
@@ -115,13 +115,13 @@ def costs(g: Geometry, share: float, neurons: bool = True) -> tuple[float, float
 
 
 def is_matrix(g: Geometry) -> bool:
-    """Returns whether the layer is fully connected over channels alone: one cell, one tap and no padding around."""
+    """Returns whether the layer is fully connected over channels: one pixel, one kernel element and no padding."""
     one_cell = (g.in_height, g.in_width, g.taps) == (1, 1, 1)
     return not g.unsupported and one_cell and (g.padding_h, g.padding_w) == (0, 0)
 
 
 def by_taps(g: Geometry) -> bool:
-    """Returns whether currents without neurons are summed tap by tap: if weights do not fit into the second cache."""
+    """Returns whether currents without neurons are summed one kernel element at a time: weights exceed the L2 cache."""
     return is_matrix(g) or _outgrows_cache(g)
 
 
@@ -130,7 +130,7 @@ def _outgrows_cache(g: Geometry) -> bool:
 
 
 def decide(x: Tensor, g: Geometry, streaming: bool, neurons: bool = True) -> Decision:
-    """The algorithm of one call; a stream is event-driven if it can be, as those sums do not depend on the chunk."""
+    """Returns the algorithm of one call; streams are event-driven if possible, whose sums do not depend on chunks."""
     share = density(x)
     by_events, dense = costs(g, share, neurons)
     if g.unsupported:
@@ -175,7 +175,7 @@ _BACK_SMALL = 1e6
 
 
 class BackwardAlgorithms(NamedTuple):
-    """The algorithm of each gradient: "taps" goes by input events too, all under one tap of the kernel at a time."""
+    """The algorithm of each gradient; "taps" is also driven by input events, one kernel element at a time."""
 
     weight: Literal["inputs", "taps", "spikes", "dense"]
     input: Literal["spikes", "dense"]
@@ -188,7 +188,7 @@ def windows_are_rows(g: Geometry) -> bool:
 
 
 def _inner(x: Tensor, g: Geometry) -> Tensor:
-    """Pixels that most kernels see: where events cost most, and images are rarely as dense at their edges."""
+    """Returns the pixels within most kernels, where events cost most; images are rarely as dense at their edges."""
     edge_h, edge_w = g.kernel_h - 1 - g.padding_h, g.kernel_w - 1 - g.padding_w
     if 2 * edge_h >= g.in_height or 2 * edge_w >= g.in_width or edge_h < 0 or edge_w < 0:
         return x
@@ -200,7 +200,7 @@ def _pixels(g: Geometry) -> int:
 
 
 def weight_costs(g: Geometry, share: float, spikes: int) -> dict[str, float]:
-    """Cost of each algorithm for inputs of which this share is not zero."""
+    """Returns the cost of each algorithm for inputs with this share of nonzeros."""
     frames, block = g.steps * g.batch, block_channels(g)
     window = _pixels(g) * g.kernel_h * g.kernel_w * g.in_channels * math.ceil(g.channels / GROUP)
     dense = _pixels(g) * g.taps * g.in_channels * math.ceil(g.channels / GROUP)
@@ -238,10 +238,10 @@ def _cheapest(found: dict[str, float]) -> str:
 def decide_backward(
     x: Tensor, g: Geometry, spikes: int, need_weight: bool = True, from_state: bool = False
 ) -> BackwardAlgorithms:
-    """The algorithms of one call, whose forward pass gave this number of spikes.
+    """Returns the algorithms of one call whose forward pass had this number of spikes.
 
-    Only the choice for the weight gradient looks at the sequence; where that gradient is not needed it is "spikes".
-    A gradient that comes back to the state after the last step (`from_state`) acts like a spike of every neuron there.
+    Only the choice for the weight gradient reads the sequence; if that gradient is not needed, it is "spikes". A
+    gradient of the last state (`from_state`) acts like a spike of every neuron at the last step.
     """
     if from_state:
         spikes += g.neuron_steps // max(g.steps, 1)
@@ -260,7 +260,7 @@ def tap_cost(g: Geometry, share: float) -> float:
 
 
 def _matrix_costs(g: Geometry, share: float) -> dict[str, float]:
-    """Costs of the weight gradient of a fully connected layer with a dense signal."""
+    """Returns the costs of the weight gradient of a fully connected layer with a dense signal."""
     inputs, vectors = g.steps * g.batch * g.in_channels, math.ceil(g.channels / GROUP)
     return {"taps": tap_cost(g, share), "dense": inputs * vectors * _BACK_DENSE}
 
@@ -268,9 +268,9 @@ def _matrix_costs(g: Geometry, share: float) -> dict[str, float]:
 def decide_for_entries(
     x: Tensor, g: Geometry, entries: int, need_weight: bool = True, from_state: bool = False
 ) -> BackwardAlgorithms:
-    """`decide_backward` for neurons with a surrogate, whose entries take the place of the spikes.
+    """`decide_backward` for neurons with a surrogate: near-threshold steps replace spikes.
 
-    A fully connected layer's weight gradient by input events is that of a convolution of one tap.
+    A fully connected layer's weight gradient by input events is that of a 1x1 convolution.
     """
     if not is_matrix(g) or chosen() == "dense":
         return decide_backward(x, g, entries, need_weight, from_state)
@@ -289,7 +289,7 @@ def decide_for_entries(
 
 
 def decide_for_signal(x: Tensor, g: Geometry) -> Literal["inputs", "taps", "dense"]:
-    """The weight gradient's algorithm where the signal is dense: by input events or densely."""
+    """Returns the weight gradient's algorithm for a dense signal: by input events or dense."""
     if g.unsupported or chosen() == "dense":
         return "dense"
     if is_matrix(g):

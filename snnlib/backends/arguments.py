@@ -1,4 +1,4 @@
-"""The arguments of ops, packed: a schema spells them out, and kernels and references behind it take these."""
+"""Packed arguments of ops: schemas list them one by one, kernels and references take these objects."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Flags(NamedTuple):
 
     @property
     def added_rows(self) -> int:
-        """Rows of the state behind the K of the dynamics."""
+        """Rows of the state after the K states of the dynamics."""
         return self.reset_next + (self.refractory != 0)
 
     @classmethod
@@ -146,7 +146,7 @@ class _Neurons:
 
     @property
     def variables(self) -> int:
-        """Variables of the dynamics, K or fewer: without what options add to the state."""
+        """Variables of the dynamics, K or fewer, without states that options add."""
         return self.states
 
     @property
@@ -191,7 +191,7 @@ class _Neurons:
         checks.check_state_shape(state, self.state_names, step, like, name)
 
     def check_final(self, state: Tensor | None) -> None:
-        """Checks that states after the last step, where they are known, have kept within the bits of fixed point."""
+        """Checks that the last states, if known, did not overflow fixed point."""
         if state is not None and self.is_fixed_point:
             check_states(state)
 
@@ -227,7 +227,7 @@ class SrmKernel(_Neurons):
 
     @property
     def clamp(self) -> float:
-        """Bound of the time per potential."""
+        """Largest shift of a spike per unit of potential."""
         return self.taus[-1]
 
     def settings(self) -> dict[str, float]:
@@ -287,7 +287,7 @@ class LinearKernel(_Neurons):
 
     @property
     def runs_in_layer(self) -> bool:
-        """Returns whether the kernels of a layer know these neurons: one state that decays freely, and spikes."""
+        """Returns whether the kernels of a layer support these neurons: one state with linear decay, and spikes."""
         options = self.options
         return self.variables == 1 and not (
             self.floored or options.reset_next or options.membrane or options.rectified
@@ -295,22 +295,22 @@ class LinearKernel(_Neurons):
 
     @property
     def records(self) -> bool:
-        """Returns whether a layer's record tells the gradients of weights and inputs."""
+        """Returns whether a layer's record suffices for the gradients of weights and inputs."""
         return self.alike and not self.options.refractory
 
     @property
     def pools(self) -> bool:
-        """Returns whether kernels of a scan give means over windows as well."""
+        """Returns whether the kernels of a scan can also pool."""
         options = self.options
         return self.variables == 1 and not (options.reset_next or options.membrane or options.fixed_point)
 
     @property
     def recurs(self) -> bool:
-        """Returns whether the kernels of recurrent layers know these neurons: those with spikes as values."""
+        """Returns whether the kernels of recurrent layers support these neurons, whose values are spikes."""
         return not self.options.membrane
 
     def of_samples(self, samples: slice) -> LinearKernel:
-        """Returns these neurons with the state of some samples alone."""
+        """Returns these neurons with the state of some samples only."""
         return replace(self, state=None if self.state is None else self.state[:, samples])
 
     def settings(self) -> dict[str, float]:
@@ -357,7 +357,7 @@ class ExactKernel(_Neurons):
 
     @property
     def records(self) -> bool:
-        """Returns whether a layer's record tells the gradients: a refractory time that ends is not on it."""
+        """Returns whether a layer's record suffices for the gradients: it lacks the end of refractory times."""
         return self.alike and self.options.refractory <= 0
 
     def settings(self) -> dict[str, float]:
@@ -409,7 +409,7 @@ def check_dynamics(options: Flags, states: int) -> None:
 
 
 class Windows(NamedTuple):
-    """Windows over the axes behind the first two of frames `[N, C, *space]`, with the meaning of torch's options."""
+    """Windows over the space axes of frames `[N, C, *space]`, with torch's options."""
 
     kernel: Sequence[int]
     stride: Sequence[int]
@@ -420,7 +420,7 @@ class Windows(NamedTuple):
 
     @classmethod
     def nonoverlapping(cls, window: Sequence[int]) -> Windows:
-        """Returns windows side by side without padding; cells in none are left out."""
+        """Returns windows without overlap and padding; pixels outside of windows are left out."""
         return cls(window, window, [0] * len(window))
 
     def counts(self, space: Sequence[int]) -> list[int]:
@@ -432,7 +432,7 @@ class Windows(NamedTuple):
         return counts
 
     def dilated(self, gaps: Sequence[int]) -> Windows:
-        """Returns the windows that hold these with so many steps from cell to cell."""
+        """Returns the windows that contain these windows after dilation."""
         kernel = [gap * (taps - 1) + 1 for gap, taps in zip(gaps, self.kernel, strict=True)]
         return Windows(kernel, *self[1:])
 
@@ -449,7 +449,7 @@ class Windows(NamedTuple):
 
 
 class Delays(NamedTuple):
-    """Delays `[H, H]` of recurrent connections up to `longest` steps, and the spikes on their way at the first.
+    """Delays `[H, H]` of recurrent connections up to `longest` steps, and earlier spikes that have not arrived yet.
 
     `past` is `[longest + 2, N, H]`, the newest first; with `rounded` whole steps count alone.
     """
@@ -482,5 +482,5 @@ class LayerArgs:
 
     @property
     def band(self) -> int:
-        """Rows of neurons that a task of the kernels takes at a time, which the order of a record follows."""
+        """Rows of neurons per work item of the kernels, which the order of a record follows."""
         return self.geometry.bands(self.pool[0])[0]

@@ -1,4 +1,4 @@
-"""Memory of tensors on the CPU: fresh from the system, out of the C library's heap, or a block of a freed tensor."""
+"""Memory of tensors on the CPU: from the system, the C library's heap, or a freed tensor's block."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _HUGE_PAGE_BYTES = 4 << 20
 
 
 class BlockKeeper:
-    """While one lives, large blocks of freed tensors wait for the next ones instead of going back to the system.
+    """Keeps large blocks of freed tensors for reuse as long as an instance exists.
 
-    With the last of them the waiting blocks go back. Used and waiting blocks together take at most 1.5 times what used
-    ones have taken at once. It has no effect without the compiled module and outside Linux.
+    The last instance returns the unused blocks to the system. All blocks together take at most 1.5 times the peak of
+    used blocks. There is no effect without the compiled module and outside Linux.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class BlockKeeper:
 
 
 def pooled_bytes() -> int:
-    """Memory of the blocks that tensors have or that wait for one."""
+    """Returns the memory of all used and unused blocks."""
     module = native.cpu_memory()
     return 0 if module is None else int(module.bytes_of_blocks())
 
@@ -95,12 +95,12 @@ def _is_on_cpu(tensor: Tensor) -> bool:
 
 
 def keep_freed_memory() -> bool:
-    """Let the process keep the memory of freed CPU tensors for the next ones, instead of handing it back.
+    """Lets the process keep the memory of freed CPU tensors for reuse, instead of returning it to the system.
 
-    A training step frees and takes hundreds of megabytes, and memory that comes fresh from the system is slow to touch
-    for the first time: without this, a step of the N-MNIST net took 1.2 to 1.5 times as long where it was measured.
-    The price is that the process stays at its peak size. It holds from here on and for the whole process, which is
-    why nothing but `snnlib train` does it unasked. GPU memory is not affected.
+    A training step frees and allocates hundreds of megabytes, and the first access to new memory is slow: without this
+    call a step of the N-MNIST net took 1.2 to 1.5 times as long. In return the process stays at its peak size. The
+    setting holds for the whole process and cannot be undone; only `snnlib train` makes it by itself. GPU memory is not
+    affected.
 
     Returns:
         Whether it took effect: it needs the compiled module and glibc.
@@ -114,9 +114,9 @@ def keep_freed_memory() -> bool:
 
 
 def hand_back_freed_memory() -> None:
-    """Give the memory of freed CPU tensors back to the system, where the compiled module and glibc can.
+    """Returns the memory of freed CPU tensors to the system, if the compiled module and glibc can.
 
-    Chunk after chunk of tensors of changing sizes leaves gaps that nothing fits into, and the process grows.
+    Many chunks of tensors of changing sizes fragment the heap, so that the process grows.
     """
     module = native.cpu_memory()
     if module is not None:

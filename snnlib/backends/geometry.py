@@ -1,4 +1,4 @@
-"""Sizes of a convolution under neurons, and what follows from them alone."""
+"""Sizes of a layer's convolution, and choices that depend on sizes only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class ConvOptions(NamedTuple):
 class Geometry(NamedTuple):
     """Sizes of one call as the kernels know it: a plain 2-D convolution.
 
-    A dilated kernel counts with the zeros between its taps. Neurons see rows only: `[D, H, W]` is `D * H` rows of W.
+    A dilated kernel includes the zeros between its elements. Neurons are treated as rows: `[D, H, W]` is `D * H` rows
+    of W.
     """
 
     steps: int

@@ -63,10 +63,10 @@ def state_dtype(sequence: Tensor) -> torch.dtype:
 
 @contextmanager
 def use_path(path: Path) -> Iterator[None]:
-    """Run every op of a `with` block on one path: `"auto"`, `"native"` or `"reference"`.
+    """Runs every op of a `with` block on one path: `"auto"`, `"native"` or `"reference"`.
 
-    `"native"` raises where the kernels cannot run, and says why. The choice holds for the whole process; of blocks in
-    several threads that of the block that began last.
+    `"native"` raises an error with the reason if the kernels cannot run. The choice holds for the whole process; of
+    blocks in several threads, the one that began last decides.
 
     >>> import torch, snnlib
     >>> with snnlib.use_path("reference"):

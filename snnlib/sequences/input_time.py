@@ -1,4 +1,4 @@
-"""The gradient of input events by their time, which layers of neurons with exact spike times give the layer below.
+"""Spike-time gradient of input events, which layers of neurons with exact spike times pass to the layer below.
 
 With `g[t] = dL/dx[t]` of a layer's own input, dense over all steps, an event of amplitude x that comes one step earlier
 changes the loss by `x (g[t-1] - g[t])`, and one that comes by a fraction of the step later moves this share of it from

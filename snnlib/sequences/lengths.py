@@ -1,4 +1,4 @@
-"""Batches of sequences of different lengths: which steps belong to a sample, and which are padding."""
+"""Batches of sequences of different lengths: steps of samples and padding."""
 
 from __future__ import annotations
 

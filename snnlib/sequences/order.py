@@ -1,4 +1,4 @@
-"""Dimensions of sequences told apart: steps follow each other, samples can be exchanged."""
+"""Recognises exchanged dimensions of sequences: neighbouring steps are alike, samples are not."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A net's structure, read off its modules: what exchange and inspection of nets are built on."""
+"""A net's structure, from its modules, for exchange and inspection."""

@@ -1,4 +1,4 @@
-"""The walk over a net's modules, in the order in which they are called: what makes a graph of a net."""
+"""Walks over a net's modules in the order of their calls, and builds its graph."""
 
 from __future__ import annotations
 

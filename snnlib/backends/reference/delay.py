@@ -1,4 +1,4 @@
-"""Delayed events, tap by tap. Equations: cpp/include/snnlib/delay/delay.h and linear.h."""
+"""Delayed events, one whole delay at a time. Equations: cpp/include/snnlib/delay/delay.h and linear.h."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def split(delay: Tensor, rounded: bool) -> tuple[Tensor, Tensor]:
 def slope(sums: list[Tensor], whole: Tensor, rounded: bool) -> Tensor:
     """Derivative by the delay, from sums with the signal one step before, at and one step after the arrival.
 
-    Between steps it is the difference of the two taps. At a whole step it is the mean of the differences on both sides,
-    or that behind it where a delay of 0 has no other.
+    Between steps it is the difference of the two neighbouring steps. At a whole step it is the mean of the differences
+    on both sides; at a delay of 0, the difference after it.
     """
     before, now, after = sums
     both = (after - before) / 2 if rounded else after - now
@@ -62,7 +62,7 @@ def shift_slopes(grad: Tensor, x: Tensor, delay: Tensor, rounded: bool) -> Tenso
 
 
 def taps(weight: Tensor, delay: Tensor, rounded: bool, longest: int) -> Tensor:
-    """Weights of every whole delay `[longest + 2, O, I]`: each connection has two that are not zero."""
+    """Returns weights for every whole delay `[longest + 2, O, I]`, two of them nonzero per connection."""
     whole, rest = split(delay, rounded)
     out = weight.new_zeros(longest + 2, *weight.shape)
     out.scatter_(0, whole[None], (weight * (1 - rest))[None])

@@ -1,4 +1,4 @@
-"""Convolution and neurons of one state with a record of entries.
+"""Convolution and neurons of one state, with a record of near-threshold steps.
 
 Equations: cpp/include/snnlib/layer/rows.h.
 """
@@ -32,7 +32,7 @@ def forward(
     bits: Tensor | None,
     starts: Tensor,
 ) -> Tensor:
-    """Fills pooled spikes, and state and bits where they are wanted; returns u of every entry `[1, entries]`."""
+    """Fills pooled spikes, and state and bits if requested; returns u at near-threshold steps `[1, entries]`."""
     current, flags = convolve(call.x, call.weight, call.options), neuron.options
     spikes, u, last = linear.distances(current, neuron.constants, neuron.state, flags, call.time_dim)
     out.copy_(pool_spikes(spikes, call.pool))

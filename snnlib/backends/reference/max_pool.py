@@ -1,6 +1,6 @@
-"""Max pooling that keeps of every window which of its cells is the largest, for 1, 2 and 3 axes of `[N, C, *space]`.
+"""Max pooling that saves the index of each window's largest pixel, for 1, 2 and 3 axes of `[N, C, *space]`.
 
-A cell's number, its tap, counts row by row in the whole window, padding included.
+The index in the window, `taps`, counts row by row, including padding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _POOLS: dict[int, Any] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 
 
 def max_pool_forward(x: Tensor, windows: Windows) -> tuple[Tensor, Tensor]:
-    """Largest values and their taps: torch's pooling, whose cells count in the image."""
+    """Returns the largest values and their indices in the windows, by torch's pooling."""
     counts = windows.counts(x.shape[2:])
     if 0 in x.shape[:2]:
         # torch pools nothing without channels.
@@ -34,9 +34,9 @@ def max_pool_forward(x: Tensor, windows: Windows) -> tuple[Tensor, Tensor]:
 
 
 def largest_cells(taps: Tensor, space: Sequence[int], windows: Windows) -> Tensor:
-    """The number in the image `[space]` of the cell that every tap is, `[N, C, windows]`.
+    """Returns the index in the image `[space]` of every window's largest pixel, `[N, C, windows]`.
 
-    It is the number of cells for taps that no forward pass gives, outside of the window or the image.
+    The index is the number of pixels for invalid `taps`, outside of the window or the image.
     """
     cells = cells_of(windows, taps.shape[2:], space, taps.device)
     cells = F.pad(cells, (0, 1), value=math.prod(space))
@@ -45,5 +45,5 @@ def largest_cells(taps: Tensor, space: Sequence[int], windows: Windows) -> Tenso
 
 
 def max_pool_backward(grad_output: Tensor, taps: Tensor, space: Sequence[int], windows: Windows) -> Tensor:
-    """The gradient of every window, added to the cell that is its largest; to none where its tap is no cell."""
+    """Adds the gradient of every window to its largest pixel; invalid `taps` get none."""
     return add_to_cells(grad_output.flatten(2), largest_cells(taps, space, windows), space)

@@ -19,7 +19,7 @@ Options = tuple[Sequence[int], Sequence[int], Sequence[int], int]
 
 
 def convolve(x: Tensor, weight: Tensor, options: Options) -> Tensor:
-    """Currents of a spike tensor `[T, N, C, ...]` in the state's dtype, summed tap by tap in the kernels' order."""
+    """Returns currents of a spike tensor `[T, N, C, ...]` in the state's dtype, summed in the kernels' order."""
     stride, padding, dilation, groups = options
     dtype = state_dtype(x)
     # F.pad counts axes from the last one.
@@ -115,7 +115,7 @@ def make_record(
 def write_entries(
     entry: Tensor, values: Sequence[Tensor], band: int, time_dim: int, bits: Tensor, starts: Tensor
 ) -> Tensor:
-    """Fills `bits` and `starts`, and returns the values at entries `[values, entries]`, in the kernels' order."""
+    """Fills `bits` and `starts`; returns values at recorded steps `[values, entries]`, in the kernels' order."""
     marked = _rows(entry)
     columns = [_tasks(_rows(value), band, time_dim) for value in values]
     masks = list(_tasks(marked, band, time_dim))
@@ -131,7 +131,7 @@ def write_entries(
 def read_entries(
     bits: Tensor, record: Tensor, starts: Tensor, shape: Sequence[int], band: int, time_dim: int
 ) -> tuple[Tensor, list[Tensor]]:
-    """(entries, their values) as tensors `[T, N, C, ...]` of this shape; values are 0 elsewhere."""
+    """Returns (recorded steps, their values) as tensors `[T, N, C, ...]` of this shape; values are 0 elsewhere."""
     channels, space = shape[2], shape[3:]
     marked = (
         (bits.long().unsqueeze(4) >> torch.arange(16, device=bits.device) & 1)
