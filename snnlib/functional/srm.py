@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple, TypedDict, Unpack
 
 import torch
@@ -14,7 +13,6 @@ from snnlib.backends.arguments import SrmKernel
 from snnlib.checks import check_floating
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.spiking import spiking_layer
-from snnlib.neurons.base import Output
 from snnlib.neurons.models.srm import SRM
 
 __all__ = [
@@ -67,11 +65,6 @@ def _kernel(neuron: SRM, like: Tensor) -> SrmKernel:
     return found
 
 
-def _spikes(current: Tensor, state: Tensor | None, return_state: bool, neuron: SRM) -> Output:
-    kernel = replace(_kernel(neuron, current), state=state)
-    return Output(*ops.scan.run(current, kernel, int(neuron.batch_first), return_state=return_state))
-
-
 def srm_neuron(current: Tensor, **neuron: Unpack[NeuronOptions]) -> Tensor:
     """Returns spikes of SRM neurons for a sequence of input currents.
 
@@ -103,25 +96,8 @@ def srm_neuron(current: Tensor, **neuron: Unpack[NeuronOptions]) -> Tensor:
     >>> snnlib.functional.srm_neuron(current).flatten().tolist()
     [0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0]
     """
-    return _spikes(current, None, False, srm_neurons("current", current, **neuron)).value
-
-
-def srm_neuron_stream(
-    current: Tensor,
-    state: Tensor | None,
-    neuron: SRM,
-    threshold: float | Tensor = 1.0,
-    batch_first: bool = False,
-    return_state: bool = True,
-) -> Output:
-    """Runs a chunk of a sequence: as `srm_neuron`, from `state` (None: zero), and returns the last state.
-
-    Gradients flow through the states: chunks give the gradients of the whole.
-    """
-    made = srm_neurons(
-        "current", current, **{**neuron.options(), "threshold": threshold, "batch_first": batch_first}
-    )
-    return _spikes(current, state, return_state, made)
+    made = srm_neurons("current", current, **neuron)
+    return ops.scan.run(current, _kernel(made, current), int(made.batch_first), return_state=False)[0]
 
 
 class SRMTrace(NamedTuple):
@@ -176,31 +152,6 @@ def srm_backward(
     neurons = current, kernel.constants, None, (), kernel.taus, int(made.batch_first)
     a, b, *_ = ops.scan.scan_backward(grad_spikes, None, *neurons, ops.scan.NO_POOLING, True, True, False)
     return a, b
-
-
-def srm_layer_stream(
-    x: Tensor,
-    weight: Tensor,
-    operator: LinearOperator,
-    neuron: SRM,
-    *,
-    threshold: float | Tensor = 1.0,
-    input_grad_scale: float = 1.0,
-    batch_first: bool = False,
-    state: Tensor | None = None,
-    return_state: bool = True,
-    pool: tuple[int, int] = (1, 1),
-) -> Output:
-    """Runs a chunk of a sequence through a layer, from `state` (None: zero), and returns the last state.
-
-    Arguments and errors as in `srm_layer`; `pool` averages the spikes of a 2-D convolution over windows without
-    overlap. Gradients flow through states, so chunks give the gradients of the whole sequence.
-    """
-    options = {"threshold": threshold, "input_grad_scale": input_grad_scale, "batch_first": batch_first}
-    made = srm_neurons("weight", weight, **{**neuron.options(), **options})
-    own = None if state is None else (state,)
-    spikes, after = spiking_layer(x, weight, operator, made, state=own, return_state=return_state, pool=pool)
-    return Output(spikes, after[0])
 
 
 def srm_layer(x: Tensor, weight: Tensor, operator: LinearOperator, **neuron: Unpack[NeuronOptions]) -> Tensor:

@@ -53,7 +53,6 @@ NEURON_CALLS: dict[str, Callable[[torch.Tensor], Any]] = {
     "srm_neuron": F.srm_neuron,
     "srm_trace": F.srm_trace,
     "srm_backward": lambda x: F.srm_backward(x, x),
-    "srm_neuron_stream": lambda x: F.srm.srm_neuron_stream(x, None, snnlib.neurons.SRM()),
 }
 
 
@@ -76,13 +75,13 @@ def test_gradient_shape() -> None:
 @pytest.mark.parametrize("shape", [(3, 2), (2, 2, 3), (3, 4, 3), (3, 2, 1)])
 def test_state_shape(shape: tuple[int, ...], path: str) -> None:
     with pytest.raises(ValueError, match=r"state: expected shape \(3, 2, 3\) for u, s and g"):
-        F.srm.srm_neuron_stream(TRAIN, torch.zeros(shape), snnlib.neurons.SRM())
+        snnlib.neurons.SRM().run(TRAIN, (torch.zeros(shape),))
 
 
 def test_devices() -> None:
     meta = torch.zeros(3, 2, 3, device="meta")
     with pytest.raises(ValueError, match="state: expected a tensor on cpu, got one on meta"):
-        F.srm.srm_neuron_stream(TRAIN, meta, snnlib.neurons.SRM())
+        snnlib.neurons.SRM().run(TRAIN, (meta,))
     with pytest.raises(ValueError, match="threshold: expected a tensor on cpu, got one on meta"):
         F.srm_neuron(TRAIN, threshold=torch.ones(3, device="meta"))
     with pytest.raises(ValueError, match="weight: expected a tensor on cpu, got one on meta"):

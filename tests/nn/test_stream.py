@@ -175,9 +175,10 @@ def test_gradients_stop_at_the_chunk_border(path: str) -> None:
 def test_gradients_inside_a_chunk_start_from_its_state(path: str) -> None:
     """A spike right after the border has the slope of the whole sequence, not of a neuron at rest."""
     current = torch.tensor([2.5, 1.5], dtype=torch.float64).reshape(2, 1, 1)
-    state = F.srm.srm_neuron_stream(current[:1], None, snnlib.neurons.SRM()).state
+    neuron = snnlib.neurons.SRM()
+    state = neuron.run(current[:1]).state
     tail = current[1:].clone().requires_grad_()
-    F.srm.srm_neuron_stream(tail, state, snnlib.neurons.SRM()).spikes.sum().backward()
+    neuron.run(tail, state).value.sum().backward()
     whole, _ = F.srm_backward(torch.ones_like(current), current)
     assert F.srm_neuron(current).flatten().tolist() == [0, 1]
     assert tail.grad.item() == whole[1].item()
