@@ -73,11 +73,8 @@ class Delayed:
         currents = self._after(currents)
         if not space:
             return currents
-        cells = math.prod(space)
-        batch_dim = 1 - self.time_dim
-        shape = list(currents.shape)
-        shape[batch_dim : batch_dim + 1] = [shape[batch_dim] // cells, cells]
-        apart = currents.reshape(shape)
+        cells, batch_dim = math.prod(space), 1 - self.time_dim
+        apart = currents.unflatten(batch_dim, (currents.shape[batch_dim] // cells, cells))
         # [T, N, cells, C] or [N, cells, T, C]
         apart = apart.movedim(1, 2) if self.time_dim else apart
         return apart.movedim(3, 2).reshape(*apart.shape[:2], len(weight), *space)

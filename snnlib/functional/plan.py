@@ -273,11 +273,6 @@ class LayerPlan:
         """Returns whether the currents are sums over events."""
         return self.path in BY_EVENTS
 
-    @property
-    def steps_because(self) -> str:
-        """Returns why the neurons run by `step` in a loop; empty if a kernel runs the sequence."""
-        return self.refusals[-1] if self.path in BY_STEPS else ""
-
     def __str__(self) -> str:
         passed = "; ".join(
             f"not {path.value}: {reason}" for (path, _), reason in zip(RULES, self.refusals, strict=False)

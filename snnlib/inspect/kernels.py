@@ -16,7 +16,7 @@ from snnlib.backends.algorithm import BackwardAlgorithms, Decision
 from snnlib.backends.arguments import SrmKernel
 from snnlib.backends.geometry import Geometry, geometry
 from snnlib.functional.operators import Convolution, FullyConnected, SequenceConvolution
-from snnlib.functional.plan import LayerPlan, Path
+from snnlib.functional.plan import BY_STEPS, LayerPlan, Path
 from snnlib.functional.sparse import SparselyConnected
 from snnlib.inspect.shown import ShownAsText
 from snnlib.nn.layers.spiking_layer import SpikingLayer
@@ -147,8 +147,8 @@ def _recurrence(plan: LayerPlan) -> str:
     """The path of the recurrence, and the reason; empty where no spikes come back."""
     if plan.back is None:
         return ""
-    if plan.steps_because:
-        return f"step by step in torch ({plan.steps_because})"
+    if plan.path in BY_STEPS:
+        return f"step by step in torch ({plan.refusals[-1]})"
     path, facts = native.explain_path(plan.facts.device, "recurrent_forward")
     return f"{path} ({facts})"
 

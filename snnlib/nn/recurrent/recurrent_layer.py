@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.checks import check_count, shows, warn_caller
-from snnlib.functional.currents import Delayed
+from snnlib.functional.currents import Delayed, SequenceMap
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.functional.plan import plan_layer
 from snnlib.functional.recurrent import Recurrence
@@ -98,18 +98,12 @@ class Recurrent(SpikingLayer):
     def sent_back(self, spikes: Tensor) -> Tensor:
         """Returns the recurrent currents `[T, N, ...]` of a spike sequence, one step later, without delays."""
         time_dim = int(self.batch_first)
-        before = torch.cat(
-            (
-                torch.zeros_like(spikes.narrow(time_dim, 0, 1)),
-                spikes.narrow(time_dim, 0, spikes.shape[time_dim] - 1),
-            ),
-            time_dim,
-        )
+        steps = spikes.shape[time_dim]
+        first = torch.zeros_like(spikes.narrow(time_dim, 0, 1))
+        before = torch.cat((first, spikes.narrow(time_dim, 0, steps - 1)), time_dim)
         operator = FullyConnected() if self.recurrent_operator is None else self.recurrent_operator
-        frames = before.flatten(0, 1)
-        return operator.forward(frames, self.rounded(self.recurrent_weight).to(frames.dtype)).reshape(
-            spikes.shape
-        )
+        weight = self.rounded(self.recurrent_weight).to(before.dtype)
+        return SequenceMap(operator, time_dim, by_events=False).currents(before, weight)
 
     def fire(self, current: Tensor) -> Tensor:
         """Returns the spikes for an input current `[T, N, H]` or `[T, N, C, ...]`, with the recurrence."""
