@@ -74,7 +74,8 @@ class Delayed:
         if not space:
             return currents
         cells, batch_dim = math.prod(space), 1 - self.time_dim
-        apart = currents.unflatten(batch_dim, (currents.shape[batch_dim] // cells, cells))
+        sizes = currents.shape[batch_dim] // cells, cells
+        apart: Tensor = currents.unflatten(batch_dim, sizes)  # type: ignore[no-untyped-call]
         # [T, N, cells, C] or [N, cells, T, C]
         apart = apart.movedim(1, 2) if self.time_dim else apart
         return apart.movedim(3, 2).reshape(*apart.shape[:2], len(weight), *space)
