@@ -30,6 +30,13 @@ def test_a_threshold_beyond_the_state_is_never_reached(threshold: float, bits: i
     assert not net(x).any() and not expected.any() and not small.integers(x).any()
 
 
+def test_states_have_room_for_a_reset_beyond_32_bits_of_the_measurement() -> None:
+    net = linear(LIF(tau=10.0, threshold=0.5, reset_value=-3e5))
+    (layer,) = snnlib.to_integers(net, torch.full((40, 1, 3), 255.0), state_bits=32).layers
+    assert layer.reset is not None
+    assert (layer.reset * layer.scale * 2.0**-layer.fraction).tolist() == pytest.approx([-3e5, -3e5])
+
+
 @pytest.mark.parametrize("bits", [16, 32])
 @pytest.mark.parametrize("value", [-3.0, -20.0, -100.0, -1e6, -1e12])
 def test_a_reset_far_below_is_within_the_range_of_states(value: float, bits: int) -> None:

@@ -236,7 +236,7 @@ def _channels(value: Array, channels: int) -> Tensor:
 def _whole(values: Tensor, bits: int = 32) -> Tensor:
     """The nearest integers of so many bits."""
     low, high = bounds(bits)
-    return values.double().round().clamp(low, high).to(torch.int32)
+    return values.double().round().clamp(low, high).to(torch.int32 if bits <= 32 else torch.int64)
 
 
 def _leak(leak: float, decay: Decay) -> int:
