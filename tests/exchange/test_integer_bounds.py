@@ -31,10 +31,10 @@ def test_a_threshold_beyond_the_state_is_never_reached(threshold: float, bits: i
 
 
 def test_states_have_room_for_a_reset_beyond_32_bits_of_the_measurement() -> None:
-    net = linear(LIF(tau=10.0, threshold=0.5, reset_value=-3e5))
+    net = linear(LIF(tau=10.0, threshold=0.5, reset_value=-3e6, decay_input=False))
     (layer,) = snnlib.to_integers(net, torch.full((40, 1, 3), 255.0), state_bits=32).layers
     assert layer.reset is not None
-    assert (layer.reset * layer.scale * 2.0**-layer.fraction).tolist() == pytest.approx([-3e5, -3e5])
+    assert (layer.reset * layer.scale * 2.0**-layer.fraction).tolist() == pytest.approx([-3e6, -3e6])
 
 
 @pytest.mark.parametrize("bits", [16, 32])
