@@ -145,9 +145,10 @@ class SpikingLayer(WeightWithGain):
         check_untransformed(type(self).__name__, batches=True)
         check_traced(type(self).__name__, self.weight)
         weight = self.effective_weight
-        self.check_delays(x.shape[int(self.batch_first)] if x.dim() > 1 else 0)
         with naming_overflow(self):
-            value = self.plan(x, weight, return_state=False, pool=pool).run(x, weight).value
+            plan = self.plan(x, weight, return_state=False, pool=pool)
+            self.check_delays(x.shape[int(self.batch_first)])
+            value = plan.run(x, weight).value
         self.observe(x, weight, value)
         return value
 
