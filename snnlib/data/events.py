@@ -213,6 +213,18 @@ def check_events(name: str, events: object) -> Events:
     return events
 
 
+def check_ordered(events: object) -> Events:
+    """Returns the events; raises as `check_events`, and ValueError where time falls from an event to the next."""
+    checked = check_events("events", events)
+    falls = np.flatnonzero(checked["t"][1:] < checked["t"][:-1])
+    if falls.size:
+        before, after = checked["t"][falls[0] : falls[0] + 2]
+        raise ValueError(
+            f"events: expected times that never decrease, got {before} then {after} at event {falls[0] + 1}"
+        )
+    return checked
+
+
 def _check_range(name: str, column: npt.NDArray[Any], low: int, high: int, hint: str = "") -> None:
     bad = np.flatnonzero((column < low) | (column > high))
     if bad.size:

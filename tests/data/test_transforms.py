@@ -190,5 +190,5 @@ def test_transforms_travel_and_leave_their_input_alone(transform):
 
 def test_filters_need_events_in_order():
     for transform in (Denoise(5), RefractoryFilter(5)):
-        with pytest.raises(ValueError, match="expected times that never decrease, got a fall after event"):
+        with pytest.raises(ValueError, match=r"expected times that never decrease, got .* then .* at event"):
             transform(EVENTS[::-1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from snnlib.data.events import Events, check_events
+from snnlib.data.events import Events, check_events, check_ordered
 from snnlib.data.formats.event_file import EventFile
 from snnlib.data.formats.event_sink import Header
 
@@ -24,14 +24,11 @@ def size_in_header(file: EventFile, width: str, height: str) -> tuple[int, int] 
     Raises:
         EventFileError: a number outside 1..32768.
     """
-    if not (width.isascii() and width.isdigit() and height.isascii() and height.isdigit()):
+    texts = height, width
+    if not all(text.isascii() and text.isdigit() for text in texts):
         return None
-    sides = small_number(height), small_number(width)
-    if (
-        sides[0] is None
-        or sides[1] is None
-        or not (0 < sides[0] <= LARGEST_SIDE and 0 < sides[1] <= LARGEST_SIDE)
-    ):
+    sides = [small_number(text) or 0 for text in texts]
+    if not all(0 < side <= LARGEST_SIDE for side in sides):
         raise file.error(
             f"expected a sensor of 1..{LARGEST_SIDE} pixels each way, found {width[:20]}x{height[:20]}", 0
         )
@@ -62,10 +59,4 @@ def check_writable(events: Events, header: Header, time_limit: int, largest: tup
                 f"events: expected field {field} in 0..{limit - 1} for format {header.format}, got "
                 f"{column[bad[0]]} at event {bad[0]}{hint}"
             )
-    falls = np.flatnonzero(np.diff(events["t"]) < 0)
-    if falls.size:
-        number = int(falls[0]) + 1
-        raise ValueError(
-            f"events: expected times that never decrease, got {events['t'][number - 1]} then {events['t'][number]} "
-            f"at event {number}"
-        )
+    check_ordered(events)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from snnlib.data.checks import check_int, check_number
-from snnlib.data.events import Events, check_events
+from snnlib.data.events import Events, check_events, check_ordered
 from snnlib.data.statistics import HOT_FACTOR, hot_limit
 
 __all__ = ["Denoise", "RefractoryFilter", "RemoveHotPixels"]
@@ -46,7 +46,7 @@ class Denoise:
         check_int("filter_us", self.filter_us, 0, 2**62)
 
     def __call__(self, events: Events) -> Events:
-        events = _in_order(events)
+        events = check_ordered(events)
         count = len(events)
         if count == 0:
             return events.copy()
@@ -93,7 +93,7 @@ class RefractoryFilter:
         check_int("period_us", self.period_us, 0, 2**40)
 
     def __call__(self, events: Events) -> Events:
-        events = _in_order(events)
+        events = check_ordered(events)
         count = len(events)
         if count == 0:
             return events.copy()
@@ -154,11 +154,3 @@ class RemoveHotPixels:
         pixel = events["y"].astype(np.int64) << 16 | events["x"].astype(np.int64)
         _, inverse, counts = np.unique(pixel, return_inverse=True, return_counts=True)
         return np.asarray(events[(counts <= hot_limit(counts, self.factor))[inverse]])
-
-
-def _in_order(events: object) -> Events:
-    checked = check_events("events", events)
-    falls = np.flatnonzero(checked["t"][1:] < checked["t"][:-1])
-    if falls.size:
-        raise ValueError(f"events: expected times that never decrease, got a fall after event {falls[0]}")
-    return checked
