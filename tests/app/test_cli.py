@@ -414,7 +414,7 @@ def test_doctor_tells_versions_paths_and_environment(
 WITHOUT_EXTRAS = """
 import sys
 extras = ("lightning", "lightning.pytorch", "tensorboard", "matplotlib", "jinja2", "sklearn", "typer", "rich", "tqdm")
-for name in (*extras, "filelock"):
+for name in extras:
     sys.modules[name] = None
 import snnlib, torch
 # Caching frames shows no bar, but works.
