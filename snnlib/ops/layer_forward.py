@@ -154,7 +154,7 @@ def _by_reference(
         return reference.layer.forward(call, neuron, *room)
     out, final, bits, starts = room
     current = reference.srm_conv.convolve(call.x, call.weight, call.options)
-    trace = reference.srm.srm_trace(current, neuron.constants, neuron.state, neuron.decay, call.time_dim)
+    trace = reference.srm.srm_trace(current, neuron, call.time_dim)
     out.copy_(reference.srm_conv.pool_spikes(trace.spikes, call.pool))
     if final is not None:
         final.copy_(trace.state)

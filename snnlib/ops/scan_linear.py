@@ -62,8 +62,7 @@ def forward(current: Tensor, neuron: LinearKernel | ExactKernel, time_dim: int) 
         if isinstance(neuron, ExactKernel):
             value, last = reference.exact.forward(current, neuron, time_dim)
         else:
-            linear = neuron.constants, neuron.state, neuron.options
-            value, last = reference.linear.forward(current, *linear, time_dim)
+            value, last = reference.linear.forward(current, neuron, time_dim)
         value, final = torch.empty_like(current).copy_(value), final.copy_(last)
     else:
         arguments = _arguments(current, neuron, time_dim)
@@ -93,9 +92,7 @@ def backward(
             rows = coefficients
             grad, start = reference.exact.backward(grad_value, grad_state, current, neuron, time_dim)
         else:
-            grad, rows, start = reference.linear.backward(
-                grad_value, grad_state, current, coefficients, neuron.state, neuron.options, time_dim
-            )
+            grad, rows, start = reference.linear.backward(grad_value, grad_state, current, neuron, time_dim)
         return (
             torch.empty_like(current).copy_(grad),
             sum_neurons(rows, coefficients) if learn else coefficients.new_empty(0),

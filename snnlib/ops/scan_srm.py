@@ -38,7 +38,7 @@ def forward(current: Tensor, neuron: SrmKernel, time_dim: int, return_state: boo
         final = empty_state(current, neuron.states, time_dim)
     run = native.kernel("srm_forward", current, **neuron.tensors())
     if run is None:
-        out, last = reference.srm.srm_forward(current, neuron.constants, neuron.state, neuron.decay, time_dim)
+        out, last = reference.srm.srm_forward(current, neuron, time_dim)
         spikes.copy_(out)
         if return_state:
             final.copy_(last)
@@ -57,9 +57,7 @@ def backward(
     a, b = (cpu_memory.empty_like(current) if need else current.new_empty(0) for need in needs)
     run = native.kernel("srm_backward", current, grad_spikes=grad_spikes, **neuron.tensors())
     if run is None:
-        signals = reference.srm.srm_backward(
-            grad_spikes, current, neuron.constants, neuron.state, neuron.decay, neuron.clamp, time_dim
-        )
+        signals = reference.srm.srm_backward(grad_spikes, current, neuron, time_dim)
         for signal, out in zip(signals, (a, b), strict=True):
             if out.numel():
                 out.copy_(signal)
@@ -89,7 +87,7 @@ def trace(
     if not torch.compiler.is_compiling():
         run = native.kernel("srm_forward", current, threshold=threshold)
     if run is None:
-        found = reference.srm.srm_trace(current, threshold, None, neuron.decay, time_dim)
+        found = reference.srm.srm_trace(current, neuron, time_dim)
         for out, column in zip(outputs, found, strict=False):
             out.copy_(column)
         return outputs[0], outputs[1], outputs[2], outputs[3]

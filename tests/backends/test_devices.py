@@ -21,12 +21,12 @@ import snnlib
 from snnlib import functional as F
 from snnlib import losses, readout
 from snnlib.backends import reference
-from snnlib.backends.arguments import Flags, Windows, decay_factors
+from snnlib.backends.arguments import Flags, LinearKernel, SrmKernel, Windows
 from snnlib.functional import operators
 from snnlib.neurons import MODELS
 
 T, N, CLASSES = 6, 2, 4
-DECAY = decay_factors(5.0, 3.0, 3.0)
+TAUS = (5.0, 3.0, 3.0, 4.0)
 
 
 Case = Callable[[torch.device], Any]
@@ -255,8 +255,9 @@ def _(device: torch.device) -> Any:
 @case("reference of SRM neurons")
 def _(device: torch.device) -> Any:
     current, limit = events(device, 3, 4), torch.ones(3, device=device)
-    reference.srm.srm_forward(current, limit, None, DECAY, 0)
-    return reference.srm.srm_backward(current, current, limit, None, DECAY, 4.0, 0)
+    neuron = SrmKernel(limit, TAUS)
+    reference.srm.srm_forward(current, neuron, 0)
+    return reference.srm.srm_backward(current, current, neuron, 0)
 
 
 @case("reference of pools")
@@ -284,8 +285,9 @@ def _(device: torch.device) -> Any:
 def _(device: torch.device) -> Any:
     current, rows = events(device, 3, 4), torch.ones(13, 3, device=device)
     flags = Flags(0, False, True, True, False, False, True, False, False)
-    reference.linear.forward(current, rows, None, flags, 0)
-    return reference.linear.backward(current, None, current, rows, None, flags, 0)
+    neuron = LinearKernel(rows, flags)
+    reference.linear.forward(current, neuron, 0)
+    return reference.linear.backward(current, None, current, neuron, 0)
 
 
 def tensors_of(value: Any) -> list[Tensor]:
@@ -362,9 +364,8 @@ def test_entries_are_written_where_the_tensors_are() -> None:
     """As many values as there are entries: a number that fake tensors leave open."""
     device = torch.device("cuda", 0)
     with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True), NoCopies():
-        trace = reference.srm.srm_trace(
-            events(device, 2, 3, 4), torch.ones((), device=device), None, DECAY, 0
-        )
+        neuron = SrmKernel(torch.ones((), device=device), TAUS)
+        trace = reference.srm.srm_trace(events(device, 2, 3, 4), neuron, 0)
         bits = torch.zeros(T, N, 3, 1, dtype=torch.int16, device=device)
         starts = torch.zeros(N + 1, dtype=torch.long, device=device)
         assert reference.srm_conv.make_record(trace, 4.0, 3, 0, bits, starts).device.type == "cuda"

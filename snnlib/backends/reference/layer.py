@@ -34,7 +34,7 @@ def forward(
 ) -> Tensor:
     """Fills pooled spikes, and state and bits if requested; returns u at near-threshold steps `[1, entries]`."""
     current, flags = convolve(call.x, call.weight, call.options), neuron.options
-    spikes, u, last = linear.distances(current, neuron.constants, neuron.state, flags, call.time_dim)
+    spikes, u, last = linear.distances(current, neuron, call.time_dim)
     out.copy_(pool_spikes(spikes, call.pool))
     if final is not None:
         final.copy_(last)

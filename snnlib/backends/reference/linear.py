@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import fixed_point
-from snnlib.backends.arguments import Flags, count_states, row_names
+from snnlib.backends.arguments import Flags, LinearKernel, count_states, row_names
 from snnlib.backends.native import state_dtype
 from snnlib.backends.surrogate import KINDS, SHAPES
 from snnlib.checks import step_shape
@@ -146,34 +146,29 @@ def _fixed_point(rows: _Rows, y: Sequence[Tensor], x: Tensor, i: int) -> Tensor:
 
 
 def _prepared(
-    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Flags, time_dim: int
+    current: Tensor, neuron: LinearKernel, time_dim: int
 ) -> tuple[tuple[Tensor, ...], _Rows, Tensor]:
-    dtype = state_dtype(current)
-    rows = _Rows(coefficients.to(dtype), current.dim() - 1)
+    dtype, state = state_dtype(current), neuron.state
+    rows = _Rows(neuron.constants.to(dtype), current.dim() - 1)
     if state is None:
-        shape = step_shape(current.shape, time_dim)
-        state = current.new_zeros([rows.states + flags.added_rows, *shape], dtype=dtype)
+        state = current.new_zeros([neuron.states, *step_shape(current.shape, time_dim)], dtype=dtype)
     return current.to(dtype).unbind(time_dim), rows, state.to(dtype)
 
 
-def forward(
-    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Flags, time_dim: int
-) -> tuple[Tensor, Tensor]:
+def forward(current: Tensor, neuron: LinearKernel, time_dim: int) -> tuple[Tensor, Tensor]:
     """Value of every step in the current's dtype, and the state after the last."""
-    currents, rows, start = _prepared(current, coefficients, state, flags, time_dim)
-    steps, final = _run(currents, rows, start, flags)
+    currents, rows, start = _prepared(current, neuron, time_dim)
+    steps, final = _run(currents, rows, start, neuron.options)
     if not steps:
         return torch.empty_like(current), start.clone()
-    values = [step.h[0] if flags.membrane else step.spike for step in steps]
+    values = [step.h[0] if neuron.options.membrane else step.spike for step in steps]
     return torch.stack(values, time_dim).to(current.dtype), torch.stack(final)
 
 
-def distances(
-    current: Tensor, coefficients: Tensor, state: Tensor | None, flags: Flags, time_dim: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def distances(current: Tensor, neuron: LinearKernel, time_dim: int) -> tuple[Tensor, Tensor, Tensor]:
     """Spikes and distances from the threshold of every step in the state's dtype, and the state after the last."""
-    currents, rows, start = _prepared(current, coefficients, state, flags, time_dim)
-    steps, final = _run(currents, rows, start, flags)
+    currents, rows, start = _prepared(current, neuron, time_dim)
+    steps, final = _run(currents, rows, start, neuron.options)
     if not steps:
         nothing = torch.empty_like(current, dtype=state_dtype(current))
         return nothing, nothing, start.clone()
@@ -188,18 +183,12 @@ def per_neuron(coefficients: Tensor, row: int, like: Tensor) -> Tensor:
 
 
 def backward(
-    grad_value: Tensor,
-    grad_state: Tensor | None,
-    current: Tensor,
-    coefficients: Tensor,
-    state: Tensor | None,
-    flags: Flags,
-    time_dim: int,
+    grad_value: Tensor, grad_state: Tensor | None, current: Tensor, neuron: LinearKernel, time_dim: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dcurrent in its dtype, dL/dcoefficients of every neuron `[P, N, C, ...]`, and dL/dstate."""
-    currents, rows, start = _prepared(current, coefficients, state, flags, time_dim)
-    steps, _ = _run(currents, rows, start, flags)
-    adjoint = _Adjoint(rows, flags, start, grad_state)
+    currents, rows, start = _prepared(current, neuron, time_dim)
+    steps, _ = _run(currents, rows, start, neuron.options)
+    adjoint = _Adjoint(rows, neuron.options, start, grad_state)
     signals = grad_value.to(state_dtype(current)).unbind(time_dim)
     grads = [
         adjoint.step(q, x, step)

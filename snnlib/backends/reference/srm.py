@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from snnlib.backends.arguments import Decay
+from snnlib.backends.arguments import Decay, SrmKernel
 from snnlib.backends.native import state_dtype
 from snnlib.checks import step_shape
 
@@ -35,10 +35,10 @@ class Trace(NamedTuple):
     state: Tensor
 
 
-def srm_trace(current: Tensor, threshold: Tensor, state: Tensor | None, decay: Decay, time_dim: int) -> Trace:
+def srm_trace(current: Tensor, neuron: SrmKernel, time_dim: int) -> Trace:
     """Potential before the reset, its step `delta_u = u - u_last` and the gradient trace, at every step."""
-    dtype = state_dtype(current)
-    thresholds = per_neuron(threshold, current)
+    dtype, state, decay = state_dtype(current), neuron.state, neuron.decay
+    thresholds = per_neuron(neuron.constants, current)
     currents = current.to(dtype).unbind(time_dim)
     if state is None:
         shape = step_shape(current.shape, time_dim)
@@ -63,11 +63,9 @@ def srm_trace(current: Tensor, threshold: Tensor, state: Tensor | None, decay: D
     return Trace(columns[0], columns[1], columns[2], columns[3], torch.stack((u, s, g)))
 
 
-def srm_forward(
-    current: Tensor, threshold: Tensor, state: Tensor | None, decay: Decay, time_dim: int
-) -> tuple[Tensor, Tensor]:
+def srm_forward(current: Tensor, neuron: SrmKernel, time_dim: int) -> tuple[Tensor, Tensor]:
     """Spikes in the current's dtype, and the state after the last step."""
-    trace = srm_trace(current, threshold, state, decay, time_dim)
+    trace = srm_trace(current, neuron, time_dim)
     return trace.spikes.to(current.dtype), trace.state
 
 
@@ -83,16 +81,10 @@ def state_of_credit(au: Tensor, a_s: Tensor, bg: Tensor, decay: Decay) -> Tensor
 
 
 def srm_backward(
-    grad_spikes: Tensor,
-    current: Tensor,
-    threshold: Tensor,
-    state: Tensor | None,
-    decay: Decay,
-    grad_clamp: float,
-    time_dim: int,
+    grad_spikes: Tensor, current: Tensor, neuron: SrmKernel, time_dim: int
 ) -> tuple[Tensor, Tensor]:
     """Weight signal `a` and input signal `b` in the current's dtype, from the last step to the first."""
-    trace = srm_trace(current, threshold, state, decay, time_dim)
+    trace, decay = srm_trace(current, neuron, time_dim), neuron.decay
     zero = torch.zeros_like(trace.state[0])
     au, a_s, bg = zero, zero, zero
     columns = (grad_spikes.to(trace.spikes.dtype), trace.spikes, trace.delta_u, trace.delta_ut)
@@ -101,7 +93,7 @@ def srm_backward(
     for q, spike, delta_u, delta_ut in reversed(steps):
         fired = spike > 0
         # From a given state above the threshold u may not rise: the spike time then has no derivative.
-        to_weights = q * torch.where(delta_u > 0, 1.0 / delta_u, 0.0).clamp(max=as_bound(grad_clamp, q))
+        to_weights = q * torch.where(delta_u > 0, 1.0 / delta_u, 0.0).clamp(max=as_bound(neuron.clamp, q))
         to_inputs = q * torch.where(delta_ut > 0, 1.0 / delta_ut, 0.0)
         a_s = torch.where(fired, to_weights, a_s)
         au = torch.where(fired, 0.0, au * decay.e_m) + a_s * decay.r_s
