@@ -168,7 +168,7 @@ class _Neurons:
         return {self.constants_name: self.constants, "state": self.state}
 
     def check(self, channels: int, like: Tensor) -> None:
-        """Checks constants and options of neurons in so many channels."""
+        """Checks constants and options of neurons in this number of channels."""
         raise NotImplementedError
 
     def check_sequence(self, current: Tensor, time_dim: int) -> None:
@@ -394,7 +394,7 @@ def neuron_kernel(
 
 
 def check_dynamics(options: Flags, states: int) -> None:
-    """Check that a neuron of so many states can have these options."""
+    """Checks that a neuron with this number of states can have these options."""
     got = f"got {[int(flag) for flag in options]} and {states} states"
     if options.rectified and (options.reset_next or states > 1):
         raise ValueError(

@@ -203,7 +203,7 @@ def convolution_backward(
     dilation: Sequence[int],
     flags: Flags,
 ) -> None:
-    """Write the gradient of the input into `x`, or that of the weight into `weight`; the two others are read.
+    """Writes the gradient of the input into `x`, or of the weight into `weight`; reads the other two.
 
     Tensors are dense in one layout; the number of groups follows from their channels. Work is queued on torch's
     current stream, the workspace comes from torch's allocator.

@@ -184,7 +184,7 @@ def check_time_constants(tau_m: float, tau_s: float, tau_grad: float) -> None:
 
 
 def check_grad_clamp(grad_clamp: float) -> None:
-    """Raise ValueError unless the bound is above 0; infinity is none."""
+    """Raise ValueError unless the bound is above 0; infinity means no bound."""
     if not grad_clamp > 0:
         raise ValueError(f"grad_clamp: expected a number > 0, got {grad_clamp}")
 

@@ -34,7 +34,7 @@ class Dispatch(NamedTuple):
         entries: share of neurons and steps that the backward pass visits: output spikes of SRM neurons, near-threshold
             steps with a compact surrogate, 1 for other neurons.
         recurrence: path of the recurrence and its reason; empty for layers without recurrence.
-        plan: the path of the call, and what kept it from the faster ones.
+        plan: the path of the call, and the reasons against faster paths.
     """
 
     forward: Decision

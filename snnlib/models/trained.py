@@ -194,8 +194,8 @@ def _folder() -> Traversable:
 def packed(state: Mapping[str, Tensor], dtype: torch.dtype = torch.int8) -> dict[str, np.ndarray[Any, Any]]:
     """Returns a `state_dict` with matrices and kernels as 8 or 16 bits and a scale per output channel.
 
-    What is a vector or a number stays as it is. `unpacked` gives tensors again, of 8 bits off by half a 127th of the
-    channel's largest weight at most.
+    Vectors and numbers stay unchanged. `unpacked` gives tensors again, of 8 bits off by half a 127th of the channel's
+    largest weight at most.
     """
     most = torch.iinfo(dtype).max
     arrays: dict[str, np.ndarray[Any, Any]] = {}

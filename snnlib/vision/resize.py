@@ -92,8 +92,8 @@ def resize_bicubic(
     inside are divided by their sum. Rows sum to 1, so a constant frame stays what it is. The backward pass is the
     exact adjoint `dL/dx = W_h^T g W_w`.
 
-    The kernel has negative lobes: event counts may come out below 0, and next to an edge above its brighter side.
-    Sums are not kept either. To shrink counts and keep them, add pixels up: `4 * F.avg_pool2d(x, 2)`. Without
+    The kernel has negative lobes: event counts may come out below 0, and next to an edge above its brighter side. It
+    does not preserve sums either. To shrink counts and keep them, add pixels up: `4 * F.avg_pool2d(x, 2)`. Without
     `antialias` a shrunk frame misses most isolated events; with "corner" and an integer ratio it is `x[::r, ::r]`.
 
     Equal to `torch.nn.functional.interpolate(mode="bicubic", align_corners=False)` and to OpenCV with a = -0.75, and

@@ -78,7 +78,7 @@ def superpixel_avg_pool2d(
         dL/dimage[c, p] = g[c, k] / n_k with k = labels[p]
 
     Superpixels without pixels give `fill` and pass no gradient, so the sum of dL/dimage equals the sum of g over the
-    others. Sums are taken in float64: their error does not grow with the size of the image. The image is not kept for
+    others. Sums are taken in float64: their error does not grow with the size of the image. The image is not saved for
     the backward pass. Results are the same in every call; on a GPU with `torch.use_deterministic_algorithms(True)`.
 
     Args:

@@ -388,7 +388,7 @@ def test_yin_yang():
     ):
         with pytest.raises(ValueError, match=error):
             YinYang(**options)
-    with pytest.raises(TypeError, match=r"dtype: expected a floating-point torch dtype, got torch.int64"):
+    with pytest.raises(TypeError, match=r"dtype: expected a floating torch dtype, got torch.int64"):
         YinYang(dtype=torch.int64)
 
 

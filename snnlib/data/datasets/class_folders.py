@@ -33,7 +33,7 @@ _DOUBLE_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Sample:
-    """A file by its name relative to the root, and what is known of it."""
+    """A file by its name relative to the root, with its class and split."""
 
     name: str
     label: str

@@ -43,8 +43,8 @@ class YinYang(Samples):
         split: `"train"`, `"val"` or `"test"`: 5000 points by seed 42, 1000 by 41, 1000 by 40.
         transform: maps the sample.
         target_transform: maps the label.
-        size: number of points. Default that of the split.
-        seed: of the points. Default that of the split.
+        size: number of points. Default: the size of the split.
+        seed: seed of the points. Default: the seed of the split.
         dtype: of the samples. Default float32.
 
     Attributes:

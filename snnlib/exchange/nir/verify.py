@@ -89,7 +89,7 @@ def verify_nir(
 ) -> Verification:
     """Compares another library's import of a graph with NIR's meaning.
 
-    The library has to be installed: the net that it makes of the graph runs on the input beside `snnlib.from_nir` in
+    The library has to be installed: the imported net and the net of `snnlib.from_nir` run on the same input in
     float64. Where outputs differ, the graph is rewritten for the importer (time constants for its step, potentials in
     its units, axes counted its way) and run again: a variant is given only if its spikes are those of NIR.
 
@@ -103,8 +103,8 @@ def verify_nir(
 
     Raises:
         ImportError: the library is not installed; the message says what installs it.
-        ValueError: an unknown target, a graph that is no net (the message names the node), or one in which no neuron
-            fires, as with a `dt` that it was not written for.
+        ValueError: an unknown target, an invalid graph (the message names the node), or a graph in which no neuron
+            fires, for example with a wrong `dt`.
 
     >>> import snnlib, torch
     >>> from snnlib.exchange import verify_nir

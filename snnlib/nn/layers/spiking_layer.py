@@ -193,7 +193,7 @@ class SpikingLayer(WeightWithGain):
         return plan_layer(x, weight, operator, self.neuron, state=state, return_state=return_state, pool=pool)
 
     def check_delays(self, steps: int) -> None:
-        """Raise ValueError unless a sequence of so many steps is longer than the delays."""
+        """Raises ValueError unless a sequence of this number of steps is longer than the delays."""
         if self.delays is not None:
             check_sequence("delays", self.delays, steps)
 

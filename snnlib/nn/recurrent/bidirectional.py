@@ -47,7 +47,7 @@ class Bidirectional(nn.Module):
         batch_first: whether sequences are `[N, T, ...]`; None: as in the layer. Default None.
 
     Raises:
-        TypeError: the layer is no module, or lengths are given and its `run` takes none.
+        TypeError: the layer is not a module, or lengths are given and its `run` does not take lengths.
         ValueError: a state is given.
 
     Source: Schuster and Paliwal, "Bidirectional recurrent neural networks", IEEE Trans. Signal Processing 45, 1997.
