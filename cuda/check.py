@@ -121,6 +121,9 @@ SUMS = (
 SHIFTS = re.compile(r"delay_shift_kernel<float, unsigned int, (\d), (true|false)>")
 MOST_SHIFT = {1: 80, 4: 25}
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(sm_\w+)'")
+# Turing rounds to bfloat16 in software, with which this loop is too long for the compiler to unroll: 496 bytes for a
+# thread hold what it indexes.
+KNOWN = re.compile(r"scan_pool_backward_kernel<__nv_bfloat16, 2, true>.* for sm_75:")
 MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
@@ -319,8 +322,9 @@ def main() -> None:
     architectures, found = spills(report)
     if architectures != {name for name in wanted if name.startswith("sm_")}:
         sys.exit(f"expected code for {', '.join(wanted)}, got {sorted(architectures)}")
-    if found:
-        sys.exit("kernels that use local memory:\n" + demangled("\n".join(found)))
+    new = [kernel for kernel in demangled("\n".join(found)).splitlines() if not KNOWN.search(kernel)]
+    if new:
+        sys.exit("kernels that use local memory:\n" + "\n".join(new))
     used = registers(report, "sm_90")
     print(demangled("\n".join(f"{count:4} registers  {name}" for name, count in sorted(used.items()))))
     tool = disassembler()
@@ -338,7 +342,8 @@ def main() -> None:
         print("\n".join([*check_scans(scans), *check_pools(kernels["pool"]), *sums, *shifts]))
     number = len(ENTRY.findall(report))
     print(
-        f"cuda-check passed: {number} kernels for {', '.join(sorted(architectures))}, none uses local memory"
+        f"cuda-check passed: {number} kernels for {', '.join(sorted(architectures))}, "
+        f"{len(found)} known to use local memory"
     )
 
 
