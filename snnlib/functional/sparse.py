@@ -276,9 +276,11 @@ def fan_in(operator: LinearOperator | None, weight: Tensor) -> float:
 
 
 def rows_by_input(
-    sources: Tensor, targets: Tensor, outputs: int, inputs: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Sorts connections by input: returns starts `[inputs + 1]`, sorted targets, and the order.
+    sources: Tensor, targets: Tensor, values: Tensor | None, outputs: int, inputs: int, summed: bool = False
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Sorts connections by input: returns starts `[inputs + 1]`, targets and values.
+
+    With `summed` the connections of the same input and output become one that has the sum of their values.
 
     Raises:
         ValueError: a source or target out of range, or two connections of the same input and output.
@@ -288,12 +290,19 @@ def rows_by_input(
         least, most = (int(bound) for bound in part.aminmax()) if len(part) else (0, 0)
         if least < 0 or most >= count:
             raise ValueError(f"{name}: expected numbers from 0 to {count - 1}, got {least} to {most}")
-    key, order = (sources.long() * outputs + targets).sort()
-    if bool((key.diff() == 0).any()):
-        raise ValueError("targets: expected one connection of an input and an output, got two of the same")
+    key, order = (sources.long() * outputs + targets).sort(stable=True)
+    values = None if values is None else values[order]
+    if summed and values is not None:
+        key, place = torch.unique_consecutive(key, return_inverse=True)
+        values = values.new_zeros(len(key)).index_add(0, place, values)
+    elif bool((key.diff() == 0).any()):
+        raise ValueError(
+            "targets: expected one connection of an input and an output, got two of the same; "
+            'Sparse.from_coo(sources, targets, values, duplicates="sum") adds their weights'
+        )
     starts = torch.zeros(inputs + 1, dtype=torch.int64, device=key.device)
     torch.cumsum(torch.bincount(key // outputs, minlength=inputs), 0, out=starts[1:])
-    return starts, (key % outputs).int(), order
+    return starts, (key % outputs).int(), values
 
 
 def _distinct(count: int, among: int, generator: torch.Generator | None) -> Tensor:

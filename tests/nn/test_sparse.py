@@ -165,6 +165,15 @@ class TestConnections:
         by_list = snnlib.SpikingLinear(5, 8, connections=given)
         assert torch.equal(by_list.operator.dense()[mask], values)
 
+    def test_several_synapses_between_two_neurons_add_up(self) -> None:
+        sources, targets = torch.randint(5, (60,)), torch.randint(8, (60,))
+        values = torch.randint(1, 9, (60,)).float()
+        given = Sparse.from_coo(sources, targets, values, duplicates="sum")
+        operator = snnlib.SpikingLinear(5, 8, connections=given).operator
+        full = torch.zeros(8, 5).index_put((targets, sources), values, accumulate=True)
+        assert len(operator.targets) == int((full != 0).sum()) < 60
+        assert torch.equal(operator.dense(), full)
+
     def test_weights_are_drawn_for_their_fan_in(self) -> None:
         full = snnlib.SpikingLinear(100, 400)
         sparse = snnlib.SpikingLinear(2000, 400, connections=Sparse(fan_out=20))
@@ -184,6 +193,14 @@ class TestConnections:
             (
                 lambda: Sparse.from_coo(torch.tensor([0, 0]), torch.tensor([1, 1])).build(4, 8),
                 "targets: expected one connection of an input and an output",
+            ),
+            (
+                lambda: Sparse.from_coo(torch.tensor([0]), torch.tensor([1]), duplicates="sum"),
+                "values: expected the weights",
+            ),
+            (
+                lambda: Sparse.from_coo(torch.tensor([0]), torch.tensor([1]), duplicates="mean"),
+                "duplicates: expected one of error, sum",
             ),
             (lambda: SparselyConnected(torch.tensor([0, 2]), torch.tensor([1, 1]), 3), "targets: expected"),
             (lambda: SparselyConnected(torch.tensor([0, 1]), torch.tensor([3]), 3), "targets: expected"),

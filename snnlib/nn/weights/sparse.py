@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snnlib.checks import as_tensor, check_count, check_floating, check_rank, check_shape
+from snnlib.checks import as_tensor, check_choice, check_count, check_floating, check_rank, check_shape
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.functional.sparse import SparselyConnected, rows_by_input
 
@@ -75,13 +75,20 @@ class Sparse:
         self.mask, self.fan_out, self.density, self.generator = mask, fan_out, density, generator
 
     @staticmethod
-    def from_coo(sources: Tensor, targets: Tensor, values: Tensor | None = None) -> Sparse:
+    def from_coo(
+        sources: Tensor, targets: Tensor, values: Tensor | None = None, *, duplicates: str = "error"
+    ) -> Sparse:
         """Returns connections from lists or tensors, in any order.
 
         Args:
             sources: input of each connection `[connections]`.
-            targets: output of each connection, distinct within an input.
+            targets: output of each connection.
             values: weight of each connection. Default None, drawn as in other layers.
+            duplicates: `"sum"` adds the values of connections with the same input and output, as of several synapses
+                between two neurons; `"error"` refuses them, since they are a mistake in most lists. Default `"error"`.
+
+        Raises:
+            ValueError: tensors of different shapes, or `duplicates="sum"` without values.
 
         >>> import snnlib
         >>> given = snnlib.Sparse.from_coo([0, 1], [1, 0], [2.0, 3.0])
@@ -98,7 +105,10 @@ class Sparse:
             values = as_tensor("values", values)
             check_floating("values", values)
             check_shape("values", values, sources.shape, "the sources' shape")
-        return _Listed(sources, targets, values)
+        summed = check_choice("duplicates", duplicates, "error", "sum") == "sum"
+        if summed and values is None:
+            raise ValueError('values: expected the weights that duplicates="sum" adds, got None')
+        return _Listed(sources, targets, values, summed)
 
     def build(
         self, inputs: int, outputs: int, device: torch.device | str | None = None
@@ -135,14 +145,14 @@ class Sparse:
 class _Listed(Sparse):
     """Connections from a list, in any order."""
 
-    def __init__(self, sources: Tensor, targets: Tensor, values: Tensor | None) -> None:
-        self.sources, self.targets, self.values = sources, targets, values
+    def __init__(self, sources: Tensor, targets: Tensor, values: Tensor | None, summed: bool) -> None:
+        self.sources, self.targets, self.values, self.summed = sources, targets, values, summed
 
     def build(
         self, inputs: int, outputs: int, device: torch.device | str | None = None
     ) -> tuple[SparselyConnected, Tensor | None]:
-        starts, targets, order = rows_by_input(self.sources, self.targets, outputs, inputs)
-        values = None if self.values is None else self.values[order]
+        listed = self.sources, self.targets, self.values
+        starts, targets, values = rows_by_input(*listed, outputs, inputs, self.summed)
         return SparselyConnected(starts, targets, outputs).to(device), values
 
     def __repr__(self) -> str:
