@@ -12,10 +12,13 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from snnlib import neurons
 from snnlib.app.visual import (
     accumulated_events,
     confusion_matrix,
+    current_clamp,
     curves,
+    f_i_curve,
     labels_over_time,
     membrane_potentials,
     operations,
@@ -48,6 +51,8 @@ FIGURES: list[Callable[[], Figure]] = [
     lambda: membrane_potentials(
         {"a": {"one": (POTENTIAL, POTENTIAL > 1), "lost": (POTENTIAL * torch.nan, POTENTIAL > 9)}}
     ),
+    lambda: current_clamp(neurons.LIF(batch_first=True), torch.rand(9, 8), dt=0.5),
+    lambda: f_i_curve(neurons.LIF(), torch.zeros(1), dt=0.5, duration=0.1),
 ]
 
 
@@ -151,6 +156,56 @@ def test_potentials_and_their_spikes() -> None:
     assert curve.get_ydata().tolist() == potential.tolist()
     assert list(curve.get_xdata()) == [5.0, 15.0, 25.0]
     assert list(marks.get_xdata()) == [15.0]
+
+
+def test_a_clamped_neuron_has_its_units_and_spikes() -> None:
+    current = torch.zeros(40, 2)
+    current[5:30, 1] = 3.0
+    neuron = neurons.LIF(tau=5.0)
+    above, below = current_clamp(neuron, current, dt=0.5, units=("mV above rest", "nA")).axes
+    assert (above.get_ylabel(), below.get_ylabel()) == ("potential (mV above rest)", "current (nA)")
+    assert below.get_xlabel() == "time (ms)" and below.get_xlim() == (0, 20)
+    _, nothing, curve, marks = above.lines
+    assert len(nothing.get_xdata()) == 0
+    assert curve.get_ydata().tolist() == neuron.potential(current[:, 1, None, None]).flatten().tolist()
+    fired = neuron(current[:, 1, None, None]).flatten().nonzero().flatten()
+    assert len(fired) > 3 and list(marks.get_xdata()) == ((fired + 1) * 0.5).tolist()
+    silent, _ = current_clamp(neurons.Integrator(tau=5.0), current[:, 1], dt=0.5).axes
+    assert len(silent.lines[1].get_xdata()) == 0
+
+
+def test_rates_are_of_the_first_and_of_the_settled_intervals() -> None:
+    currents = torch.tensor([0.5, 1.1, 3.0])
+    neuron = neurons.ALIF(tau_m=10.0, tau_a=100.0, beta=1.0)
+    figure = f_i_curve(neuron, currents, dt=0.5, duration=500.0, theory=[1.0, 2.0, 3.0])
+    settled, first, theory = (line.get_ydata().tolist() for line in figure.axes[0].lines)
+    assert figure.axes[0].get_xlabel() == "current (pA)" and theory == [1, 2, 3]
+    for current, slow, fast in zip(currents, settled, first, strict=True):
+        at = neuron(current.expand(1000, 1, 1)).flatten().nonzero().flatten()
+        late = at[len(at) and int((at < 500).sum()) - 1 :].double().diff()
+        assert slow == pytest.approx(float(2000 / late.mean()) if len(late) else 0.0)
+        assert fast == (pytest.approx(float(2000 / (at[1] - at[0]))) if len(at) > 1 else 0.0)
+    assert 0 == settled[0] == first[0] < settled[2] < 0.9 * first[2]
+
+
+@pytest.mark.parametrize(
+    ("draw", "error"),
+    [
+        (lambda: current_clamp(neurons.LIF, torch.rand(9), dt=0.1), "neuron: expected an instance"),
+        (lambda: current_clamp(neurons.LIF(), torch.rand(9), dt=0), "dt: expected a finite number > 0"),
+        (
+            lambda: current_clamp(neurons.LIF(), torch.rand(9, 2, 1), dt=1),
+            r"current: expected \[T\] or \[T, K\]",
+        ),
+        (lambda: f_i_curve(neurons.LIF(), torch.rand(9, 2), dt=1), r"currents: expected \[K\]"),
+        (lambda: f_i_curve(neurons.LIF(), torch.arange(3), dt=1), "currents: expected a floating dtype"),
+        (lambda: f_i_curve(neurons.LIF(), torch.rand(2), dt=1, duration=-1), "duration: expected"),
+        (lambda: f_i_curve(neurons.LIF(), torch.rand(2), dt=1, theory=[1]), "theory: expected"),
+    ],
+)
+def test_a_clamp_names_the_argument(draw: Callable[[], Figure], error: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{error}"):
+        draw()
 
 
 def boxes(figure: Figure, texts: list[Text]) -> list[Any]:

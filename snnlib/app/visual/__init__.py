@@ -5,6 +5,7 @@ from snnlib.app.visual.confusion import confusion_matrix, recall_precision
 from snnlib.app.visual.curves import curves
 from snnlib.app.visual.events import accumulated_events
 from snnlib.app.visual.heat import heat_animation, heat_strips
+from snnlib.app.visual.lab import current_clamp, f_i_curve
 from snnlib.app.visual.labels import labels_over_time
 from snnlib.app.visual.operations import operations
 from snnlib.app.visual.potentials import membrane_potentials
@@ -16,7 +17,9 @@ from snnlib.app.visual.scatter import predictions
 __all__ = [
     "accumulated_events",
     "confusion_matrix",
+    "current_clamp",
     "curves",
+    "f_i_curve",
     "heat_animation",
     "heat_strips",
     "labels_over_time",

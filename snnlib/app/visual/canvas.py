@@ -98,6 +98,12 @@ def span_time(axes: Axes, steps: int, step_ms: float | None) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
+def mark_spikes(axes: Axes, times: list[float], row: int, colour: str) -> None:
+    """Draws spikes as marks along the upper edge, a row per neuron, whatever the range of the potentials is."""
+    height = [0.96 - 0.07 * row] * len(times)
+    axes.plot(times, height, "|", color=colour, markersize=6, transform=axes.get_xaxis_transform())
+
+
 def stretch(start: int, stop: int, step_ms: float | None) -> str:
     """Name of the time from step `start` up to, but not including, step `stop`."""
     if step_ms is None:

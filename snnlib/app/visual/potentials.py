@@ -13,6 +13,7 @@ from snnlib.app.visual.canvas import (
     check_some,
     column_of_panels,
     heading,
+    mark_spikes,
     span_time,
     tidy,
     time_unit,
@@ -53,9 +54,7 @@ def membrane_potentials(
             axes.plot(time, potential.float().numpy(), color=colour, linewidth=1.4, label=neuron)
             highest = max([highest, *potential[potential.isfinite()].tolist()])
             at = [time[step] for step in (spikes != 0).nonzero().flatten().tolist()]
-            # Marks along the upper edge, a row per neuron, whatever the range of the potentials is.
-            height = [0.96 - 0.07 * number] * len(at)
-            axes.plot(at, height, "|", color=colour, markersize=6, transform=axes.get_xaxis_transform())
+            mark_spikes(axes, at, number, colour)
         span_time(axes, steps, step_ms)
         low = axes.get_ylim()[0]
         # The marks have the part above the curves to themselves.
