@@ -283,6 +283,15 @@ def _age(module: pathlib.Path, sources: pathlib.Path = _BINDINGS) -> str:
 
 # The oldest driver for Linux that runs what a major version of CUDA has made (NVIDIA, CUDA Compatibility, section 2).
 _DRIVERS = {12: 525, 13: 580}
+# The major version of CUDA that wheels with kernels are built with.
+_WHEELS = 13
+
+
+def least_driver() -> int:
+    """Returns the oldest driver that runs the kernels of this module; those of a wheel if it has none."""
+    cuda = _kernels.get("cuda")
+    major = _WHEELS if cuda is None else cuda.info()["runtime"] // 1000
+    return _DRIVERS.get(major, _DRIVERS[_WHEELS])
 
 
 def _cuda_info() -> str:
@@ -294,7 +303,7 @@ def _cuda_info() -> str:
     state = info["problem"] or f"{info['devices']} usable device{'s' * (info['devices'] != 1)}"
     major = info["runtime"] // 1000
     if info["driver"] // 1000 < major and major in _DRIVERS:
-        state = f"needs a driver of {_DRIVERS[major]} or newer"
+        state = f"needs a driver of {least_driver()} or newer"
     return f"built with {_version(info['runtime'])} for {cuda.architectures}; {driver}; {state}"
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterable
 
@@ -67,6 +70,23 @@ def _machine() -> Iterable[tuple[str, str]]:
         yield "CUDA", f"{torch.version.cuda}: {', '.join(names)}"
     else:
         yield "CUDA", "no device" if torch.version.cuda else "this torch is built without CUDA"
+    driver = _version_by("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    yield "NVIDIA driver", f"least {native.least_driver()}, to run CUDA kernels; here {driver}"
+    toolkit = _version_by("nvcc", "--version")
+    yield "CUDA toolkit", f"least {_LEAST_TOOLKIT}, to compile them from sources; here {toolkit}"
+
+
+def _version_by(program: str, *options: str) -> str:
+    """Returns the first version with a dot that a program prints, or what kept it from printing one."""
+    path = shutil.which(program)
+    if path is None:
+        return f"no {program}"
+    try:
+        done = subprocess.run([path, *options], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"no answer from {program}: {error}"
+    found = re.search(r"\d+\.[\d.]+", done.stdout)
+    return found[0] if found else f"{program} failed: {' '.join((done.stdout or done.stderr).split())}"
 
 
 def processor_name() -> str:
@@ -78,6 +98,9 @@ def processor_name() -> str:
         models = []
     return models[0] if models else platform.processor() or platform.machine()
 
+
+# The kernels have been compiled by no older one.
+_LEAST_TOOLKIT = "13.0"
 
 # What users call them, and the kernel that stands for each family.
 _FAMILIES = {

@@ -410,6 +410,25 @@ def test_doctor_tells_versions_paths_and_environment(
         assert re.search(pattern, out), pattern
 
 
+@pytest.mark.skipif(os.name == "nt", reason="writes programs for a POSIX shell")
+def test_doctor_tells_the_driver_and_toolkit_that_are_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    out = done(capsys, "doctor")
+    assert re.search(r"NVIDIA driver +least 580, .*; here no nvidia-smi\n", out)
+    assert re.search(r"CUDA toolkit +least 13\.0, .*; here no nvcc\n", out)
+    for name, text in (("nvidia-smi", "580.159.03"), ("nvcc", "nvcc: NVIDIA\nrelease 13.2, V13.2.51")):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\necho '{text}'\n")
+        program.chmod(0o755)
+    out = done(capsys, "doctor")
+    assert re.search(r"here 580\.159\.03\n", out)
+    assert re.search(r"here 13\.2\n", out)
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed'\nexit 9\n")
+    assert "here nvidia-smi failed: NVIDIA-SMI has failed\n" in done(capsys, "doctor")
+
+
 # What an installation without `snnlib[train]` looks like to the program.
 WITHOUT_EXTRAS = """
 import sys
