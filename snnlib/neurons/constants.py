@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from snnlib.checks import check_count, check_device, in_transform
 from snnlib.neurons.checks import check_numbers, is_learned
+from snnlib.neurons.module import modules_within
 
 if TYPE_CHECKING:
     from snnlib.neurons.base import Neuron
@@ -91,7 +92,7 @@ def kept_tables(neuron: Neuron) -> dict[Any, Any] | None:
     if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or in_transform():
         return None
     # torch's own iterators take several times as long.
-    parts = [(*one._parameters.values(), *one._buffers.values()) for one in neuron.modules()]
+    parts = [(*one._parameters.values(), *one._buffers.values()) for one in modules_within(neuron)]
     tensors = [tensor for part in parts for tensor in part if tensor is not None]
     if not tensors or not all(_stays(tensor) for tensor in tensors):
         return None

@@ -1,6 +1,8 @@
 """Trains in chunks give the spikes of the whole sequence; the state lives in the stream and nowhere else."""
 
-from typing import TypeVar
+import copy
+import sys
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -193,3 +195,51 @@ def test_repr_names_what_has_state() -> None:
     layer = Stream(snnlib.SRMLinear(6, 5))
     layer(_events(4, 2, 6))
     assert repr(layer) == "Stream(SRMLinear, state of: module)"
+
+
+def test_later_chunks_look_at_no_signature_and_no_names() -> None:
+    stream, train = Stream(snnlib.fuse_(_conv_net())), _events(STEPS, 2, 2, 8, 8)
+    stream(train[:1])
+    called = set()
+
+    def note(frame: Any, event: str, _argument: Any) -> None:
+        if event == "call":
+            called.add(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        stream(train[1:2])
+    finally:
+        sys.setprofile(None)
+    assert "run_fused" not in called
+    assert "run" in called
+    assert not called & {"signature", "named_modules", "check_time_steps"}
+
+
+def test_changed_nets_are_prepared_anew() -> None:
+    """Fused after the first chunk, fused once more, with another layer, and with one that mixes time."""
+    net, train = _conv_net(), _events(STEPS, 2, 2, 8, 8)
+    expected = net(train)
+    stream = Stream(net)
+    out = [stream(train[:3])]
+    snnlib.fuse_(net)
+    out.append(stream(train[3:6]))
+    snnlib.fuse_(net)
+    out.append(stream(train[6:9]))
+    net[2] = copy.deepcopy(net[2])
+    out.append(stream(train[9:]))
+    assert_bits(torch.cat(out), expected)
+    net.append(nn.BatchNorm1d(2))
+    with pytest.raises(ValueError, match=r"module: module 6 \(BatchNorm1d\) mixes time steps"):
+        stream(train)
+
+
+def test_a_copy_runs_the_layers_of_its_own_net() -> None:
+    stream, train = Stream(_conv_net()), _events(STEPS, 2, 2, 8, 8)
+    stream(train[:8])
+    copied = copy.deepcopy(stream)
+    expected = stream(train[8:])
+    with torch.no_grad():
+        for weight in stream.module.parameters():
+            weight.zero_()
+    assert_bits(copied(train[8:]), expected)

@@ -11,6 +11,7 @@ from torch.nn.modules import module as torch_module
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.neurons.base import Output
+from snnlib.neurons.module import modules_within
 from snnlib.neurons.training_watch import learns_when_silent
 from snnlib.nn.layers.per_step import AvgPool2d, pooling_window
 from snnlib.nn.layers.spike_pool import SpikeAvgPool2d
@@ -69,7 +70,7 @@ def is_watched(parts: Iterable[nn.Module]) -> bool:
     hooks = (getattr(torch_module, f"_global_{name}_hooks") for name in _GLOBAL_HOOKS)
     if not torch.compiler.is_compiling() and any(hooks):
         return True
-    return any(_has_hook(module) for part in parts for module in part.modules())
+    return any(_has_hook(module) for part in parts for module in modules_within(part))
 
 
 def _has_hook(module: nn.Module) -> bool:
@@ -79,8 +80,11 @@ def _has_hook(module: nn.Module) -> bool:
         module._backward_pre_hooks,
         module._backward_hooks,
     )
+    replaced = "forward" in module.__dict__
+    if not (replaced or any(own)):
+        return False
     found = [hook for hooks in own for hook in hooks.values()]
-    if "forward" in module.__dict__:
+    if replaced:
         found.append(module.__dict__["forward"])
     return any(not hasattr(hook, "sees_blocks") for hook in found)
 

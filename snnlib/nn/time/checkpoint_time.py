@@ -13,8 +13,8 @@ from snnlib.functional.plan import entries_only
 from snnlib.nn.memory.freed import FreedMemory
 from snnlib.nn.memory.save_packed import save_packed
 from snnlib.nn.memory.shared_blocks import SharedBlocks
-from snnlib.nn.time.stream import run_chunk
-from snnlib.nn.time.time_mixing import check_steps_kept, check_time_steps
+from snnlib.nn.time.stream import ChunkRunner
+from snnlib.nn.time.time_mixing import check_steps_kept
 
 __all__ = ["checkpoint_time"]
 
@@ -79,7 +79,8 @@ def checkpoint_time(
     from torch.utils.checkpoint import checkpoint  # noqa: PLC0415
 
     check_count("steps", steps)
-    check_time_steps("net", net)
+    runner = ChunkRunner("net", net)
+    runner.prepare()
     time_dim = int(batch_first)
     if isinstance(x, Tensor):
         check_rank("x", x, "[T, N, ...]", at_least=2)
@@ -99,7 +100,7 @@ def checkpoint_time(
         def run(*states: Tensor, first: int = first, end: int = end) -> tuple[Tensor, ...]:
             freed.begin_chunk()
             given = x.narrow(time_dim, first, end - first) if isinstance(x, Tensor) else x.frames(first, end)
-            return _chunk(net, given, keys, states, reduce, first, time_dim)
+            return _chunk(runner, given, keys, states, reduce, first, time_dim)
 
         parts: tuple[Tensor, ...] | None = None
         if not replayed:
@@ -133,7 +134,7 @@ def _before_backward(states: tuple[Tensor, ...], freed: FreedMemory) -> None:
 
 
 def _chunk(
-    net: nn.Module,
+    runner: ChunkRunner,
     x: Tensor,
     keys: Keys,
     states: tuple[Tensor, ...],
@@ -147,8 +148,8 @@ def _chunk(
     for key, parts in keys if states else ():
         before[key] = tuple(next(given) for _ in range(parts))
     with entries_only():
-        out, after = run_chunk(net, x, before, detach=False)
-    check_steps_kept("net", net, x, out, time_dim)
+        out, after = runner.run(x, before)
+    check_steps_kept("net", runner.module, x, out, time_dim)
     keys[:] = [(key, len(state)) for key, state in after.items()]
     flat = [part for state in after.values() for part in state]
     return (out if reduce is None else reduce(out, first), *flat)

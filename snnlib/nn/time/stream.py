@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from snnlib.neurons.base import Output
+from snnlib.neurons.module import modules_within
 from snnlib.nn.fusion.fuse import blocks_by_part
-from snnlib.nn.fusion.fused_block import Block, PooledLayer
+from snnlib.nn.fusion.fused_block import PooledLayer
 from snnlib.nn.time.time_mixing import check_steps_kept, check_time_steps, runs_with_state
 
 __all__ = ["Stream"]
@@ -46,8 +45,13 @@ class Stream:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self.module = module
+        self._runner = ChunkRunner("module", module)
         self._states: States = {}
+
+    @property
+    def module(self) -> nn.Module:
+        """Returns the layer or net."""
+        return self._runner.module
 
     def reset(self) -> None:
         """Starts a new sequence: deletes all states."""
@@ -68,29 +72,97 @@ class Stream:
         Raises:
             ValueError: a module that mixes time steps, changes their number or lacks `mixes_time`.
         """
-        check_time_steps("module", self.module)
-        out, after = run_chunk(self.module, chunk, self._states, detach=True)
-        time_dim = int(any(getattr(layer, "batch_first", False) for layer in self.module.modules()))
-        check_steps_kept("module", self.module, chunk, out, time_dim)
+        out, after = self._runner.run(chunk, self._states)
+        if isinstance(out, Tensor) and out.shape[:2] != chunk.shape[:2]:
+            time_dim = int(any(getattr(layer, "batch_first", False) for layer in self.module.modules()))
+            check_steps_kept("module", self.module, chunk, out, time_dim)
         # Only a chunk that went through counts: after an error the stream stands where it was.
-        self._states.update(after)
+        for key, state in after.items():
+            self._states[key] = tuple(part.detach() if part.requires_grad else part for part in state)
         return out
 
 
-def run_chunk(module: nn.Module, chunk: Tensor, states: States, *, detach: bool) -> tuple[Any, States]:
-    """Returns the output of a module for the next steps of a sequence, and updates the states of its layers."""
-    after: States = {}
-    # Call number of each layer within this chunk, so that a shared layer has a state for each place.
-    calls: dict[str, int] = {}
-    blocks = blocks_by_part(module)
-    with ExitStack() as undo:
-        for name, layer in module.named_modules():
-            if runs_with_state(layer):
-                undo.enter_context(_running(layer, blocks.get(layer), name, calls, states, after))
-        out = module(chunk)
-    if detach:
-        after = {key: tuple(part.detach() for part in state) for key, state in after.items()}
-    return out, after
+class ChunkRunner:
+    """Runs a module on chunks of a sequence, in which every call of a layer continues from a given state.
+
+    The first chunk prepares a `forward` for each layer with a state; later chunks prepare again only if modules, their
+    classes, modes or blocks have changed.
+
+    Args:
+        argument: name of the caller's argument, for errors.
+        module: a layer or net.
+    """
+
+    def __init__(self, argument: str, module: nn.Module) -> None:
+        self.module = module
+        self._argument = argument
+        # The modules that the runner is prepared for, and the attributes that they have while a chunk runs.
+        self._known: list[tuple[Any, ...]] = []
+        self._forwards: list[tuple[dict[str, Any], str, Callable[[Tensor], Tensor]]] = []
+        self._before: States = {}
+        self._after: States = {}
+        # Call number of each layer within this chunk, so that a shared layer has a state for each place.
+        self._calls: dict[str, int] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles: prepared functions belong to the layers of this module."""
+        return ChunkRunner, (self._argument, self.module)
+
+    def prepare(self) -> None:
+        """Prepares the module's layers, unless this is done.
+
+        Raises:
+            ValueError: a module that mixes time steps, or lacks `mixes_time`.
+        """
+        known = [
+            (own, type(own), own.training, vars(own).get("blocks")) for own in modules_within(self.module)
+        ]
+        if known == self._known:
+            return
+        check_time_steps(self._argument, self.module)
+        self._forwards, blocks = [], blocks_by_part(self.module)
+        for name, layer in self.module.named_modules():
+            if not runs_with_state(layer):
+                continue
+            forward, block = self._going_on(layer, name), blocks.get(layer)
+            self._forwards.append((vars(layer), "forward", forward))
+            if isinstance(block, PooledLayer):
+                # The neurons within its layer have a `run` as well, which is not called.
+                forward.sees_blocks = True  # type: ignore[attr-defined]
+                if layer is block.neurons:
+                    self._forwards.append((vars(block), "run_fused", self._going_on(block, name)))
+        self._known = known
+
+    def run(self, chunk: Tensor, states: States) -> tuple[Any, States]:
+        """Returns the module's output for the next steps of a sequence, and the states after them.
+
+        Raises:
+            ValueError: as `prepare`.
+        """
+        self.prepare()
+        after: States = {}
+        self._before, self._after, self._calls = states, after, {}
+        try:
+            for attributes, method, forward in self._forwards:
+                attributes[method] = forward
+            return self.module(chunk), after
+        finally:
+            # Their graphs would live as long as the runner.
+            self._before = self._after = {}
+            for attributes, method, _ in self._forwards:
+                attributes.pop(method, None)
+
+    def _going_on(self, owner: Any, name: str) -> Callable[[Tensor], Tensor]:
+        """Returns a `forward` of a layer or block by its `run`, from the state of the layer of this name."""
+
+        def forward(x: Tensor) -> Tensor:
+            key = name, self._calls.get(name, 0)
+            self._calls[name] = key[1] + 1
+            value: Tensor
+            value, self._after[key] = owner.run(x, _usable(self._before.get(key)))
+            return value
+
+        return forward
 
 
 def _usable(state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
@@ -98,33 +170,3 @@ def _usable(state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
     if state is None or torch.is_inference_mode_enabled() or torch.compiler.is_compiling():
         return state
     return tuple(part.clone() if part.is_inference() else part for part in state)
-
-
-@contextmanager
-def _running(
-    layer: nn.Module, block: Block | None, name: str, calls: dict[str, int], states: States, after: States
-) -> Iterator[None]:
-    """Context in which calls of a layer and its block go through `run`, with the layer's state."""
-
-    def going_on(run: Callable[..., Output]) -> Callable[[Tensor], Tensor]:
-        def forward(x: Tensor) -> Tensor:
-            call = calls.get(name, 0)
-            calls[name] = call + 1
-            value, after[name, call] = run(x, _usable(states.get((name, call))))
-            return value
-
-        return forward
-
-    changed = {"forward": (layer, going_on(layer.run))}  # type: ignore[arg-type]
-    if isinstance(block, PooledLayer):
-        # The neurons within its layer have a `run` as well, which is not called.
-        changed["forward"][1].sees_blocks = True  # type: ignore[attr-defined]
-        if layer is block.neurons:
-            changed["run_fused"] = block, going_on(block.run)
-    for method, (owner, forward) in changed.items():
-        owner.__dict__[method] = forward
-    try:
-        yield
-    finally:
-        for method, (owner, _) in changed.items():
-            del owner.__dict__[method]
