@@ -15,7 +15,7 @@ from snnlib.app.report.evaluation import evaluate
 from snnlib.app.report.heat import pixels_per_cell
 from snnlib.app.report.history import Columns, history_sections
 from snnlib.app.report.recorder import recording, spiking_layers
-from snnlib.app.report.sample_figures import normalised_potential
+from snnlib.app.report.sample_figures import normalised_potential, sample_sections
 
 CLASSES = ["left", "right", "wave"]
 
@@ -86,6 +86,8 @@ def test_one_call_for_a_net_of_ones_own(tmp_path: Path) -> None:
     for text in ("wave", f"snnlib: {snnlib.__version__}", "seed: 7", "Test by occlusion"):
         assert text in page
     assert re.search(r"<td>0</td><td>SRMConv2d</td><td>72</td><td>768</td>", page)
+    links = re.findall(r'<a href="#([^"]+)">', page)
+    assert links == re.findall(r'<h2 id="([^"]+)">', page) and {"layers", "membrane-potentials"} <= set(links)
     # Nothing is fetched from elsewhere.
     assert "://" not in page
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
@@ -179,6 +181,33 @@ def test_a_net_without_spikes_or_frames(tmp_path: Path) -> None:
     result = snnlib.report(snnlib.SRMReadout(6, 2), data, out=tmp_path)
     assert result.layers == [] and result.occlusion is None
     assert set(result.images) == {"confusion.png", "raster.png", "operations.png"}
+
+
+def test_the_page_begins_with_what_to_do_next(tmp_path: Path) -> None:
+    def said(net: nn.Module) -> list[str]:
+        page = snnlib.report(net, loader(1), out=tmp_path).path.read_text()
+        return re.findall(r"<li>(.+)</li>", page.partition("<nav>")[0])
+
+    net = strong(conv_net())
+    with torch.no_grad():
+        net[0].weight.zero_()
+    (first,) = said(net)
+    assert first.startswith("Layer 0: no neuron fired in 8 samples") and "snnlib.prepare_" in first
+    (other,) = said(nn.Sequential(nn.Flatten(2), nn.Linear(384, 3)))
+    assert "layers and neurons of snnlib alone" in other
+
+
+def test_neurons_of_the_potentials_fire_in_the_sample_shown(tmp_path: Path) -> None:
+    net, data = strong(conv_net()), loader(1)
+    evaluation = evaluate(net, data, classes=3, scores=None, batch_first=False)
+    evaluation.names = CLASSES
+    (section,) = [section for section in sample_sections(evaluation, {}) if section.file == "potentials.png"]
+    for axes in section.figure.axes:
+        assert axes.get_ylim()[0] >= -3
+        drawn = [line for line in axes.lines if line.get_marker() == "|"]
+        named = [text.get_text() for text in axes.get_legend().get_texts()]
+        fires = [len(line.get_xdata()) > 0 for line in drawn]
+        assert fires == [not name.startswith("nearest") for name in named]
 
 
 def test_silent_and_diverged_nets_have_a_report(tmp_path: Path) -> None:
@@ -303,7 +332,7 @@ def test_numbers_have_r2_and_a_scatter(tmp_path: Path) -> None:
     page = result.path.read_text()
     assert all(f"<td>{value:.4g}</td>" in page for value in expected)
     assert "Predictions" in page
-    assert "<h2>Outputs</h2>" in page
+    assert ">Outputs</h2>" in page
     assert "Confusion" not in page
     assert "recall" not in page
     assert {"predictions.png", "raster.png", "rate_histograms.png", "operations.png"} <= set(result.images)
@@ -353,7 +382,7 @@ def test_several_labels_have_an_f1_each(dtype: torch.dtype, tmp_path: Path) -> N
     assert result.metrics["f1_macro"] == pytest.approx(sum(f1) / 2)
     assert result.metrics["exact_match"] == pytest.approx(float((given == wanted).all(1).float().mean()))
     page = result.path.read_text()
-    assert "<h2>Labels</h2>" in page and f"<td>a</td><td>{int(wanted[:, 0].sum())}</td>" in page
+    assert ">Labels</h2>" in page and f"<td>a</td><td>{int(wanted[:, 0].sum())}</td>" in page
     assert set(result.images) >= {"raster.png"} and "confusion.png" not in result.images
 
 
@@ -366,7 +395,7 @@ def test_without_labels_the_page_has_the_rest(tmp_path: Path) -> None:
         assert result.layers == labelled.layers and result.profile == labelled.profile
         assert set(result.images) == set(labelled.images) - {"confusion.png", "heat.png"}
         page = result.path.read_text()
-        assert "16, without labels" in page and "<h2>Classes</h2>" not in page and result.metrics == {}
+        assert "16, without labels" in page and ">Classes</h2>" not in page and result.metrics == {}
         assert repr(result).endswith("no labels)") and "b.html" in result._repr_html_()
 
 

@@ -20,8 +20,12 @@ from snnlib.data.ragged import NO_LABEL
 from snnlib.inspect.activity import LayerActivity
 from snnlib.inspect.operation_counter import OperationCounter
 from snnlib.inspect.operations import Profile, as_input, profile_of
+from snnlib.learning.health import SpikeDoctor
 from snnlib.sequences.spike_count import count_per_neuron
-from snnlib.structure.layers import evaluating
+from snnlib.structure.layers import evaluating, spiking_modules
+
+# Sentences on top of the page.
+_MOST_NEXT_STEPS = 3
 
 
 @dataclass
@@ -116,6 +120,17 @@ class Evaluation:
     def activity(self) -> list[LayerActivity]:
         """Rate, dead and saturated neurons of each layer."""
         return [LayerActivity.of(name, count, max(self.steps, 1)) for name, count in self.counts.items()]
+
+    def next_steps(self) -> list[str]:
+        """At most three sentences on what to do next: what `SpikeDoctor` finds in the kept samples, with its remedy."""
+        if not spiking_modules(self.net):
+            return ["SpikeDoctor, which names the next step here, knows layers and neurons of snnlib alone."]
+        # A pass of its own: the counter of operations would count the products by which the doctor adds up spikes.
+        with SpikeDoctor(self.net) as doctor, evaluating(self.net), torch.no_grad():
+            for sample in self.samples:
+                self.net(self.batch_of([sample]))
+        healthy = f"SpikeDoctor found nothing wrong in the firing of {len(self.samples)} samples."
+        return [f"Layer {text}." for text in doctor.findings()[:_MOST_NEXT_STEPS]] or [healthy]
 
 
 def evaluate(

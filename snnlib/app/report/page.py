@@ -100,12 +100,12 @@ def report(
 ) -> Report:
     """Test a net on data and write a page that shows what it does.
 
-    The page holds accuracy, recall and precision per class with the confusion matrix, or what fits other labels (see
-    `loader`); parameters, firing rates, dead
-    and saturated neurons per layer; operations, sparsity and energy; histograms of firing rates and rates over time;
-    spikes and membrane potentials of one sample; Grad-CAM heat maps with a test by occlusion; and, where a history is
-    given, curves of losses, accuracies, learning rates, firing rates and dead neurons. A header names date, versions,
-    commit, machine and seed.
+    The page begins with what to do next, the first findings of `SpikeDoctor` in a few samples, and a list of contents.
+    It holds accuracy, recall and precision per class with the confusion matrix, or what fits other labels (see
+    `loader`); parameters, firing rates, dead and saturated neurons per layer; operations, sparsity and energy;
+    histograms of firing rates and rates over time; spikes and membrane potentials of one sample; Grad-CAM heat maps
+    with a test by occlusion; and, where a history is given, curves of losses, accuracies, learning rates, firing rates
+    and dead neurons. A header names date, versions, commit, machine and seed.
 
     Spiking layers are found by what they give: any module whose output is a spike tensor counts. The net runs in
     evaluation mode, once over the loader.
@@ -186,6 +186,7 @@ def report(
     page = _template().render(
         title=title,
         origin=_origin(net, seed),
+        next_steps=evaluation.next_steps(),
         facts={**results.facts, **(facts or {})},
         class_title=results.title,
         class_rows=results.rows,

@@ -68,8 +68,9 @@ def sample_sections(evaluation: Evaluation, neurons: dict[str, list[int]]) -> li
                 "potentials.png",
                 "Membrane potentials",
                 "Membrane potentials for the same sample, before each reset and in units of the threshold (dashed); "
-                "marks on top are spikes. The neurons shown are the busiest of their layer over all samples, one with "
-                "the median rate, and a dead one where there is any, unless others were asked for.",
+                "marks on top are spikes. The neurons shown are those of their layer that fire most in this sample, at "
+                "the median rate, and least, or the one nearest to the threshold where none fires, unless others were "
+                "asked for. Axes end at -3 thresholds.",
                 membrane_potentials(potentials, step_ms=evaluation.step_ms, title=title),
             )
         )
@@ -145,7 +146,7 @@ def _potentials(
         else:
             chosen = {
                 f"{kind}: {neuron_name(shape, index)}": index
-                for kind, index in typical_neurons(evaluation.counts[name]).items()
+                for kind, index in typical_neurons(spikes.sum(0), flat).items()
             }
         panels[label(name, evaluation.layers[name])] = {
             text: (flat[:, index], spikes[:, index]) for text, index in chosen.items()
@@ -195,18 +196,25 @@ def _input_current(layer: nn.Module, x: Tensor) -> Tensor:
     return current + layer.sent_back(layer(x)) if isinstance(layer, Recurrent) else current
 
 
-def typical_neurons(counts: Tensor) -> dict[str, int]:
-    """Flat indices of neurons worth a look: the busiest, one with the median rate of those that fire, a dead one."""
-    flat = counts.flatten()
-    order = flat.argsort()
-    firing = order[flat[order] > 0]
-    chosen = {}
-    if len(firing):
-        chosen["busiest"] = int(firing[-1])
-        if len(firing) > 2:
-            chosen["median rate"] = int(firing[len(firing) // 2])
-    if len(firing) < len(flat):
-        chosen["dead"] = int(order[0])
+def typical_neurons(counts: Tensor, potential: Tensor) -> dict[str, int]:
+    """Flat indices of neurons worth a look: those that fire most, as the median of those that fire, and least.
+
+    Args:
+        counts: spikes of each neuron `[K]`.
+        potential: their potentials `[T, K]`; the neuron with the highest is taken where none fires.
+
+    >>> typical_neurons(torch.tensor([0, 5, 1, 2]), torch.zeros(9, 4))
+    {'busiest': 1, 'median rate': 3, 'rarest': 2}
+    >>> typical_neurons(torch.zeros(2), torch.tensor([[0.1, 0.2], [0.3, -60.0]]))
+    {'nearest to firing': 0}
+    """
+    order = counts.argsort()
+    firing = order[counts[order] > 0].tolist()
+    if not firing:
+        return {"nearest to firing": int(potential.nan_to_num().amax(0).argmax())}
+    chosen = {"busiest": firing[-1]}
+    if len(firing) > 2:
+        chosen |= {"median rate": firing[len(firing) // 2], "rarest": firing[0]}
     return chosen
 
 

@@ -19,6 +19,9 @@ from snnlib.app.visual.canvas import (
     time_unit,
 )
 
+# Thresholds below which a curve is cut off: one strongly inhibited neuron would flatten all others.
+_LOWEST = -3.0
+
 
 def membrane_potentials(
     layers: Mapping[str, Mapping[str, tuple[Tensor, Tensor]]],
@@ -27,6 +30,8 @@ def membrane_potentials(
     title: str = "Membrane potentials",
 ) -> Figure:
     """Draws a panel per layer: potentials of chosen neurons in units of their threshold, spikes as marks on top.
+
+    Axes end at -3 thresholds, so that a strongly inhibited neuron leaves the others visible.
 
     Args:
         layers: for each layer name, neuron names with the potential before each reset, divided by the threshold, `[T]`,
@@ -56,7 +61,7 @@ def membrane_potentials(
             at = [time[step] for step in (spikes != 0).nonzero().flatten().tolist()]
             mark_spikes(axes, at, number, colour)
         span_time(axes, steps, step_ms)
-        low = axes.get_ylim()[0]
+        low = max(axes.get_ylim()[0], _LOWEST)
         # The marks have the part above the curves to themselves.
         axes.set_ylim(low, highest + (highest - low) * (0.1 + 0.09 * len(neurons)))
         axes.set_ylabel("potential / threshold", fontsize=9)
