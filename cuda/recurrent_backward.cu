@@ -190,7 +190,7 @@ __global__ void SNNLIB_MOST_THREADS(kMostThreads<S, K>)
         if (!Single) store(t + 1 < steps, neuron);
       }
       // The gradient of the spikes before the first step is for every neuron.
-      listed.vote(first, wanted && a.flags.through_time);
+      listed.vote(first, wanted && a.spikes_back);
     });
     listed.collect([](int neuron) { return neuron; });
     multiply_rows(listed, static_cast<const S*>(a.weight), row, signal, back);

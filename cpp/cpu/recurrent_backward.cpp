@@ -162,13 +162,13 @@ class Backward {
       a_->delays.delay ? delayed_.keep(t, out)
                        : void(std::memcpy(rows_.signal.data(), out, size_t(count_) * sizeof(S)));
     }
-    if (!a_->flags.through_time) std::memset(rows_.back.data(), 0, size_t(count_) * sizeof(S));
+    if (!a_->spikes_back) std::memset(rows_.back.data(), 0, size_t(count_) * sizeof(S));
   }
 
   SNNLIB_NOINLINE void back_part(int64_t t, int64_t kept, bool has_next, int64_t part, int64_t from, int64_t to) {
     const LinearFlags flags = flags_of<Usual>(*a_);
     const int64_t at = a_->view.offset(n_, t, 0);
-    if (has_next && flags.through_time) back_through_weights(t, kept, part, from, to);
+    if (has_next && a_->spikes_back) back_through_weights(t, kept, part, from, to);
     const S* total = static_cast<const S*>(a_->current) + at;
     const S* grad = static_cast<const S*>(a_->grad_value) + at;
     S* out = static_cast<S*>(a_->grad_current) + at;
@@ -209,7 +209,7 @@ class Backward {
     if (a_->starts && !a_->state_in) {
       // Nobody asks for those of spikes before the first step.
       std::memset(rows_.back.data(), 0, size_t(count_) * sizeof(S));
-    } else if (steps && a_->flags.through_time) {
+    } else if (steps && a_->spikes_back) {
       multiply(every, count_);
     }
     std::memcpy(state_row<S>(*a_, a_->grad_state_in, K + added_rows(a_->flags), n_), rows_.back.data(),
@@ -221,7 +221,7 @@ class Backward {
     const S* silent = rows_.signal.zeroed(a_->row);
     for (int64_t ago = 1; a_->state_in && ago <= a_->delays.longest + 2; ++ago) {
       S* out = state_row<S>(*a_, a_->grad_state_in, K + added_rows(a_->flags) + ago - 1, n_);
-      if (a_->flags.through_time) {
+      if (a_->spikes_back) {
         if (ago > 1) delayed_.keep(1 - ago, silent);
         delayed_.see(-ago, every, count_, out);
       } else {

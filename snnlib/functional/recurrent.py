@@ -46,6 +46,7 @@ class Recurrence:
         delay: further steps until a spike comes back, `[H]` or `[H, H]`; None: no delays.
         max_delay: longest delay.
         rounded: whether delays are rounded to whole steps.
+        eprop: whether no gradient comes back through recurrent spikes.
     """
 
     source: LinearOperator | Delayed | None
@@ -54,6 +55,7 @@ class Recurrence:
     delay: Tensor | None = None
     max_delay: int = 0
     rounded: bool = False
+    eprop: bool = False
 
     @property
     def name(self) -> str:
@@ -147,7 +149,7 @@ class Recurrence:
             kernel = replace(kernel, state=torch.cat((start, zeros if spikes is None else spikes[:1])))
         rows = (operator.starts, operator.targets) if isinstance(operator, SparselyConnected) else None
         value, final = ops.recurrent.run(
-            current, self.weight.to(current.dtype), kernel, lengths, time_dim, rows=rows
+            current, self.weight.to(current.dtype), kernel, lengths, time_dim, rows=rows, eprop=self.eprop
         )
         return Output(value, (final[:-1], final[-1:]))
 
@@ -163,7 +165,7 @@ class Recurrence:
         longest = self.max_delay
         delays = Delays(self.delay.expand_as(self.weight), past, longest, self.rounded)
         value, own = ops.recurrent.run(
-            current, self.weight.to(current.dtype), kernel, lengths, time_dim, delays
+            current, self.weight.to(current.dtype), kernel, lengths, time_dim, delays, eprop=self.eprop
         )
         wide = torch.promote_types(current.dtype, torch.float32)
         if past is None:
@@ -196,7 +198,7 @@ class Recurrence:
         values = []
         with neuron.watching() if isinstance(neuron, ByEvent) else nullcontext():
             for t, now in enumerate(current.to(wide).unbind(time_dim)):
-                if not neuron.gradient_through_time:
+                if self.eprop or not neuron.gradient_through_time:
                     past = [part.detach() for part in past]
                 back = arriving(_by_time(past) if by_time else past)
                 value, after = advance(neuron, before, now + back, params)

@@ -34,8 +34,11 @@ def run(
     time_dim: int,
     delays: Delays | None = None,
     rows: tuple[Tensor, Tensor] | None = None,
+    eprop: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Returns spikes and each sample's last state; `rows` are starts and targets of sparse connections.
+
+    With `eprop` no gradient comes back through recurrent spikes.
 
     Without delays the last row of the state holds the last spikes; with delays the state has the neurons' states only.
     """
@@ -55,12 +58,14 @@ def run(
         rounded,
         time_dim,
         keep,
+        eprop,
     )
     return value, final
 
 
 @custom_op(
-    "snnlib::recurrent_forward", f"(Tensor current, {_RECURRENCE}, bool keep) -> (Tensor, Tensor, Tensor)"
+    "snnlib::recurrent_forward",
+    f"(Tensor current, {_RECURRENCE}, bool keep, bool eprop=False) -> (Tensor, Tensor, Tensor)",
 )
 def recurrent_forward(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
     """Returns (spikes, each sample's last state, sums of currents at every step, empty unless `keep`).
@@ -82,7 +87,8 @@ def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
 @custom_op(
     "snnlib::recurrent_backward",
     f"(Tensor grad_value, Tensor? grad_state, Tensor total, Tensor value, {_RECURRENCE}, "
-    "bool learn, bool need_weight, bool need_delay) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "bool learn, bool need_weight, bool need_delay, bool eprop=False) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def recurrent_backward(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Returns dL/dcurrent, dL/dweight, dL/ddelay, dL/dcoefficients `[P, C]`, dL/dstate, dL/dpast.
@@ -112,7 +118,7 @@ def _(c: SimpleNamespace) -> tuple[Tensor, ...]:
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    current, *others, ctx.flags, ctx.longest, ctx.rounded, ctx.time_dim, _ = inputs
+    current, *others, ctx.flags, ctx.longest, ctx.rounded, ctx.time_dim, _, ctx.eprop = inputs
     value, _, total = output
     ctx.dtype = current.dtype
     ctx.save_for_backward(total, value, *others)
@@ -127,7 +133,7 @@ def _backward(
     if grad_value is None:
         grad_value = torch.zeros_like(tensors[1])
     need_weight, _, _, need_delay, learn = ctx.needs_input_grad[1:6]
-    options = ctx.flags, ctx.longest, ctx.rounded, ctx.time_dim, learn, need_weight, need_delay
+    options = ctx.flags, ctx.longest, ctx.rounded, ctx.time_dim, learn, need_weight, need_delay, ctx.eprop
     grad, grad_weight, grad_delay, rows, start, grad_past = recurrent_backward(
         grad_value, grad_state, *tensors, *options
     )
@@ -141,7 +147,7 @@ def _backward(
         rows if learn else None,
         None if state is None else start,
         None if past is None else grad_past.to(past.dtype),
-        *[None] * 6,
+        *[None] * 7,
     )
 
 

@@ -39,7 +39,8 @@ class RecurrentArgs:
 
     Without a delay a spike arrives one step later, and the state's last row holds the spikes of the step before. With
     delays `[H, H]` of up to `longest` steps, `past` `[longest + 2, N, H]` holds the earlier spikes, the newest first.
-    With `starts` and `targets` connections are sparse, with weights `[C]`.
+    With `starts` and `targets` connections are sparse, with weights `[C]`. With `eprop` no gradient comes back through
+    recurrent spikes.
     """
 
     current: Tensor
@@ -55,6 +56,7 @@ class RecurrentArgs:
     longest: int
     rounded: bool
     time_dim: int
+    eprop: bool
 
     @classmethod
     def of(cls, c: SimpleNamespace, current: Tensor) -> RecurrentArgs:
@@ -77,6 +79,11 @@ class RecurrentArgs:
     def delays(self) -> Delays | None:
         """Delays of the connections; None if they have none."""
         return None if self.delay is None else Delays(self.delay, self.past, self.longest, self.rounded)
+
+    @property
+    def spikes_back(self) -> bool:
+        """Returns whether gradients come back through recurrent spikes."""
+        return self.neuron.options.through_time and not self.eprop
 
     @property
     def states(self) -> int:

@@ -65,9 +65,10 @@ def backward(
     args.check_state("grad_state", grad_state)
     kernel = args.kernel("backward", grad_value=grad_value, value=value)
     if kernel is None:
-        signal, sums, spikes = (time_first(part, args.time_dim) for part in (grad_value, total, value))
+        spikes, signal, sums = (time_first(part, args.time_dim) for part in (value, grad_value, total))
+        signals = (spikes, signal, grad_state)
         found = reference.recurrent.backward(
-            signal, sums, spikes, grad_state, args.matrix, args.neuron, lengths, args.delays
+            sums, signals, args.matrix, args.neuron, lengths, args.delays, args.spikes_back
         )
         grad = _empty_gradient(args).copy_(time_first(found.current, args.time_dim))
     else:
@@ -108,6 +109,7 @@ def _by_kernel(
     kernel(
         **struct,
         **native.dense(grad.dtype, value=value, grad_value=grad_value, grad_state_out=grad_state),
+        spikes_back=args.spikes_back,
         grad_current=grad,
         grad_state_in=start,
         grad_coefficients=by_neuron if learn else None,

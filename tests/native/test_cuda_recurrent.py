@@ -139,6 +139,24 @@ def test_layers_too_large_for_a_block_take_the_definition(emulated: Callable[...
     assert emulated(lambda: snnlib.ops.recurrent_args.unsupported(current.double(), current.shape[2] - 1))
 
 
+def test_eprop(emulated: Callable[..., Any]) -> None:
+    """No neuron is listed whose spikes get a gradient by the weights."""
+    generator = torch.Generator().manual_seed(3)
+    current = (3 * torch.randn(6, 3, 37, generator=generator)).requires_grad_()
+    layer = snnlib.SpikingRNN(37, 37, recurrent_gradient="eprop").layers[0]
+    torch.nn.init.eye_(layer.weight)
+
+    def run() -> list[Tensor]:
+        value, state = layer.run(current)
+        loss = (value * current.detach()).sum() + state[1].square().sum()
+        return [value, *torch.autograd.grad(loss, [current, layer.recurrent_weight])]
+
+    value, *gradients = _both(emulated, run)
+    assert value.any() and all(part.any() for part in gradients)
+    layer.recurrent_gradient = "bptt"
+    assert not torch.equal(run()[1], gradients[0])
+
+
 def test_a_layer_launches_once_forward(emulated: Callable[..., Any]) -> None:
     """A block per sample, a thread per neuron in whole warps."""
     layer = snnlib.SpikingRNN(6, 40)

@@ -96,6 +96,7 @@ def backward(
     delays: Delays,
     neuron: LinearKernel,
     lengths: Tensor | None,
+    spikes_back: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """dL/dcurrent, dL/dcoefficients of every neuron `[P, N, H]`, dL/dstate and dL/dpast, for the sums of `forward`."""
     if lengths is not None and len(lengths):
@@ -104,7 +105,7 @@ def backward(
             one = slice(n, n + 1)
             final = None if grad_state is None else grad_state[:, one]
             signal, sums = grad_value[:steps, one], total[:steps, one]
-            found = backward(signal, final, sums, weight, delays, neuron.of_samples(one), None)
+            found = backward(signal, final, sums, weight, delays, neuron.of_samples(one), None, spikes_back)
             behind = total.new_zeros(len(total) - steps, 1, total.shape[2], dtype=found[0].dtype)
             parts.append((torch.cat((found[0], behind)), *found[1:]))
         first, second, third, fourth = (torch.cat(some, 1) for some in zip(*parts, strict=True))
@@ -118,13 +119,13 @@ def backward(
     grads: list[Tensor] = []
     for t in range(len(seen) - 1, -1, -1):
         back = adjoint.zero
-        if grads and flags.through_time:
+        if grads and spikes_back:
             back = torch.where(adjoint.slope(seen[t]) != 0, connections.see(signals), adjoint.zero)
         grads.append(adjoint.step(grad_value[t].to(dtype) + back, total[t].to(dtype), seen[t]))
         signals = torch.cat((grads[-1][None], signals[:-1]))
     past = []
     for _ in range(longest + 2):
-        past.append(connections.see(signals) if flags.through_time else adjoint.zero)
+        past.append(connections.see(signals) if spikes_back else adjoint.zero)
         signals = torch.cat((adjoint.zero[None], signals[:-1]))
     current = torch.stack(grads[::-1]) if grads else total.to(dtype)
     return current, adjoint.coefficients(), adjoint.state(), torch.stack(past)

@@ -117,22 +117,28 @@ def forward(
 
 
 def backward(
-    grad_value: Tensor,
     total: Tensor,
-    value: Tensor,
-    grad_state: Tensor | None,
+    signals: tuple[Tensor, Tensor, Tensor | None],
     weight: Tensor | Rows,
     neuron: LinearKernel,
     lengths: Tensor | None,
     delays: Delays | None,
+    spikes_back: bool,
 ) -> Gradients:
-    """Gradients for the sums of currents `[T, N, H]` that `forward` gave."""
+    """Gradients for the sums of currents `[T, N, H]` that `forward` gave.
+
+    `signals` are the spikes, the gradient of the spikes and that of the last state. Without `spikes_back` no gradient
+    comes back through recurrent spikes.
+    """
+    value, grad_value, grad_state = signals
     if delays is not None and isinstance(weight, Tensor):
         current, *others = delayed_recurrent.backward(
-            grad_value, grad_state, total, weight, delays, neuron, lengths
+            grad_value, grad_state, total, weight, delays, neuron, lengths, spikes_back
         )
         return Gradients(current, total.new_empty(0), *others)
-    current, coefficients, start = _adjoint(grad_value, grad_state, total, weight, neuron, lengths)
+    current, coefficients, start = _adjoint(
+        grad_value, grad_state, total, weight, neuron, lengths, spikes_back
+    )
     dtype, state = state_dtype(total), neuron.state
     values = weight.values if isinstance(weight, Rows) else weight.t()
     grad_weight = torch.zeros_like(values, dtype=dtype)
@@ -160,6 +166,7 @@ def _adjoint(
     weight: Tensor | Rows,
     neuron: LinearKernel,
     lengths: Tensor | None,
+    spikes_back: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dcurrent, dL/dcoefficients of every neuron, dL/dstate."""
     dtype, flags = state_dtype(total), neuron.options
@@ -175,7 +182,7 @@ def _adjoint(
         def alone(steps: int, n: slice) -> tuple[Tensor, ...]:
             final = None if grad_state is None else grad_state[:, n]
             part = neuron.of_samples(n)
-            return _adjoint(grad_value[:steps, n], final, total[:steps, n], weight, part, None)
+            return _adjoint(grad_value[:steps, n], final, total[:steps, n], weight, part, None, spikes_back)
 
         first, second, third = _per_sample(alone, lengths, like)
         return first, second, third
@@ -186,7 +193,7 @@ def _adjoint(
     for t in range(len(steps) - 1, -1, -1):
         if grads:
             back = adjoint.zero
-            if flags.through_time:
+            if spikes_back:
                 products = _times_rows(grads[-1], weight.to(dtype))
                 back = torch.where(adjoint.slope(steps[t]) != 0, products, adjoint.zero)
         grads.append(adjoint.step(grad_value[t].to(dtype) + back, total[t].to(dtype), steps[t]))
@@ -194,6 +201,6 @@ def _adjoint(
         # Nobody asks for the gradient of spikes before the first step.
         back = adjoint.zero
     elif grads:
-        back = _times_rows(grads[-1], weight.to(dtype)) if flags.through_time else adjoint.zero
+        back = _times_rows(grads[-1], weight.to(dtype)) if spikes_back else adjoint.zero
     current = torch.stack(grads[::-1]) if grads else total.to(dtype)
     return current, adjoint.coefficients(), torch.cat((adjoint.state(), back[None]))

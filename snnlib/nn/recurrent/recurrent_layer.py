@@ -9,7 +9,7 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import check_count, shows, warn_caller
+from snnlib.checks import check_choice, check_count, shows, warn_caller
 from snnlib.functional.currents import Delayed, SequenceMap
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.functional.plan import plan_layer
@@ -52,6 +52,7 @@ class Recurrent(SpikingLayer):
     recurrent_delays: Delays | None
     # None is a full matrix.
     recurrent_operator: LinearOperator | None
+    recurrent_gradient: str = "bptt"
 
     def add_recurrence(self, shape: Sequence[int], operator: LinearOperator | None = None) -> None:
         """Creates and draws a recurrent weight of this shape."""
@@ -90,10 +91,11 @@ class Recurrent(SpikingLayer):
 
     def _recurrence(self, source: LinearOperator | Delayed | None) -> Recurrence:
         weight, delays = self.rounded(self.recurrent_weight), self.recurrent_delays
+        eprop = self.recurrent_gradient == "eprop"
         if delays is None:
-            return Recurrence(source, weight, self.recurrent_operator)
+            return Recurrence(source, weight, self.recurrent_operator, eprop=eprop)
         whole = not self.training or self.neuron.gradient == "event"
-        return Recurrence(source, weight, self.recurrent_operator, delays(), delays.max_delay, whole)
+        return Recurrence(source, weight, self.recurrent_operator, delays(), delays.max_delay, whole, eprop)
 
     def sent_back(self, spikes: Tensor) -> Tensor:
         """Returns the recurrent currents `[T, N, ...]` of a spike sequence, one step later, without delays."""
@@ -133,8 +135,10 @@ class RecurrentLayer(Recurrent):
         connections: Sparse | None = None,
         recurrent_connections: Sparse | None = None,
         recurrent_delays: Delays | None = None,
+        recurrent_gradient: str = "bptt",
         **options: Unpack[LayerOptions],
     ) -> None:
+        self.recurrent_gradient = check_choice("recurrent_gradient", recurrent_gradient, "bptt", "eprop")
         check_count("input_size", input_size)
         check_count("hidden_size", hidden_size)
         self.input_size, self.hidden_size = input_size, hidden_size
@@ -157,6 +161,11 @@ class RecurrentLayer(Recurrent):
         self.recurrent_delays = recurrent_delays
         if recurrent_delays is not None:
             recurrent_delays.build(hidden_size, self.recurrent_weight)
+
+    def extra_repr(self) -> str:
+        """Sizes, and options that differ from the defaults."""
+        eprop = ', recurrent_gradient="eprop"' if self.recurrent_gradient == "eprop" else ""
+        return super().extra_repr() + eprop
 
 
 def warn_of_high_surrogate(neuron: Neuron) -> None:

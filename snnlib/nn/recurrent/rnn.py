@@ -24,6 +24,7 @@ class _Options(TypedDict, total=False):
     recurrent_connections: Sparse | None
     delays: Delays | None
     recurrent_delays: Delays | None
+    recurrent_gradient: str
     batch_first: bool
     device: torch.device | str | None
     dtype: torch.dtype | None
@@ -54,6 +55,9 @@ class SpikingRNN(nn.Module):
         delays: `snnlib.Delays` of each layer's input, copied for each layer. Default None.
         recurrent_delays: `snnlib.Delays` of recurrent spikes, in addition to the one step, copied for each layer; they
             run by the neurons' `step`. Default None.
+        recurrent_gradient: `"bptt"`, backpropagation through time, or `"eprop"`, which leaves out the gradient that
+            comes back through recurrent spikes: a weight learns from the sum over time of its neuron's learning signal,
+            dL/ds, times the weight's eligibility trace (docs/two-gradients.md). Default `"bptt"`.
         batch_first: whether sequences are `[N, T, ...]`. Default False.
         device: device of weights and constants.
         dtype: dtype of the weights.
@@ -64,14 +68,15 @@ class SpikingRNN(nn.Module):
         tensor with the last steps of the layer's input.
 
     Raises:
-        ValueError: a size below 1, an input, a state or lengths that do not fit.
+        ValueError: a size below 1, an unknown `recurrent_gradient`, an input, a state or lengths that do not fit.
         TypeError: a `neuron` that is not a `Neuron`, an input that is not floating.
 
     Warns:
         UserWarning: a surrogate with a peak of 1 or more, whose gradient can grow without bound under recurrence.
 
     Source: Bellec et al., "Long short-term memory and learning-to-learn in networks of spiking neurons", NeurIPS 2018;
-    Yin, Corradi, Bohté, Nature Machine Intelligence 3, 2021.
+    Yin, Corradi, Bohté, Nature Machine Intelligence 3, 2021; e-prop: Bellec et al., "A solution to the learning dilemma
+    for recurrent networks of spiking neurons", Nature Communications 11, 2020.
 
     >>> import torch, snnlib
     >>> rnn = snnlib.SpikingRNN(20, 64, num_layers=2)

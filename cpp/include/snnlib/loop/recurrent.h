@@ -6,6 +6,8 @@
 //
 //   dL/ds[t] = q[t] + W^T dL/dI[t+1],   dL/dx = dL/dI,   dL/dW = sum over t of dL/dI[t] s[t-1]^T
 //
+// E-prop leaves out W^T dL/dI[t+1], the path back through recurrent spikes.
+//
 // With a delay of k + f further steps for each connection, 0 <= f < 1, there are two taps of it, first = (1 - f) w and
 // second = f w:
 //
@@ -56,6 +58,7 @@ struct RecurrentBackwardArgs : RecurrentArgs {
   const void* value;
   const void* grad_value;
   const void* grad_state_out;  // null: zero
+  bool spikes_back;            // whether gradients come back through recurrent spikes
   void* grad_current;
   void* grad_state_in;
   void* grad_coefficients;  // of every neuron, [rows][batch * neurons]; null where not wanted
@@ -65,8 +68,8 @@ struct RecurrentBackwardArgs : RecurrentArgs {
   // reset_next, one with a refractory time, K more where coefficients have gradients or the neuron has products of
   // states.
   void* kept;
-  SNNLIB_MORE_FIELDS(RecurrentArgs, value, grad_value, grad_state_out, grad_current, grad_state_in, grad_coefficients,
-                     grad_weight, kept)
+  SNNLIB_MORE_FIELDS(RecurrentArgs, value, grad_value, grad_state_out, spikes_back, grad_current, grad_state_in,
+                     grad_coefficients, grad_weight, kept)
 };
 
 // The same with sparse connections, which have kernels on the CPU alone.
