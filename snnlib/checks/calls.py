@@ -100,12 +100,10 @@ def differentiable_once(
 
     @functools.wraps(backward)
     def guarded(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return backward(ctx, *grads)
         with torch.no_grad():
             found = backward(ctx, *grads)
-        if not torch.is_grad_enabled():
-            return found
         marked = [None if grad is None else grad.detach().requires_grad_() for grad in found]
         # With the incoming gradients, so that torch.autograd.grad meets the error on its way to what these depend on.
         marked += [grad for grad in grads if grad is not None and grad.requires_grad]

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch._library.custom_ops import CustomOpDef
+
+from snnlib.ops.direct import Op
 
 Function = Callable[[SimpleNamespace], Any]
 
@@ -29,20 +30,25 @@ def _by_name(schema: torch.FunctionSchema) -> Callable[..., SimpleNamespace]:
     return named
 
 
-def custom_op(name: str, schema: str) -> Callable[[Function], CustomOpDef]:
+def custom_op(name: str, schema: str) -> Callable[[Function], Op]:
     """Declares an op of torch; the function computes its outputs."""
     named = _by_name(torch._C.parse_schema(name + schema))
-    return lambda function: torch.library.custom_op(
-        name, lambda *values: function(named(*values)), mutates_args=(), schema=schema
-    )
+
+    def declare(function: Function) -> Op:
+        def body(*values: object) -> Any:
+            return function(named(*values))
+
+        return Op(torch.library.custom_op(name, body, mutates_args=(), schema=schema), body)
+
+    return declare
 
 
-def register_fake(op: CustomOpDef) -> Callable[[Function], Function]:
+def register_fake(op: Op) -> Callable[[Function], Function]:
     """Registers the function that tells compilers shapes, dtypes and layouts of the outputs."""
-    named = _by_name(op._opoverload._schema)
+    named = _by_name(op.overload._schema)
 
     def register(function: Function) -> Function:
-        op.register_fake(lambda *values, **others: function(named(*values, **others)))
+        op.definition.register_fake(lambda *values, **others: function(named(*values, **others)))
         return function
 
     return register

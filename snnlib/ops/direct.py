@@ -1,0 +1,95 @@
+"""Ops called without torch's dispatcher, which takes longer on the host than the kernel of a small layer.
+
+A direct call has the same results: it runs the body of an op, where inputs learn within a `torch.autograd.Function` of
+the registered gradient. Compilers, modes, transforms, traces, profilers and subclasses of tensors wait for ops in the
+dispatcher, which also resolves views of another sign and tensors without memory: for all of these the op is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._library.custom_ops import CustomOpDef
+from torch.nn import Parameter
+
+_ORDINARY = Tensor, Parameter
+
+
+def _listeners() -> tuple[Callable[[], object], ...]:
+    """Returns functions whose results are true while dispatch has a listener; if torch lacks one, it always has."""
+    c = torch._C
+    try:
+        return (
+            c._len_torch_dispatch_stack,
+            c._len_torch_function_stack,
+            c._functorch.peek_interpreter_stack,
+            c._get_tracing_state,
+            c._autograd._profiler_enabled,
+        )
+    except AttributeError:
+        return (lambda: True,)
+
+
+_LISTENERS = _listeners()
+
+
+def _has_listener() -> bool:
+    # A loop takes half the time of `any` with a generator.
+    for listener in _LISTENERS:  # noqa: SIM110
+        if listener():
+            return True
+    return False
+
+
+def _is_ordinary(tensor: Tensor | None) -> bool:
+    """Returns whether the body of an op can read the argument as it is."""
+    if tensor is None:
+        return True
+    return type(tensor) in _ORDINARY and not (tensor.is_meta or tensor.is_neg() or tensor._is_zerotensor())
+
+
+class Op:
+    """An op of torch that is called directly where nobody listens to the dispatcher.
+
+    Args:
+        definition: the op.
+        body: its function of the arguments in the order of the schema.
+    """
+
+    def __init__(self, definition: CustomOpDef, body: Callable[..., Any]) -> None:
+        self.definition, self.overload, self.body = definition, definition._opoverload, body
+        arguments = self.overload._schema.arguments
+        self.count = len(arguments)
+        self.tensors = [place for place, one in enumerate(arguments) if "Tensor" in str(one.type)]
+        # An op without a gradient says so in its backward pass.
+        self.learning: Callable[..., Any] = self.overload
+
+    def __call__(self, *values: Any) -> Any:
+        if torch.compiler.is_compiling() or len(values) != self.count or _has_listener():
+            return self.overload(*values)
+        tensors = [values[place] for place in self.tensors]
+        if not all(map(_is_ordinary, tensors)):
+            return self.overload(*values)
+        if not torch.is_grad_enabled() or all(one is None or not one.requires_grad for one in tensors):
+            return self.body(*values)
+        return self.learning(*values)
+
+    def register_autograd(
+        self, backward: Callable[..., Any], setup_context: Callable[..., None] | None = None
+    ) -> None:
+        """Registers the gradient of the op, as `torch.library.custom_op` takes it, for both ways."""
+        self.definition.register_autograd(backward, setup_context=setup_context)
+        body = self.body
+
+        def forward(ctx: Any, *values: Any) -> Any:
+            output = body(*values)
+            if setup_context is not None:
+                setup_context(ctx, values, output)
+            return output
+
+        members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+        function: Any = type("Direct", (torch.autograd.Function,), members)
+        self.learning = function.apply

@@ -1,0 +1,144 @@
+"""Ops are called directly where nobody listens to torch's dispatcher, and through it for each listener."""
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import snnlib
+from snnlib import neurons, ops
+from snnlib.ops import direct
+
+FAMILIES = {
+    "scan": (ops.scan.scan_forward, ops.scan.scan_backward),
+    "layer": (ops.layer_forward.layer_forward, ops.layer_backward.layer_backward),
+    "currents": (ops.currents.currents_forward, ops.currents.currents_backward),
+    "recurrent": (ops.recurrent.recurrent_forward, ops.recurrent.recurrent_backward),
+    "delay": (ops.delay.delay_forward, ops.delay.delay_backward),
+    "pool": (ops.pool.pool_forward, ops.pool.pool_backward),
+}
+# Of each family: a module that runs it in both passes, and the shape of a step.
+MODULES = {
+    "scan": (neurons.LIF, (2, 4, 4)),
+    "layer": (lambda: snnlib.SpikingConv2d(2, 3, 3, neuron=neurons.SRM()), (2, 4, 4)),
+    "currents": (lambda: snnlib.SpikingConv2d(2, 3, 3, neuron=neurons.CubaLIF(5.0, 3.0)), (2, 4, 4)),
+    "recurrent": (lambda: snnlib.SpikingRNN(5, 3), (5,)),
+    "delay": (lambda: snnlib.DelayLine(2, 3), (2, 4, 4)),
+    "pool": (lambda: snnlib.SpikeAvgPool2d(2), (2, 4, 4)),
+}
+
+
+@pytest.fixture
+def through_dispatch(monkeypatch):
+    """Names of the ops that are called through the dispatcher."""
+    called = []
+
+    def noting(op):
+        def overload(*values):
+            called.append(op.definition._opoverload.name())
+            return op.definition(*values)
+
+        return overload
+
+    for family in FAMILIES.values():
+        for op in family:
+            monkeypatch.setattr(op, "overload", noting(op))
+    return called
+
+
+def train(family):
+    torch.manual_seed(0)
+    make, shape = MODULES[family]
+    x = (torch.rand(3, 2, *shape) < 0.5).float().requires_grad_()
+    module = make()
+    value = module(x)
+    value.sum().backward()
+    return value, x.grad, *(each.grad for each in module.parameters() if each.requires_grad)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_layers_call_ops_directly_with_equal_results(family, through_dispatch, monkeypatch):
+    results = train(family)
+    assert through_dispatch == []
+    monkeypatch.setattr(direct, "_LISTENERS", (lambda: True,))
+    others = train(family)
+    assert {op.definition._opoverload.name() for op in FAMILIES[family]} <= set(through_dispatch)
+    assert all(map(torch.equal, results, others))
+
+
+@pytest.mark.parametrize("name", ["_len_torch_dispatch_stack", "_autograd"])
+def test_a_torch_without_one_of_the_private_names_takes_the_dispatcher(name, monkeypatch):
+    monkeypatch.delattr(torch._C, name)
+    (listener,) = direct._listeners()
+    assert listener()
+
+
+class _Dispatch(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+class _Function(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+class _Subclass(torch.Tensor):
+    pass
+
+
+def shifted(x):
+    return ops.delay.delay_forward(x, torch.ones(2, device=x.device), True, 0)
+
+
+def in_context(context):
+    def call(x):
+        with context():
+            shifted(x)
+
+    return call
+
+
+LISTENERS = {
+    "dispatch mode": in_context(_Dispatch),
+    "function mode": in_context(_Function),
+    "device": in_context(lambda: torch.device("cpu")),
+    "profiler": in_context(torch.profiler.profile),
+    "transform": lambda x: torch.func.vmap(lambda scale: scale * shifted(x))(torch.ones(2)),
+    "trace": lambda x: torch.jit.trace(shifted, x, check_trace=False),
+    "subclass": lambda x: shifted(x.as_subclass(_Subclass)),
+    "no memory": lambda x: shifted(x.to("meta")),
+    "another sign": lambda x: shifted(torch.complex(x, x).conj().imag),
+    "zeros without memory": lambda x: shifted(torch._efficientzerotensor(x.shape)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+@pytest.mark.parametrize("listener", LISTENERS)
+def test_a_listener_gets_the_op(listener, through_dispatch):
+    LISTENERS[listener](torch.ones(4, 1, 2))
+    assert set(through_dispatch) == {"snnlib::delay_forward"}
+
+
+def test_a_compiler_gets_the_op():
+    graphs = []
+
+    def keep(graph, _inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    x = torch.ones(4, 1, 2)
+    assert torch.equal(torch.compile(shifted, backend=keep, fullgraph=True)(x), shifted(x))
+    assert torch.ops.snnlib.delay_forward.default in [node.target for node in graphs[0].graph.nodes]
+
+
+def test_signs_of_views_are_resolved():
+    x = torch.complex(torch.zeros(4, 1, 2), torch.arange(8.0).view(4, 1, 2)).conj().imag
+    assert x.is_neg() and torch.equal(shifted(x), shifted(x.clone()))
+
+
+def test_gradients_have_no_second_derivative():
+    x = torch.rand(4, 1, 2, requires_grad=True)
+    (grad,) = torch.autograd.grad(snnlib.neurons.LIF()(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="expected one backward pass"):
+        grad.sum().backward()
