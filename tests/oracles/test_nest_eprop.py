@@ -1,4 +1,4 @@
-"""E-prop, computed forward in time, against NEST's (make_nest_eprop.py made nest_eprop.npz).
+"""E-prop of `SpikingRNN` and computed forward in time, against NEST's (make_nest_eprop.py made nest_eprop.npz).
 
 The loop below is written from the equations of Bellec et al. 2020 (Nature Communications 11:3625) and of NEST's
 documentation, in float64. With input spikes x, hidden spikes z, a = exp(-1 / tau_m), k = exp(-1 / tau_readout) and
@@ -48,7 +48,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+import snnlib
+from snnlib import neurons, surrogate
 
 STORED = Path(__file__).with_name("nest_eprop.npz")
 # Changes of the weights of every fourth hidden neuron are stored.
@@ -262,3 +265,63 @@ def test_it_is_backpropagation_with_paths_cut(name: str) -> None:
         np.testing.assert_allclose(
             found.gradients[key], gradient, rtol=1e-9, atol=1e-12 * np.abs(gradient).max()
         )
+
+
+class NestNeuron(neurons.Neuron):
+    """NEST's neurons with and without adaptation: their membrane goes on in a refractory time."""
+
+    state_names = ("v", "b", "z", "left")
+
+    def __init__(self, task: Task) -> None:
+        super().__init__({"threshold": task.threshold, "beta": torch.tensor(task.adaptation)})
+        self.task = task
+
+    def step(self, state: Any, current: Tensor, params: Any) -> tuple[Tensor, Any]:
+        v, b, z, left = state
+        threshold, beta = params["threshold"], params["beta"]
+        v = self.task.decay * v + self.task.gain * current - threshold * z.detach()
+        b = float(np.exp(-1 / 2000.0)) * b + z
+        left = (left.detach() - 1).clamp(min=0)
+        z = Spike.apply(v - threshold - beta * b, (left == 0).double(), self.task.threshold)
+        return z, (v, b, z, torch.where(z > 0, float(self.task.refractory), left))
+
+
+@pytest.mark.filterwarnings("ignore:neuron. its surrogate")
+@pytest.mark.parametrize("name", ["regression", pytest.param("classification", marks=pytest.mark.slow)])
+def test_layers_have_the_losses_of_nest(name: str) -> None:
+    """The regression by kernels, the classification by `step`; losses and optimisers are those of the loop above."""
+    task, wide = loaded(name), {"dtype": torch.float64}
+    arrays, window = task.arrays, task.window
+    weights = {key: arrays[key].astype(float) for key in ("w_in", "w_rec", "w_out")}
+    (hidden, inputs), outputs = weights["w_in"].shape, len(weights["w_out"])
+    slope = surrogate.Triangle(width=1.0, height=0.3 / task.threshold)
+    shared: dict[str, Any] = {"threshold": task.threshold, "discretisation": "exponential"}
+    lif = neurons.LIF(task.tau, **shared, surrogate=slope, reset="subtract", reset_time="next")
+    neuron = NestNeuron(task) if task.classes else lif
+    rnn = snnlib.SpikingRNN(inputs, hidden, neuron=neuron, recurrent_gradient="eprop", **wide)
+    feedback = snnlib.nn.RandomFeedback(nn.Linear(hidden, outputs, bias=False, **wide))
+    feedback.feedback.copy_(torch.tensor(arrays["feedback"].T))
+    readout = nn.Sequential(feedback, neurons.Integrator(task.tau, discretisation="exponential"))
+    leaves = [rnn.layers[0].weight, rnn.layers[0].recurrent_weight, feedback.readout.weight]
+    losses, following = [], [*(x[1] > 0 for x in arrays["input"][1:]), np.zeros(inputs, dtype=bool)]
+    for number, (x, target, early) in enumerate(
+        zip(arrays["input"], arrays["target"], following, strict=True), start=1
+    ):
+        with torch.no_grad():
+            for leaf, value in zip(leaves, weights.values(), strict=True):
+                leaf.copy_(torch.tensor(value))
+        spikes = rnn(torch.tensor(x)[:, None])
+        assert (spikes[:, 0].detach().numpy() == arrays["spikes"][number - 1]).all()
+        y, wanted = readout(spikes)[-window:, 0], torch.tensor(target[-window:])
+        errors = -(y.log_softmax(1) * wanted).sum(1) if task.classes else 0.5 * (y - wanted).square().sum(1)
+        losses.append(float(errors.detach().sum()) / (window if task.classes else 1))
+        rates = 150 * (spikes.mean(0) - 0.01).square().sum()
+        share = window if task.adam else 1
+        found = torch.autograd.grad((errors.sum() + rates) / share, leaves, retain_graph=True)
+        (in_time,) = torch.autograd.grad((errors[:-1].sum() + rates) / share, leaves[:1])
+        gradients = {key: grad.numpy() for key, grad in zip(weights, found, strict=True)}
+        gradients["w_in"][:, early] = in_time.numpy()[:, early]
+        gradients["w_rec"] *= 1 - np.eye(hidden)
+        update(task, weights, gradients, number)
+    print(f"{name}: {np.abs(np.array(losses) / arrays['losses'] - 1).max():.1e} off")
+    np.testing.assert_allclose(losses, arrays["losses"], rtol=1e-9)

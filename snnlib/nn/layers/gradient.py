@@ -1,6 +1,8 @@
-"""Gradient scaling and a learnable scale per channel, which together decouple a head from its backbone."""
+"""Gradient scaling, a learnable scale per channel, and a read-out whose gradient comes back by random weights."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +10,7 @@ from torch import Tensor, nn
 from snnlib import functional
 from snnlib.checks import as_tensor, check_count, check_floating
 
-__all__ = ["ChannelAffine", "GradScale"]
+__all__ = ["ChannelAffine", "GradScale", "RandomFeedback"]
 
 
 class GradScale(nn.Module):
@@ -128,3 +130,54 @@ class ChannelAffine(nn.Module):
     def extra_repr(self) -> str:
         """Channels and options."""
         return f"{self.channels}, dim={self.dim}" + (", bias=True" if self.bias is not None else "")
+
+
+class RandomFeedback(nn.Module):
+    """A read-out whose input gets its gradient by fixed random weights, as in e-prop with random feedback.
+
+    ::
+
+        y = readout(x);   dL/dx = dL/dy feedback;   gradients of the read-out's own parameters as usual
+
+    Args:
+        readout: the linear read-out. A leaky one is `RandomFeedback(Linear(H, O))` with `neurons.Integrator` behind it.
+
+    Attributes:
+        feedback: buffer `[O, H]`, drawn as `torch.nn.Linear` draws its weight. It is moved and saved with the module.
+
+    Shape:
+        x: `[..., H]`; y: `[..., O]`.
+
+    Raises:
+        TypeError: the read-out is not a `torch.nn.Linear`.
+
+    Source: Lillicrap et al., "Random synaptic feedback weights support error backpropagation for deep learning", Nature
+    Communications 7, 2016; Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking
+    neurons", Nature Communications 11, 2020.
+
+    >>> import torch, snnlib
+    >>> readout = snnlib.nn.RandomFeedback(torch.nn.Linear(3, 2))
+    >>> x = torch.ones(1, 3, requires_grad=True)
+    >>> y = readout(x)
+    >>> y[0, 1].backward()
+    >>> torch.equal(y, readout.readout(x)), torch.equal(x.grad[0], readout.feedback[1])
+    (True, True)
+    """
+
+    feedback: Tensor
+
+    def __init__(self, readout: nn.Linear) -> None:
+        super().__init__()
+        if not isinstance(readout, nn.Linear):
+            raise TypeError(
+                f"readout: expected a torch.nn.Linear, got {type(readout).__name__}; put neurons behind RandomFeedback"
+            )
+        self.readout = readout
+        self.register_buffer("feedback", torch.empty_like(readout.weight, requires_grad=False))
+        nn.init.kaiming_uniform_(self.feedback, math.sqrt(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns the output of the read-out."""
+        sent = nn.functional.linear(x, self.feedback)
+        # The difference is 0; its gradient is that of the random weights.
+        return self.readout(x.detach()) + (sent - sent.detach())  # type: ignore[no-any-return]
