@@ -9,7 +9,7 @@ SUITE := OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not slow" --numprocesses auto
 PEERS := build/peers
 PEER_TESTS := tests/neurons/test_neurons_peers.py tests/exchange/test_convert_peers.py tests/exchange/test_convert_classes.py tests/exchange/test_nir_peers.py tests/inspect/test_profile.py docs/from-snntorch.md
 
-.PHONY: demo env test test-slow test-processors test-peers test-newest lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs notebooks test-versions test-oldest wheel gpu-check gpu-bundle clean
+.PHONY: demo env test test-slow test-processors test-peers test-newest lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs docs-look notebooks test-versions test-oldest wheel gpu-check gpu-bundle clean
 
 demo: $(VENV)/.native $(VENV)/.fetched  ## Train on the embedded data and show the result.
 	$(VENV)/bin/snnlib train
@@ -96,6 +96,9 @@ docs: $(READY)  ## The documentation site in build/site; warnings are errors, an
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt mkdocs-material 'mkdocstrings[python]'
 	$(PYTHON) docs/site/pages.py
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+
+docs-look: docs  ## Screenshots of the site and of a report at three widths, light and dark, into build/look; needs Chromium.
+	$(PYTHON) docs/site/look.py
 
 notebooks: $(PEERS)/.ready  ## Run the tutorials and keep them, with their pictures, as examples/notebooks; MNIST=FOLDER for its curves.
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt nbclient ipykernel

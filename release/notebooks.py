@@ -14,6 +14,7 @@ library is not installed is left as it is. The curves of MNIST are those of its 
 
 from __future__ import annotations
 
+import base64
 import doctest
 import json
 import re
@@ -24,23 +25,31 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "examples" / "notebooks"
+# In the order in which they are read.
 PAGES = {
-    "0-one-neuron": "one-neuron.md",
-    "1-first-net": "first-net.md",
-    "2-own-data": "own-data.md",
-    "3-two-gradients": "two-gradients.md",
-    "4-recurrence-and-delays": "recurrence.md",
-    "5-streaming": "streaming.md",
-    "6-operations-and-energy": "operations.md",
-    "7-leaving-as-c": "leave.md",
-    "8-mnist-from-pixels": "mnist.md",
-    "9-from-snntorch": "from-snntorch.md",
-    "10-what-a-surrogate-is": "what-is-a-surrogate.md",
-    "11-a-net-that-does-not-learn": "does-not-learn.md",
-    "12-a-word-and-a-heart-beat": "word-and-beat.md",
+    "00-one-neuron": "one-neuron.md",
+    "01-first-net": "first-net.md",
+    "02-a-net-that-does-not-learn": "does-not-learn.md",
+    "03-what-a-surrogate-is": "what-is-a-surrogate.md",
+    "04-own-data": "own-data.md",
+    "05-two-gradients": "two-gradients.md",
+    "06-recurrence-and-delays": "recurrence.md",
+    "07-streaming": "streaming.md",
+    "08-a-word-and-a-heart-beat": "word-and-beat.md",
+    "09-mnist-from-pixels": "mnist.md",
+    "10-from-snntorch": "from-snntorch.md",
+    "11-operations-and-energy": "operations.md",
+    "12-leaving-as-c": "leave.md",
 }
+# Pictures of a page's own look like those of snnlib.visual.
+_STYLE = """%matplotlib inline
+import matplotlib as mpl
+from snnlib.app.visual.canvas import FAINT, PALETTE
+
+style = {"axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": FAINT, "legend.frameon": False}
+mpl.rcParams.update(style | {"axes.titlelocation": "left", "axes.prop_cycle": mpl.cycler(color=PALETTE)})"""
 # Libraries beside snnlib's own that a notebook imports; `make notebooks` has them where `make test-peers` does.
-NEEDS = {"9-from-snntorch": "snntorch"}
+NEEDS = {"10-from-snntorch": "snntorch"}
 _BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```\n|^<!-- notebook\n(?P<hidden>.*?)^-->\n", re.MULTILINE | re.DOTALL
 )
@@ -95,7 +104,9 @@ def notebook(name: str) -> dict[str, Any]:
     # Pictures stand in the notebook.
     page = cells((ROOT / "docs" / PAGES[name]).read_text(encoding="utf-8"), PAGES[name])
     made = []
-    for number, (kind, source) in enumerate([*page[:1], ("code", "%matplotlib inline"), *page[1:]]):
+    draws = any("pyplot" in source for _, source in page)
+    first = ("code", _STYLE if draws else "%matplotlib inline")
+    for number, (kind, source) in enumerate([*page[:1], first, *page[1:]]):
         cell: dict[str, Any] = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": source}
         if kind != "markdown":
             tags = {"tags": ["raises-exception"]} if kind == "error" else {}
@@ -108,6 +119,38 @@ def notebook(name: str) -> dict[str, Any]:
 def sources(made: dict[str, Any]) -> list[tuple[str, str]]:
     """Returns kind and source of all cells."""
     return [(cell["cell_type"], "".join(cell["source"])) for cell in made["cells"]]
+
+
+def pictures(page: str) -> dict[str, list[bytes]]:
+    """Returns the stored pictures of a page's notebook, PNG files by the source of their cell; none without one."""
+    found: dict[str, list[bytes]] = {}
+    for name in (name for name, other in PAGES.items() if other == page):
+        for cell in json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]:
+            shown = [output["data"]["image/png"] for output in cell.get("outputs", []) if _is_picture(output)]
+            found["".join(cell["source"])] = [base64.b64decode("".join(image)) for image in shown]
+    return found
+
+
+def _is_picture(output: dict[str, Any]) -> bool:
+    return "image/png" in output.get("data", {})
+
+
+def with_pictures(text: str, page: str, folder: Path) -> str:
+    """Replaces the hidden blocks of a page by their stored pictures, which go into a folder beside it."""
+    stored = pictures(page)
+
+    def shown(block: re.Match[str]) -> str:
+        if not block["hidden"]:
+            return block[0]
+        files = []
+        for number, image in enumerate(stored.get(block["hidden"].strip(), [])):
+            files.append(folder / f"{Path(page).stem}-{block.start()}-{number}.png")
+            files[-1].write_bytes(image)
+        title = re.search(r'title="([^"]+)"', block["hidden"])
+        alternative = title[1] if title else "Picture that the code above draws"
+        return "".join(f"![{alternative}]({folder.name}/{file.name})\n" for file in files)
+
+    return _BLOCK.sub(shown, text)
 
 
 def stale() -> list[str]:

@@ -63,21 +63,54 @@ PUBLIC = {
     "snnlib.inspect.gradcam": "snnlib.explain",
     "snnlib.app.visual": "snnlib.visual",
 }
+# Groups of the long pages, in their order: title, and the packages whose names belong to it, unless a longer name of a
+# package does. Names of a page without groups stand one after the other.
+GROUPS = {
+    "Convolutions, linear layers, pools and attention": ["snnlib.nn.layers"],
+    "Recurrence and state spaces": ["snnlib.nn.recurrent"],
+    "Normalisation": ["snnlib.nn.norm"],
+    "Chunks and sequences of different lengths": ["snnlib.nn.time"],
+    "Weights": ["snnlib.nn.weights"],
+    "Speed and memory": ["snnlib.nn.fusion", "snnlib.nn.memory"],
+    "Regions and resizing": ["snnlib.vision"],
+    "Data sets": ["snnlib.data.datasets"],
+    "Event files": [
+        "snnlib.data.formats",
+        "snnlib.data.reading",
+        "snnlib.data.writing",
+        "snnlib.data.camera",
+    ],
+    "Transforms": ["snnlib.data.transforms"],
+    "Sound and heart beats": ["snnlib.data.wav", "snnlib.data.log_mel", "snnlib.data.beat_frames"],
+    "Events, frames and caches": ["snnlib.data", "snnlib.files", "numpy"],
+    "Operations, memory and kernels": ["snnlib.inspect"],
+    "Heat maps": ["snnlib.inspect.gradcam"],
+    "Reports": ["snnlib.app.report"],
+    "Pictures": ["snnlib.app.visual"],
+}
 
 
 def main() -> None:
     """Write all pages anew."""
+    write_guides()
+    write_examples()
+    write_neurons()
+    write_reference()
+
+
+def write_guides() -> None:
+    """The pages of `docs/` with the stored pictures of their notebooks, and the changelog."""
     shutil.rmtree(PAGES, ignore_errors=True)
     shutil.copytree(ROOT / "docs", PAGES, ignore=shutil.ignore_patterns("site", "conftest.py", "__pycache__"))
+    sys.path.insert(0, str(ROOT / "release"))
+    with_pictures = importlib.import_module("notebooks").with_pictures
     for page in PAGES.glob("*.md"):
-        page.write_text(linked(page.read_text(encoding="utf-8")), encoding="utf-8")
+        pictured = with_pictures(page.read_text(encoding="utf-8"), page.name, PAGES / "images")
+        page.write_text(linked(pictured), encoding="utf-8")
     shutil.copy(ROOT / "docs" / "site" / "copy.css", PAGES)
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     # Beside the pages that it links to.
     (PAGES / "changelog.md").write_text(changelog.replace("](docs/", "]("), encoding="utf-8")
-    write_examples()
-    write_neurons()
-    write_reference()
 
 
 def linked(text: str) -> str:
@@ -127,18 +160,30 @@ def write_reference() -> None:
     folder, documented = PAGES / "api", set(snnlib.neurons.MODELS)
     folder.mkdir()
     for stem, (title, modules) in REFERENCE.items():
-        parts = [f"# {title}"]
+        parts, groups = [f"# {title}"], dict[str, list[tuple[Any, str]]]()
         for module in map(importlib.import_module, modules):
             for name in public_names(module):
                 target = getattr(module, name)
                 if name in documented or not callable(target) or not hasattr(target, "__qualname__"):
                     continue
                 documented.add(name)
-                parts.append(directive(target, f"{public_module(module, name)}.{name}"))
+                entry = target, f"{public_module(module, name)}.{name}"
+                groups.setdefault(group_of(target), []).append(entry)
+        for group in sorted(groups, key=["", *GROUPS].index):
+            parts += [f"## {group}"] if group else []
+            parts += [directive(*entry, level=3 if group else 2) for entry in groups[group]]
         (folder / f"{stem}.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     functions = {name for name in snnlib.__all__ if not inspect.ismodule(getattr(snnlib, name))}
     if missing := sorted(functions - documented):
         raise SystemExit(f"docs/site/pages.py: no page of the reference documents {', '.join(missing)}")
+
+
+def group_of(target: Any) -> str:
+    """The group of `GROUPS` whose package is the longest that holds a class or function; empty for none."""
+    module = f"{target.__module__}."
+    pairs = ((package, title) for title, packages in GROUPS.items() for package in packages)
+    holding = [(len(package), title) for package, title in pairs if module.startswith(f"{package}.")]
+    return max(holding, default=(0, ""))[1]
 
 
 def public_names(module: Any) -> list[str]:
@@ -152,12 +197,12 @@ def public_module(module: Any, name: str) -> str:
     return "snnlib" if name in dir(snnlib) else PUBLIC.get(module.__name__, module.__name__)
 
 
-def directive(target: Any, heading: str) -> str:
+def directive(target: Any, heading: str, level: int = 2) -> str:
     """Asks mkdocstrings for the signature and docstring of a class or function."""
     path = f"{target.__module__}.{target.__qualname__}"
-    return (
-        f"::: {path}\n    options:\n      heading: {heading}\n      toc_label: {heading.rpartition('.')[2]}"
-    )
+    label = heading.rpartition(".")[2]
+    options = f"heading: {heading}\n      toc_label: {label}\n      heading_level: {level}"
+    return f"::: {path}\n    options:\n      {options}"
 
 
 if __name__ == "__main__":

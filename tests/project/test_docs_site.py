@@ -152,6 +152,43 @@ def test_the_tables_of_other_libraries_are_what_tests_found(name: str) -> None:
     assert peer_tables.sections()[name] in peer_tables.PAGE.read_text(encoding="utf-8")
 
 
+def test_no_picture_of_a_page_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links to pictures lead to files, and every notebook's pictures stand on its page of the site."""
+    pages, notebooks = script("docs/site/pages.py"), script("release/notebooks.py")
+    monkeypatch.setattr(pages, "PAGES", tmp_path / "pages")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    pages.write_guides()
+    for page in pages.PAGES.rglob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        links = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)
+        assert [link for link in links if not (page.parent / link).is_file()] == [], page.name
+        assert "<!-- notebook" not in text and "<img" not in text, page.name
+        drawn = [image for images in notebooks.pictures(page.name).values() for image in images]
+        assert len([link for link in links if link.startswith(f"images/{page.stem}-")]) == len(drawn)
+    assert len(list((pages.PAGES / "images").glob("recurrence-*.png"))) == 2
+
+
+# Pixels of a table at a window of 820: the page without its margins; a letter, and the edges of a cell (copy.css).
+_PAGE, _LETTER, _EDGES = 772, 7.2, 22
+
+
+def least_width(table: list[str]) -> float:
+    """Pixels below which the longest words of a table's columns do not fit; code breaks at every letter."""
+    rows = [re.split(r"(?<!\\)\|", re.sub(r"`[^`]*`", "", row.strip("|"))) for row in table]
+    shown = [[re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", cell) for cell in row] for row in rows]
+    words = [[re.split(r"[\s-]+", cell) for cell in column] for column in zip(*shown, strict=True)]
+    return sum(_EDGES + _LETTER * max(len(word) for cell in column for word in cell) for column in words)
+
+
+def test_no_table_is_wider_than_its_page() -> None:
+    assert least_width(["| a | b |", "| --- | --- |", f"| {'c' * 120} | d |"]) > _PAGE
+    for page in (ROOT / "docs").rglob("*.md"):
+        text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+            width = least_width(table.splitlines())
+            assert width < _PAGE, f"{page.name}: {width:.0f} pixels for {table.splitlines()[0]}"
+
+
 # A page with lists of equations.
 _WIDER = {"neurons"}
 _PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if page.stem not in _WIDER)
