@@ -14,6 +14,7 @@ from torch import Tensor
 from snnlib import checks
 from snnlib.backends.fixed_point import check_states
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
+from snnlib.backends.memo import kind, once
 from snnlib.backends.surrogate import KINDS
 
 SRM_STATES = ("u", "s", "g")
@@ -48,6 +49,7 @@ class Flags(NamedTuple):
         return self.reset_next + (self.refractory != 0)
 
     @classmethod
+    @once
     def of(cls, numbers: Sequence[int]) -> Flags:
         """Returns the options, from the number of the surrogate, zeros and ones, and steps."""
         count = len(cls._fields)
@@ -74,6 +76,7 @@ class ExactFlags(NamedTuple):
     refractory: int
 
     @classmethod
+    @once
     def of(cls, numbers: Sequence[int]) -> ExactFlags:
         """Returns the options, from zeros and ones, and steps."""
         *others, refractory = numbers
@@ -138,6 +141,11 @@ class _Neurons:
     # Whether the gradient of a mean of spikes goes to its spikes alone, each of which it moves.
     moves_spikes: ClassVar[bool] = True
     is_fixed_point: bool = False
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Key in a memo."""
+        return tuple(map(kind, vars(self).values()))
 
     @property
     def states(self) -> int:
@@ -470,11 +478,17 @@ class LayerArgs:
     pool: Sequence[int]
     time_dim: int
 
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Key in a memo."""
+        return kind(self.x), kind(self.weight), self.options, tuple(self.pool), self.time_dim
+
     @cached_property
     def geometry(self) -> Geometry:
         """Sizes of the convolution."""
         return geometry(self.x, self.weight, self.options, self.time_dim)
 
+    @once
     def check(self) -> None:
         """Checks sizes and options of the convolution and of the windows."""
         checks.check_conv_sizes(self.x, self.weight, *self.options, self.pool)

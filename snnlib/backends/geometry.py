@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from snnlib.backends.memo import once
+
 # Neurons of a band, whose state stays in the L2 cache while it walks through time.
 _BAND_NEURONS = 32768
 # Tasks that keep several cores busy with a small batch.
@@ -30,7 +32,8 @@ class ConvOptions(NamedTuple):
     @classmethod
     def of(cls, arguments: SimpleNamespace) -> ConvOptions:
         """Returns the options among the arguments of an op."""
-        return cls(arguments.stride, arguments.padding, arguments.dilation, arguments.groups)
+        stride, padding, dilation = arguments.stride, arguments.padding, arguments.dilation
+        return cls(tuple(stride), tuple(padding), tuple(dilation), arguments.groups)
 
 
 class Geometry(NamedTuple):
@@ -99,6 +102,7 @@ class Geometry(NamedTuple):
         return rows, math.ceil(self.height / rows)
 
 
+@once
 def geometry(x: Tensor, weight: Tensor, options: ConvOptions, time_dim: int) -> Geometry:
     """Sizes of `[T, N, C, (D), H, W]` (`[N, T, ...]` for time dimension 1) under `[O, C / groups, ...]`."""
     extents = [(taps - 1) * step + 1 for taps, step in zip(weight.shape[2:], options.dilation, strict=True)]

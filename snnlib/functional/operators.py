@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib.backends.geometry import ConvOptions
+from snnlib.backends.memo import once
 from snnlib.checks import (
     as_sizes,
     autocast_dtype,
@@ -60,7 +61,10 @@ def check_pair(x: Tensor, weight: Tensor, weight_layout: str) -> None:
     check_floating("weight", weight)
     check_rank("weight", weight, weight_layout, exactly=weight_layout.count(",") + 1)
     check_device("weight", weight, x)
-    if autocast_dtype(x) is None and weight.dtype != x.dtype:
+
+
+def check_dtypes(x: Tensor, weight: Tensor) -> None:
+    if weight.dtype != x.dtype and autocast_dtype(x) is None:
         raise TypeError(
             f"x, weight: expected one dtype, got {x.dtype} and {weight.dtype}; "
             "convert the input or the layer with .to(...)"
@@ -103,6 +107,12 @@ class FullyConnected:
 
     def check(self, x: Tensor, weight: Tensor) -> None:
         """Raise an error that names the argument."""
+        self._check_kinds(x, weight)
+        check_dtypes(x, weight)
+
+    @staticmethod
+    @once
+    def _check_kinds(x: Tensor, weight: Tensor) -> None:
         check_pair(x, weight, "[outputs, inputs]")
         check_sequence_rank(x, "[T, N, inputs] or [T, N, C, ...]")
         if x.shape[2:].numel() != weight.shape[1]:
@@ -181,8 +191,18 @@ class Convolution:
             text += f", dilation={self.dilation}"
         return text + (f", groups={self.groups}" if self.groups != 1 else "")
 
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Key in a memo."""
+        return self.stride, self.padding, self.dilation, self.groups, self.same
+
     def check(self, x: Tensor, weight: Tensor) -> None:
         """Raise an error that names the argument."""
+        self._check_kinds(x, weight)
+        check_dtypes(x, weight)
+
+    @once
+    def _check_kinds(self, x: Tensor, weight: Tensor) -> None:
         space = ["L"] if self.dims == 1 else ["D", "H", "W"][-self.dims :]
         kernel = ["k"] if self.dims == 1 else ["kd", "kh", "kw"][-self.dims :]
         x_layout = f"[{', '.join(['T', 'N', 'C', *space])}]"

@@ -20,6 +20,7 @@ from snnlib import ops
 from snnlib.backends import native
 from snnlib.backends.arguments import ExactKernel, LinearKernel, NeuronKernel, SrmKernel
 from snnlib.backends.geometry import geometry
+from snnlib.backends.memo import once
 from snnlib.checks import (
     as_autocast,
     autocast_dtype,
@@ -212,6 +213,7 @@ RULES: Sequence[tuple[Path, Sequence[Need]]] = (
 )
 
 
+@once
 def choose(facts: CallFacts) -> tuple[Path, tuple[str, ...]]:
     """Returns the first path whose conditions are met, and what each path before it lacks."""
     refusals: list[str] = []

@@ -13,6 +13,7 @@ from torch import Tensor
 from snnlib import ops
 from snnlib.backends import native
 from snnlib.backends.arguments import NeuronKernel, Windows
+from snnlib.backends.memo import once
 from snnlib.checks import as_sizes, check_flag, check_floating, check_rank, in_forward_mode
 from snnlib.neurons.base import Neuron, Output
 
@@ -22,6 +23,7 @@ Sizes = int | Sequence[int]
 LAYOUTS = {1: "[T, N, C, L]", 2: "[T, N, C, H, W]", 3: "[T, N, C, D, H, W]"}
 
 
+@once
 def _windows(
     dims: int,
     x: Tensor,

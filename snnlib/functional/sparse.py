@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from snnlib import ops
 from snnlib.checks import check_count, check_integers, check_rank, check_sequence_rank, check_shape
-from snnlib.functional.operators import LinearOperator, check_pair
+from snnlib.functional.operators import LinearOperator, check_dtypes, check_pair
 from snnlib.ops.sparse_linear import check_ends, check_indices
 
 __all__ = ["SparselyConnected"]
@@ -167,6 +167,7 @@ class SparselyConnected(nn.Module):
         """Raise an error that names the argument."""
         self._check_copied()
         check_pair(x, weight, "[connections]")
+        check_dtypes(x, weight)
         check_shape("weight", weight, self.targets.shape, f"{len(self.targets)} connections")
         check_sequence_rank(x, "[T, N, inputs] or [T, N, C, ...]")
         if x.shape[2:].numel() != self.shape[1]:

@@ -114,7 +114,7 @@ def _of_layer(layer: SpikingLayer, x: Tensor) -> Dispatch:
             return Dispatch(forward, rate, BackwardAlgorithms("dense", "dense"), 1.0, recurrence, str(plan))
         assert isinstance(operator, Convolution | FullyConnected)
         conv = operator.unfolded(x, weight)
-        g = geometry(*conv[:3], time_dim=int(layer.batch_first))
+        g = geometry(*conv[:3], int(layer.batch_first))
         forward = algorithm.decide(conv.x, g, streaming=False)
         with torch.enable_grad():
             trained = layer.plan(x, weight.detach().requires_grad_(), return_state=False)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from snnlib.backends.arguments import LayerArgs, NeuronKernel
 from snnlib.backends.geometry import block_channels, scatters, scatters_back
+from snnlib.backends.memo import once
 from snnlib.ops import conv_layout, counting, torch_conv
 
 # `LayerNeuron` of cpp/include/snnlib/layer/layer.h.
@@ -19,23 +20,28 @@ _NEURONS, _NO_NEURONS = {"srm": 0, "linear": 1, "exact": 3}, 2
 _MOST_BLOCKS, _BLOCK_BYTES, _LEAST_BLOCKS = 32, 16 << 20, 4
 
 
-def layer_arguments(call: LayerArgs, neuron: NeuronKernel | None, constants: Tensor | None) -> dict[str, Any]:
-    """Returns `LayerArgs` of cpp/include/snnlib/layer/layer.h; without neurons the output is currents.
-
-    The constants have to be contiguous float32.
-    """
+@once
+def _sizes(call: LayerArgs) -> dict[str, Any]:
+    """Returns the sizes of `LayerArgs`."""
     g = call.geometry
-    arguments: dict[str, Any] = {
+    return {
         "shape": g.shape,
         "bands": dict(zip(("rows", "count"), g.bands(call.pool[0]), strict=True)),
         "frames": conv_layout.frame_order(g, call.time_dim),
         "pool": dict(zip(("h", "w"), call.pool, strict=True)),
     }
+
+
+def layer_arguments(call: LayerArgs, neuron: NeuronKernel | None, constants: Tensor | None) -> dict[str, Any]:
+    """Returns `LayerArgs` of cpp/include/snnlib/layer/layer.h; without neurons the output is currents.
+
+    The constants have to be contiguous float32.
+    """
     neurons: dict[str, Any] = dict.fromkeys(("srm", "linear", "exact"))
     if neuron is None or constants is None:
-        return {**arguments, **neurons, "neuron": _NO_NEURONS}
+        return {**_sizes(call), **neurons, "neuron": _NO_NEURONS}
     neurons[neuron.family] = neuron.native(constants)
-    return {**arguments, **neurons, "neuron": _NEURONS[neuron.family]}
+    return {**_sizes(call), **neurons, "neuron": _NEURONS[neuron.family]}
 
 
 def forward(

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
+from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.delay import slope, split
 from snnlib.ops.declare import custom_op, register_fake
@@ -22,6 +23,14 @@ from snnlib.ops.declare import custom_op, register_fake
 
 def check_delays(x: Tensor, delay: Tensor, time_dim: int, weight: Tensor | None = None) -> None:
     """Checks a sequence and its delays, one per channel or one for each element of the weight."""
+    _check_kinds(x, delay, time_dim, weight)
+    # The smallest of numbers with a NaN among them is NaN.
+    if x.device.type == "cpu" and delay.numel() and not float(delay.min()) >= 0:
+        raise ValueError(f"delay: expected numbers of time steps >= 0, got {float(delay.min())}")
+
+
+@once
+def _check_kinds(x: Tensor, delay: Tensor, time_dim: int, weight: Tensor | None) -> None:
     checks.check_kernel_dtype("x", x)
     checks.check_rank("x", x, "[T, N, C, ...]", at_least=3)
     checks.check_time_dim(time_dim)
@@ -29,9 +38,6 @@ def check_delays(x: Tensor, delay: Tensor, time_dim: int, weight: Tensor | None 
     checks.check_device("delay", delay, x)
     shape = x.shape[2:3] if weight is None else weight.shape
     checks.check_shape("delay", delay, shape, f"shape {list(shape)}")
-    # The smallest of numbers with a NaN among them is NaN.
-    if x.device.type == "cpu" and delay.numel() and not float(delay.min()) >= 0:
-        raise ValueError(f"delay: expected numbers of time steps >= 0, got {float(delay.min())}")
 
 
 def _dense(x: Tensor) -> Tensor:

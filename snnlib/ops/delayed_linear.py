@@ -18,6 +18,7 @@ from torch import Tensor
 from snnlib import checks
 from snnlib.backends import algorithm, cpu_memory, native, reference
 from snnlib.backends.geometry import GROUP
+from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.delay import slope, split
 from snnlib.ops.delay import check_delays, shifted, time_first, whole_steps
@@ -154,12 +155,17 @@ def forward(call: Delayed) -> Tensor:
 
 def _check(call: Delayed) -> None:
     x, weight, delay, _, time_dim = call
+    _check_kinds(x, weight, delay)
+    check_delays(x, delay, time_dim, None if delay.dim() == 1 else weight)
+
+
+@once
+def _check_kinds(x: Tensor, weight: Tensor, delay: Tensor) -> None:
     checks.check_kernel_dtype("x", x)
     checks.check_kernel_dtype("weight", weight)
     checks.check_rank("weight", weight, "[O, I]", exactly=2)
     checks.check_device("weight", weight, x)
     checks.check_tensor("delay", delay)
-    check_delays(x, delay, time_dim, None if delay.dim() == 1 else weight)
     checks.check_rank("x", x, "[T, N, I]", exactly=3)
     if x.shape[2] != weight.shape[1]:
         raise ValueError(f"x: expected {weight.shape[1]} inputs in dimension 2, got shape {tuple(x.shape)}")

@@ -30,6 +30,7 @@ from snnlib.backends.arguments import (
     row_names,
 )
 from snnlib.backends.geometry import ConvOptions
+from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_call, conv_layout
 from snnlib.ops.declare import CONVOLUTION, custom_op, register_fake
@@ -38,8 +39,9 @@ from snnlib.ops.declare import CONVOLUTION, custom_op, register_fake
 OPTIONS = f"{CONVOLUTION}, SymInt[] pool, SymInt[] flags, float[] taus"
 
 
+@once
 def check(call: LayerArgs, neuron: NeuronKernel) -> None:
-    """Checks the convolution, and that the layer's kernels support the neurons."""
+    """Checks the convolution, that the layer's kernels support the neurons, and their state."""
     call.check()
     if isinstance(neuron, LinearKernel):
         _check_flags(neuron.options)
@@ -49,6 +51,8 @@ def check(call: LayerArgs, neuron: NeuronKernel) -> None:
         raise ValueError(
             f"coefficients: expected {rows} rows for one state, got shape {tuple(neuron.constants.shape)}"
         )
+    g = call.geometry
+    neuron.check_state(neuron.state, (g.batch, g.channels, *g.space), call.x)
 
 
 def _check_flags(options: Flags) -> None:
@@ -106,7 +110,6 @@ def layer_forward(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor, T
     if keep:
         check_record(neuron)
     g = call.geometry
-    neuron.check_state(state, (g.batch, g.channels, *g.space), x)
     out, final, bits, starts = _empty_outputs(call, neuron, return_state, keep)
     kernel = conv_layout.kernel("layer_forward", x, weight=c.weight, **neuron.tensors())
     last = final if return_state else None

@@ -11,8 +11,10 @@ from torch import Tensor
 from snnlib import checks
 from snnlib.backends import cpu_memory, native
 from snnlib.backends.arguments import Windows
+from snnlib.backends.memo import once
 
 
+@once
 def check(x: Tensor, windows: Windows) -> None:
     """Checks frames and windows; errors name the argument."""
     checks.check_kernel_dtype("x", x)

@@ -14,6 +14,7 @@ from snnlib import checks
 from snnlib.backends import native
 from snnlib.backends.arguments import Delays, Flags, LinearKernel
 from snnlib.backends.geometry import GROUP
+from snnlib.backends.memo import kind, once
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.sparse import Rows
 from snnlib.ops.delay import check_delays
@@ -103,8 +104,24 @@ class RecurrentArgs:
         rows = [*self.neuron.state_names, *(["spikes"] if self.delay is None else [])]
         checks.check_state_shape(state, rows, self.step, self.current, name)
 
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Key in a memo."""
+        return tuple(kind(getattr(self, name)) for name in type(self).__match_args__)
+
     def check(self, name: str = "current") -> Tensor | None:
         """Checks all arguments, and returns the lengths as kernels take them."""
+        self._check_kinds(name)
+        if self.starts is not None:
+            check_rows(self.current, self.weight, self.starts, given(self.targets))
+        if self.delay is not None:
+            self._check_delay(self.delay)
+        if self.lengths is None:
+            return None
+        return checks.check_lengths(self.lengths, self.current, self.time_dim).contiguous()
+
+    @once
+    def _check_kinds(self, name: str) -> None:
         current, neuron = self.current, self.neuron
         checks.check_kernel_dtype(name, current)
         checks.check_rank(name, current, "[T, N, H]", exactly=3)
@@ -121,18 +138,11 @@ class RecurrentArgs:
         checks.check_device("weight", self.weight, current)
         if self.starts is None:
             checks.check_shape("weight", self.weight, (neurons, neurons), "shape [H, H]")
-        else:
-            check_rows(current, self.weight, self.starts, given(self.targets))
-            if self.delay is not None:
-                raise ValueError("delay: expected None with sparse connections, got a tensor")
-        if self.delay is not None:
-            self._check_delay(self.delay)
+        elif self.delay is not None:
+            raise ValueError("delay: expected None with sparse connections, got a tensor")
         self.check_state("state", neuron.state)
         if self.past is not None:
             self._check_past(self.past)
-        if self.lengths is None:
-            return None
-        return checks.check_lengths(self.lengths, current, self.time_dim).contiguous()
 
     def _check_delay(self, delay: Tensor) -> None:
         checks.check_tensor("delay", delay)

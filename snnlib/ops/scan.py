@@ -16,6 +16,7 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends.arguments import ExactKernel, NeuronKernel, SrmKernel, neuron_kernel
+from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype
 from snnlib.ops import scan_linear, scan_pool, scan_srm
 from snnlib.ops.declare import custom_op, register_fake
@@ -46,6 +47,7 @@ def run(
     return value, final
 
 
+@once
 def _checked(
     current: Tensor, neuron: NeuronKernel, time_dim: int, window: Sequence[int], return_state: bool = False
 ) -> tuple[int, int]:

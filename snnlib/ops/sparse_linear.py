@@ -12,6 +12,7 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import cpu_memory, native
+from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.sparse import Rows
 
@@ -45,8 +46,7 @@ class SparseMap(NamedTuple):
 
     def check(self) -> None:
         """Checks shapes, dtypes and devices, and indices by `check_rows`."""
-        checks.check_kernel_dtype("x", self.x)
-        checks.check_rank("x", self.x, "[T, N, I]", exactly=3)
+        _check_sequence(self.x)
         check_rows(self.x, self.weight, self.starts, self.targets)
 
 
@@ -57,8 +57,14 @@ def given(targets: Tensor | None) -> Tensor:
     return targets
 
 
-def check_rows(x: Tensor, weight: Tensor, starts: Tensor, targets: Tensor) -> None:
-    """Checks the connections of a map of x `[T, N, I]`; kernels check the indices of a row when they read it."""
+@once
+def _check_sequence(x: Tensor) -> None:
+    checks.check_kernel_dtype("x", x)
+    checks.check_rank("x", x, "[T, N, I]", exactly=3)
+
+
+@once
+def _check_kinds(x: Tensor, weight: Tensor, starts: Tensor, targets: Tensor) -> None:
     checks.check_kernel_dtype("weight", weight)
     checks.check_rank("weight", weight, "[connections]", exactly=1)
     checks.check_shape("starts", starts, (x.shape[2] + 1,), "shape [inputs + 1]")
@@ -71,6 +77,11 @@ def check_rows(x: Tensor, weight: Tensor, starts: Tensor, targets: Tensor) -> No
     for name, (tensor, dtype) in dtypes.items():
         checks.check_dtype(name, tensor, dtype)
         checks.check_device(name, tensor, x)
+
+
+def check_rows(x: Tensor, weight: Tensor, starts: Tensor, targets: Tensor) -> None:
+    """Checks the connections of a map of x `[T, N, I]`; kernels check the indices of a row when they read it."""
+    _check_kinds(x, weight, starts, targets)
     # A look at other devices would wait for them.
     if starts.is_cpu:
         check_ends(starts, len(targets))

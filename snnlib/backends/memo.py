@@ -1,0 +1,74 @@
+"""Memo of results that the kinds of arguments determine: checks that passed, and sizes and options for kernels.
+
+The kind of a tensor is its shape, strides, dtype and device. Packed arguments count by their `key`, others, such as
+options, by type and value. A call whose kinds were met before skips the checks of
+
+- dtypes, devices, layouts, ranks and shapes,
+- options of convolutions, windows and neurons, with the time constants of SRM neurons.
+
+Checks of values are not behind the memo and run in every call: ranges of constants and delays, lengths, labels, indices
+of sparse connections, first numbers of a record, overflow of fixed-point states, NaN. A memo holds no tensors. It
+starts anew after `MOST` kinds, so that sequences of many lengths do not fill it. Threads share it: two of them that
+meet a new kind at a time compute equal results.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+MOST = 1024
+
+
+def kind(argument: Any) -> Any:
+    """Returns the key of an argument; raises TypeError for a tensor without strides."""
+    if isinstance(argument, Tensor):
+        if argument.layout is not torch.strided or argument.is_nested:
+            raise TypeError(f"layout: expected torch.strided, got {argument.layout}")
+        return argument.shape, argument.stride(), argument.dtype, argument.device
+    of = type(argument)
+    if of is int:
+        return argument
+    if of is tuple or of is list:
+        return tuple(map(kind, argument))
+    # 1, 1.0 and True are equal, and not all of them are right.
+    return of, getattr(argument, "key", argument)
+
+
+def once(function: Function) -> Function:
+    """Remembers the results of a function of positional arguments, which their kinds determine; errors are not kept.
+
+    >>> import torch
+    >>> steps = once(lambda x: print("looks") or len(x))
+    >>> steps(torch.ones(3, 2)), steps(torch.zeros(3, 2)), steps(torch.ones(4, 2))
+    looks
+    looks
+    (3, 3, 4)
+    """
+    results: dict[Any, Any] = {}
+
+    @functools.wraps(function)
+    def remembered(*arguments: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return function(*arguments)
+        try:
+            key = tuple(map(kind, arguments))
+            return results[key]
+        except KeyError:
+            pass
+        except TypeError:
+            # Sizes that a compiler does not know yet have no hash.
+            return function(*arguments)
+        result = function(*arguments)
+        if len(results) >= MOST:
+            results.clear()
+        results[key] = result
+        return result
+
+    return cast(Function, remembered)
