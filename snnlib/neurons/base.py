@@ -251,7 +251,7 @@ class Neuron(nn.Module):
     def kernel(self, like: Tensor) -> NeuronKernel | None:
         """Returns the neurons as compiled kernels take them, for currents like a tensor; None runs `step` in torch.
 
-        On a GPU the result is cached until a constant changes.
+        The result is cached until a constant or an option changes, unless constants learn.
         """
         tables, key = kept_tables(self), (state_dtype(like), like.device)
         if tables is None:

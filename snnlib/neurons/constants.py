@@ -16,9 +16,9 @@ from snnlib.neurons.module import modules_within
 if TYPE_CHECKING:
     from snnlib.neurons.base import Neuron
 
-# The attribute of what follows from a neuron's constants, and devices without launches.
+# The attribute of what follows from a neuron's constants, and devices whose values are read without waiting.
 TABLES = "_tables"
-_ALWAYS_ANEW = ("cpu",)
+_READ = ("cpu",)
 
 
 class _Kept(NamedTuple):
@@ -84,9 +84,10 @@ def _tensor(model: type[Neuron], name: str, value: float | Tensor, channels: int
 def kept_tables(neuron: Neuron) -> dict[Any, Any] | None:
     """Returns the cache of tables that follow from constants and options, empty once these changed; None: no cache.
 
-    There is no cache on a CPU, where it would save no kernel launches; if a constant learns; while a CUDA graph is
-    captured, since replays follow constants that are written to in between; and in compilers and transforms. A write
-    through `.data` goes unnoticed.
+    Changes are seen by value on a CPU. On a GPU, where reading a value would wait for the device, they are seen by the
+    version of the tensor, so that a write through `.data` goes unnoticed. There is no cache if a constant learns; while
+    a CUDA graph is captured, since replays follow constants that are written to in between; and in compilers and
+    transforms.
     """
     # Within programs that run later, and within transforms.
     if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or in_transform():
@@ -97,7 +98,7 @@ def kept_tables(neuron: Neuron) -> dict[Any, Any] | None:
     if not tensors or not all(_stays(tensor) for tensor in tensors):
         return None
     # A table is ready for what is queued on the stream that it was made on, and for no other.
-    now = [_stream(tensors[0]), *((id(tensor), tensor._version) for tensor in tensors)]
+    now = [_stream(tensors[0]), *map(_content, tensors)]
     kept: _Kept | None = vars(neuron).get(TABLES)
     if kept is None or kept.of != now:
         kept = vars(neuron)[TABLES] = _Kept(now, tensors, {})
@@ -141,7 +142,8 @@ def fit_constants(neuron: Neuron, state_dict: dict[str, Tensor], prefix: str) ->
 
 def check_channels(neuron: Neuron, channels: int, like: Tensor) -> None:
     """Raises ValueError unless constants fit currents with this number of channels on the device of `like`."""
-    for name, value in neuron.constants().items():
+    for name in neuron.constant_names:
+        value = getattr(neuron, name)
         check_device(name, value, like)
         if value.dim() == 1 and len(value) != channels:
             raise ValueError(f"{name}: expected {channels} values, one per channel, got {len(value)}")
@@ -153,10 +155,17 @@ def mean_threshold(neuron: Neuron) -> float:
 
 
 def _stays(tensor: Tensor) -> bool:
-    """Returns whether a tensor is on a GPU, does not learn, and counts how often it is written to."""
-    if type(tensor) not in (Tensor, nn.Parameter) or tensor.device.type in _ALWAYS_ANEW:
+    """Returns whether a tensor does not learn, and a change of it is seen."""
+    if type(tensor) not in (Tensor, nn.Parameter):
         return False
     return not (tensor.requires_grad or tensor.is_inference() or _is_capturing(tensor))
+
+
+def _content(tensor: Tensor) -> tuple[Any, Any]:
+    """Returns what changes with a tensor: its dtype and values on a CPU, else its identity and version."""
+    if tensor.device.type in _READ:
+        return tensor.dtype, tensor.tolist()
+    return id(tensor), tensor._version
 
 
 def _is_capturing(tensor: Tensor) -> bool:

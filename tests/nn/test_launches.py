@@ -90,10 +90,11 @@ def test_a_table_fills_one_column_for_each_number() -> None:
 LIKE = torch.empty(0)
 
 
-@pytest.fixture
-def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dynamics are kept as on a GPU, with values to compare."""
-    monkeypatch.setattr(constants, "_ALWAYS_ANEW", ())
+@pytest.fixture(params=["by value", "by version"])
+def on_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamics are kept as on a CPU and as on a GPU, with values to compare."""
+    if request.param == "by version":
+        monkeypatch.setattr(constants, "_READ", ())
 
 
 def _spikes(neuron: neurons.Neuron) -> Tensor:
@@ -182,3 +183,13 @@ class TestKept:
         neuron = neurons.LIF(learnable=("tau",)).requires_grad_(False)
         kept = neuron.kernel(LIKE)
         assert neuron.to(torch.float32).kernel(LIKE) is not kept
+
+
+def test_a_write_through_data_is_seen_on_a_cpu() -> None:
+    neuron = neurons.LIF(tau=3.0)
+    before = neuron.kernel(LIKE)
+    neuron.threshold.data.fill_(0.3)
+    after = neuron.kernel(LIKE)
+    assert isinstance(after, LinearKernel)
+    assert after is not before
+    assert torch.equal(after.constants, neuron.dynamics(neuron.constants()).pack(torch.float32, LIKE.device))

@@ -42,7 +42,8 @@ class WeightWithGain(nn.Module):
     @property
     def effective_weight(self) -> Tensor:
         """The weight that acts on the input, `weight * gain`, after `rounded`."""
-        return self.rounded(self.weight if self._has_unit_gain() else self.weight * self.weight_gain())
+        weight = self.weight
+        return self.rounded(weight if self._has_unit_gain() else weight * self.weight_gain())
 
     def rounded(self, weight: Tensor) -> Tensor:
         """Returns the weight that the layer computes with: the same, unless its neurons round weights."""
@@ -54,11 +55,12 @@ class WeightWithGain(nn.Module):
 
     def _has_unit_gain(self) -> bool:
         """Returns whether the product with the gain can be skipped."""
-        if torch.compiler.is_compiling() or type(self.gain) is not Tensor:
+        gain = self.gain
+        if torch.compiler.is_compiling() or type(gain) is not Tensor:
             return False
         # Read in every call, as a copy of the layer may be given another gain; on a GPU that would wait for the device.
-        on_cpu = self.gain.device.type == "cpu" and not in_transform()
-        return on_cpu and self.gain.dim() == 0 and self.gain.item() == 1
+        on_cpu = gain.device.type == "cpu" and not in_transform()
+        return on_cpu and gain.dim() == 0 and gain.item() == 1
 
     def state_dict(
         self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
