@@ -286,7 +286,7 @@ class TrainingWatch:
         self.course.append(window)
         # Behind a layer without spikes, or with NaN, there is nothing to say of the input: that one warns.
         is_input = not x.requires_grad
-        if is_input and sums.not_finite:
+        if is_input and not sums.input.isfinite():
             self._say(layer, "finite", f"the input held NaN or infinity in {window}; check the data")
         if silent < 1:
             self._say_lost(layer, lost, str(window))
@@ -296,7 +296,7 @@ class TrainingWatch:
             if late and without > _MANY_SAMPLES and "lost" not in self.said:
                 self._say(layer, "samples", silent_samples(without, f"the samples of {window}"))
             self._began = rates if self._began is None else self._began
-        elif sums.got_spikes:
+        elif sums.input:
             if not learns:
                 self._say(layer, "silent", silence(str(window), False, PREPARE if window.is_first else _ANEW))
             elif self._began is not None:
@@ -318,11 +318,11 @@ class TrainingWatch:
         """Ends a window with its last gradient, and warns if there was none."""
         window = sums.window
         assert window is not None
-        window.without_gradient = not sums.has_gradient
+        window.without_gradient = not sums.gradient
         if not window.without_gradient or (window.silent == 1 and not learns_when_silent(layer)):
             return
         # Later it may be a loss that is met, a layer behind that warns by itself, or a gradient cut on purpose.
-        if window.is_first or sums.got_signal:
+        if window.is_first or sums.signal:
             if window.silent == 1:
                 why = "as no neuron fired or came near its threshold"
             else:
@@ -386,11 +386,10 @@ class _Sums:
         self._rates: Tensor | float = 0.0
         # Those that got spikes while no neuron fired.
         self.silent_samples: Tensor | int = 0
-        self.got_spikes: Tensor | bool = False
-        self.not_finite: Tensor | bool = False
-        self.has_gradient: Tensor | bool = False
-        # Whether a gradient reached the output in the last batch.
-        self.got_signal: Tensor | bool = False
+        # Magnitudes of the input, of the gradients, and of the gradient that reached the output in the last batch.
+        self.input: Tensor = torch.zeros(())
+        self.gradient: Tensor | float = 0.0
+        self.signal: Tensor | float = 0.0
         # What it came to, once its last batch is there.
         self.window: Window | None = None
 
@@ -400,13 +399,14 @@ class _Sums:
         self._rates = self._rates + channel_rates(spikes)
         self._batches += 1
         self.samples += spikes.shape[batch_dim]
-        if not learns_when_silent(layer):
-            got, fired = (_any(part, but=batch_dim) for part in (x, spikes))
-            # Where none fires in any sample, it is the layer that is silent.
-            self.silent_samples = self.silent_samples + (got & ~fired & fired.any()).sum()
-        if looks_at_input:
-            self.got_spikes = self.got_spikes | _any(x)
-            self.not_finite = self.not_finite | ~x.isfinite().all()
+        if looks_at_input or not learns_when_silent(layer):
+            given = _magnitude(x, but=batch_dim)
+            if looks_at_input:
+                self.input = self.input + given.sum()
+            if not learns_when_silent(layer):
+                got, fired = given != 0, _magnitude(spikes, but=batch_dim) != 0
+                # Where none fires in any sample, it is the layer that is silent.
+                self.silent_samples = self.silent_samples + (got & ~fired & fired.any()).sum()
 
     def rates(self) -> Tensor:
         """Returns spikes per neuron and step of each channel, `[C]`."""
@@ -415,12 +415,12 @@ class _Sums:
 
     def add_signal(self, gradient: Tensor) -> None:
         """Records the gradient of the last batch's spikes."""
-        self.got_signal = _any(gradient.detach())
+        self.signal = _magnitude(gradient.detach())
 
     def add_gradient(self, gradient: Tensor) -> bool:
         """Adds the gradient of a batch; returns whether it was the last batch of the window."""
         self._backwards += 1
-        self.has_gradient = self.has_gradient | _any(gradient)
+        self.gradient = self.gradient + _magnitude(gradient)
         return self.window is not None and self._backwards == self._batches
 
 
@@ -441,10 +441,9 @@ def _processes() -> int:
     return torch.distributed.get_world_size() if parallel else 1
 
 
-def _any(values: Tensor, but: int | None = None) -> Tensor:
-    """Returns `(values != 0).any()` in a tenth of the time, over all dimensions but one."""
+def _magnitude(values: Tensor, but: int | None = None) -> Tensor:
+    """Returns the sum of magnitudes over all dimensions but one: 0 only if all values are 0, finite only if all are."""
     dims = [dim for dim in range(values.dim()) if dim != but]
-    if not values.numel():
-        # A sparse weight may be without connections.
-        return (values != 0).sum(dims) > 0
-    return (values.amax(dims) != 0) | (values.amin(dims) != 0)
+    wide = torch.promote_types(values.dtype, torch.float32)
+    total: Tensor = torch.linalg.vector_norm(values, 1, dims, dtype=wide)
+    return total
