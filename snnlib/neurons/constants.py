@@ -150,8 +150,11 @@ def check_channels(neuron: Neuron, channels: int, like: Tensor) -> None:
 
 
 def mean_threshold(neuron: Neuron) -> float:
-    """Mean firing threshold of the channels; 1 for a model without the constant."""
-    return float(neuron.constants().get("threshold", torch.ones(())).detach().mean())
+    """Magnitude of the channels' mean firing threshold; 1 for a model without the constant.
+
+    In millivolts a threshold is negative.
+    """
+    return abs(float(neuron.constants().get("threshold", torch.ones(())).detach().mean()))
 
 
 def _stays(tensor: Tensor) -> bool:

@@ -95,3 +95,17 @@ def test_models_of_the_library_begin_at_rest(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         MODELS[name]().reference(torch.zeros(3, 2, 4))
+
+
+def test_layers_take_a_threshold_below_zero() -> None:
+    class Constant(HandsOver):
+        def __init__(self) -> None:
+            super().__init__({"threshold": THRESHOLD})
+
+    for layer in (
+        snnlib.SpikingLinear(400, 30, neuron=Constant()),
+        snnlib.SpikingRNN(400, 30, neuron=Constant()),
+    ):
+        weight = next(layer.parameters())
+        assert weight.min() < 0 < weight.max()
+        assert layer(torch.ones(5, 2, 400)).shape == (5, 2, 30)
