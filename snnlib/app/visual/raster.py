@@ -26,6 +26,8 @@ from snnlib.app.visual.events import draw_accumulated
 
 # Up to this many neurons get a row each with its name; more are drawn as a cloud.
 _FEW_NEURONS = 20
+# Across half of a raster, fewer than there are.
+_PIXELS = 800
 # Names of neurons, channels or outputs that fit beside a raster of the usual height.
 _MOST_NAMES = 11
 
@@ -134,11 +136,12 @@ def _draw_spikes(axes: Axes, name: str, sequence: Tensor, step_ms: float | None,
     steps, neurons = spikes.shape
     time, neuron = spikes.nonzero(as_tuple=True)
     few = neurons <= _FEW_NEURONS
-    # As wide as the time step, but for a gap that shows the steps.
+    # As wide as the time step, but for a gap that shows the steps; no narrower than a pixel.
+    half = max(0.45, steps / _PIXELS)
     tidy(axes).hlines(
         neuron,
-        (time + 0.05) * length,
-        (time + 0.95) * length,
+        (time + 0.5 - half) * length,
+        (time + 0.5 + half) * length,
         colors=colour,
         linewidth=5 if few else 0.6,
         # Of many neurons several share a line of pixels: fainter marks let it show how many of them fire.
