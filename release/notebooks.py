@@ -40,6 +40,7 @@ PAGES = {
     "10-from-snntorch": "from-snntorch.md",
     "11-operations-and-energy": "operations.md",
     "12-leaving-as-c": "leave.md",
+    "13-a-neuron-in-the-lab": "lab.md",
 }
 # Pictures of a page's own look like those of snnlib.visual.
 _STYLE = """%matplotlib inline

@@ -20,6 +20,7 @@ ARGUMENTS = {
 # Those that train on all digits, or for long.
 SLOW = {
     *(
+        "brunel.py",
         "decoupled_heads.py",
         "explain.py",
         "labelled_steps.py",
