@@ -47,6 +47,15 @@ def _windows(
     return windows
 
 
+@once
+def _dilated_windows(x: Tensor, dilation: Sizes, *options: Any) -> tuple[Windows, tuple[int, ...]]:
+    """Checks all arguments of max pooling and returns the windows, without dilation, and the dilation."""
+    windows = _windows(2, x, *options)
+    gaps = as_sizes("dilation", dilation, 2, minimum=1)
+    windows.dilated(gaps).check(x.shape[3:], "dilated kernel_size")
+    return windows, gaps
+
+
 def _spike_avg_pool(dims: int, x: Tensor, *options: Any) -> Tensor:
     windows = _windows(dims, x, *options)
     frames: Tensor
@@ -155,9 +164,7 @@ def spike_max_pool2d(
     >>> snnlib.functional.spike_max_pool2d(x, 2).flatten().tolist()
     [1.0, 0.0]
     """
-    windows = _windows(2, x, kernel_size, stride, padding, ceil_mode)
-    gaps = as_sizes("dilation", dilation, 2, minimum=1)
-    windows.dilated(gaps).check(x.shape[3:], "dilated kernel_size")
+    windows, gaps = _dilated_windows(x, dilation, kernel_size, stride, padding, ceil_mode)
     frames = max_pool2d(x.flatten(0, 1), windows, gaps)
     # Multiplying by 1 or 0 leaves the values as they are and stops the gradient of silent windows.
     frames = frames * (frames.detach() != 0)
@@ -212,23 +219,29 @@ def max_pool2d(frames: Tensor, windows: Windows, dilation: tuple[int, ...] = (1,
         # torch takes an empty batch, but no frames without channels.
         none = max_pool2d(frames.reshape(0, 1, *frames.shape[2:]), windows, dilation)
         return none.reshape(*frames.shape[:2], *none.shape[2:])
-    space = frames.shape[2:]
-    kernel, stride, padding = (tuple(sizes) for sizes in windows[:3])
     if (
         native.has_kernel("max_pool_forward", frames)
-        and 0 not in frames.shape
         and not in_forward_mode()
-        and set(dilation) == {1}
-        and math.prod(kernel) <= ops.max_pool.LARGEST_WINDOW
-        # torch says what does not fit.
-        and all(2 * zeros <= size for zeros, size in zip(padding, kernel, strict=True))
-        and min(windows.counts(space)) >= 1
+        and _in_kernel(frames, windows, dilation)
     ):
         out: Tensor = ops.pool.pool_forward(frames, *windows, True)[0]
         return out
     if max(dilation) > 1:
-        _check_dilated(space, windows, dilation)
+        _check_dilated(frames.shape[2:], windows, dilation)
+    kernel, stride, padding = (tuple(sizes) for sizes in windows[:3])
     return F.max_pool2d(frames, kernel, stride, padding, dilation, windows.ceil_mode)
+
+
+@once
+def _in_kernel(frames: Tensor, windows: Windows, dilation: Sequence[int]) -> bool:
+    """Returns whether the kernel of max pooling takes these windows; torch says what does not fit."""
+    return (
+        0 not in frames.shape
+        and set(dilation) == {1}
+        and math.prod(windows.kernel) <= ops.max_pool.LARGEST_WINDOW
+        and all(2 * zeros <= size for zeros, size in zip(windows.padding, windows.kernel, strict=True))
+        and min(windows.counts(frames.shape[2:])) >= 1
+    )
 
 
 def _check_dilated(space: Sequence[int], windows: Windows, dilation: Sequence[int]) -> None:
