@@ -57,6 +57,14 @@ def empty_strided(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtyp
     return torch.empty(0, dtype=dtype).set_(memory.untyped_storage(), 0, tuple(shape), tuple(stride))
 
 
+def dense_strides(shape: Sequence[int], order: Sequence[int]) -> list[int]:
+    """Returns the strides of a tensor without gaps; `order` has its dimensions, the outermost first."""
+    strides, step = [0] * len(shape), 1
+    for dim in reversed(order):
+        strides[dim], step = step, step * max(shape[dim], 1)
+    return strides
+
+
 def empty_permuted(
     shape: Sequence[int], order: Sequence[int], like: Tensor, dtype: torch.dtype | None = None
 ) -> Tensor:
@@ -67,15 +75,13 @@ def empty_permuted(
     dtype = like.dtype if dtype is None else dtype
     if not _is_on_cpu(like):
         return torch.empty_permuted(tuple(shape), tuple(order), dtype=dtype, device=like.device)
-    stride, step = [0] * len(shape), 1
-    for dim in reversed(order):
-        stride[dim], step = step, step * max(shape[dim], 1)
-    return empty_strided(shape, stride, dtype)
+    return empty_strided(shape, dense_strides(shape, order), dtype)
 
 
 def empty_like(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """`torch.empty_like`."""
-    if not _is_on_cpu(tensor):
+    size = tensor.numel() * (dtype or tensor.dtype).itemsize
+    if not _is_on_cpu(tensor) or size < _LEAST_BYTES:
         return torch.empty_like(tensor, dtype=dtype)
     wanted = torch.empty_like(tensor, dtype=dtype, device="meta")
     return empty_strided(wanted.shape, wanted.stride(), wanted.dtype)

@@ -28,13 +28,14 @@ MOST = 1024
 
 def kind(argument: Any) -> Any:
     """Returns the key of an argument; raises TypeError for a tensor without strides."""
+    of = type(argument)
+    # First, as there are most of them.
+    if of is int:
+        return argument
     if isinstance(argument, Tensor):
         if argument.layout is not torch.strided or argument.is_nested:
             raise TypeError(f"layout: expected torch.strided, got {argument.layout}")
         return argument.shape, argument.stride(), argument.dtype, argument.device
-    of = type(argument)
-    if of is int:
-        return argument
     if of is tuple or of is list:
         return tuple(map(kind, argument))
     # 1, 1.0 and True are equal, and not all of them are right.

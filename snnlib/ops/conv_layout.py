@@ -20,6 +20,8 @@ from snnlib.backends.native import state_dtype
 
 # Channels whose weights under one tap lie next to each other: few enough for the second cache, and whole lines of it.
 _PIECE = 128
+# Weights below which one copy of a view takes less time than a transposition and its three views.
+_SMALL = 1 << 14
 
 
 def kernel(name: str, x: Tensor, **others: Tensor | None) -> Callable[..., Any] | None:
@@ -37,20 +39,27 @@ def empty_sequence(
 
 def _empty(shape: Sequence[int], x: Tensor, dtype: torch.dtype | None) -> Tensor:
     # No view of another tensor, as autograd lets nobody write into a view that comes out of a function.
-    return cpu_memory.empty_permuted(shape, (0, 1, *range(3, len(shape)), 2), x, dtype)
+    return cpu_memory.empty_permuted(shape, _order(shape), x, dtype)
 
 
-def lie_alike(a: Tensor, b: Tensor) -> bool:
-    """Returns whether tensors of one shape have one memory order; strides of dimensions of size 1 are ignored."""
-    strides = zip(a.shape, a.stride(), b.stride(), strict=True)
-    return all(first == second for size, first, second in strides if size > 1)
+def _order(shape: Sequence[int]) -> tuple[int, ...]:
+    return 0, 1, *range(3, len(shape)), 2
+
+
+def lies_in_order(tensor: Tensor) -> bool:
+    """Returns whether a sequence or state is channels-last; strides of dimensions of size 1 are ignored."""
+    strides = zip(
+        tensor.shape,
+        tensor.stride(),
+        cpu_memory.dense_strides(tensor.shape, _order(tensor.shape)),
+        strict=True,
+    )
+    return all(stride == wanted for size, stride, wanted in strides if size > 1)
 
 
 def laid_out(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """Returns a sequence or a state in this dtype and channels-last, copied if necessary."""
-    # Asked of a tensor without memory, as one that is given back unused would leave a gap.
-    wanted = _empty(tensor.shape, tensor.new_empty(0, device="meta"), dtype)
-    if tensor.dtype == dtype and lie_alike(tensor, wanted):
+    if tensor.dtype == dtype and lies_in_order(tensor):
         return tensor
     return _empty(tensor.shape, tensor, dtype).copy_(tensor)
 
@@ -141,7 +150,9 @@ def _whole_groups(rows: Tensor) -> Tensor:
 
 
 def _by_tap(weight: Tensor) -> Tensor:
-    """Returns `[kh, kw, C, O]` by a matrix transposition; other tensors take torch up to ten times as long."""
+    """Returns `[kh, kw, C, O]`, by a matrix transposition where weights are many: others take torch longer."""
+    if weight.numel() < _SMALL:
+        return weight.permute(2, 3, 1, 0)
     outputs, inputs, *taps = weight.shape
     matrix = weight.flatten(1).t().contiguous()
     return matrix.view(inputs, *taps, outputs).movedim(0, 2)

@@ -18,13 +18,7 @@ from snnlib.backends import cpu_memory, native
 from snnlib.backends.arguments import ExactKernel, LinearKernel, NeuronKernel, SrmKernel, Windows
 from snnlib.backends.native import state_dtype
 from snnlib.ops import avg_pool, scan_linear, scan_srm
-from snnlib.ops.sequence_layout import (
-    dense_strides,
-    empty_state,
-    laid_out_state,
-    neuron_order,
-    scan_arguments,
-)
+from snnlib.ops.sequence_layout import empty_state, laid_out_state, neuron_order, scan_arguments
 
 Window = tuple[int, int]
 
@@ -119,7 +113,7 @@ def empty_value(current: Tensor, window: Window) -> Tensor:
     """Allocates the windows, in the layout of the currents."""
     high, wide = window
     shape = [*current.shape[:3], current.shape[3] // high, current.shape[4] // wide]
-    strides = dense_strides(shape, [0, 1, *(neuron_order(current) or _PLANES)])
+    strides = cpu_memory.dense_strides(shape, [0, 1, *(neuron_order(current) or _PLANES)])
     return torch.empty_strided(shape, strides, dtype=current.dtype, device=current.device)
 
 

@@ -9,16 +9,9 @@ import torch
 from torch import Tensor
 
 from snnlib.backends.arguments import NeuronKernel
+from snnlib.backends.cpu_memory import dense_strides
 from snnlib.backends.native import DTYPE_CODES, state_dtype
 from snnlib.checks import step_shape
-
-
-def dense_strides(shape: list[int], order: list[int]) -> list[int]:
-    strides, step = [0] * len(shape), 1
-    for dim in reversed(order):
-        strides[dim] = step
-        step *= max(shape[dim], 1)
-    return strides
 
 
 def neuron_order(sequence: Tensor) -> list[int] | None:
@@ -31,7 +24,7 @@ def neuron_order(sequence: Tensor) -> list[int] | None:
         # Nothing to walk, and torch takes any strides of an empty tensor for contiguous.
         return list(range(2, sequence.dim()))
     rest = sorted(range(2, sequence.dim()), key=lambda dim: (-strides[dim], dim))
-    expected = dense_strides(list(sequence.shape), [0, 1, *rest])
+    expected = dense_strides(sequence.shape, [0, 1, *rest])
     for dim, size in enumerate(sequence.shape):
         if size != 1 and strides[dim] != expected[dim]:
             return None
