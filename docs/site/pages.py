@@ -145,8 +145,9 @@ def write_neurons() -> None:
         draw(model(), folder / file)
         page = (
             f"# {name}\n\n![Response of {name} to pulses and to a constant current]({file})\n\n"
-            f"Input current, states and output spikes (dots) of `snnlib.neurons.{name}()` with its defaults; time in "
-            f"steps. [All neurons and their dialects](../neurons.md)\n\n{directive(model, f'snnlib.neurons.{name}')}\n"
+            f"Input current, states and output spikes (dots) of `snnlib.neurons.{name}()` with its defaults, the "
+            "potential before its reset; time in steps. [All neurons and their dialects](../neurons.md)\n\n"
+            f"{directive(model, f'snnlib.neurons.{name}')}\n"
         )
         (folder / f"{name.lower()}.md").write_text(page, encoding="utf-8")
     for name, model in snnlib.neurons.FIXED_LENGTH_MODELS.items():

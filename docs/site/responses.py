@@ -43,7 +43,11 @@ def draw(neuron: Neuron, file: Path) -> None:
 
 @torch.no_grad()
 def response(neuron: Neuron) -> tuple[Tensor, list[Tensor], Tensor]:
-    """Current `[T]`, states `[T]` each, and output `[T]`."""
+    """Current `[T]`, states `[T]` each, and output `[T]`.
+
+    The first state, where it is the potential, is the one before the reset of its step: spikes stand over a curve that
+    reaches the threshold.
+    """
     for height in _HEIGHTS:
         current = torch.zeros(STEPS)
         current[list(_PULSES)] = 2 * height
@@ -55,6 +59,9 @@ def response(neuron: Neuron) -> tuple[Tensor, list[Tensor], Tensor]:
             values.append(out.value.flatten())
             rows.append(torch.cat([part.flatten() for part in state])[: len(neuron.state_names)])
         states, value = list(torch.stack(rows).unbind(1)), torch.cat(values)
+        potential, silent = neuron.potential(current.view(-1, 1, 1)).flatten(), value == 0
+        if states and torch.allclose(potential[silent], states[0][silent], atol=1e-5):
+            states[0] = potential
         if int(value.count_nonzero()) >= _LEAST_SPIKES:
             break
     return current, states, value

@@ -278,6 +278,12 @@ def test_history_as_columns(tmp_path: Path) -> None:
     columns = {name: [row[name] for row in HISTORY] for name in HISTORY[0]}
     result = snnlib.report(conv_net(), loader(1), out=tmp_path, history=columns)
     assert {"loss.png", "accuracy.png", "learning_rate.png", "dead.png"} <= set(result.images)
+    # Wide histories are split, so that no table is wider than the page.
+    many = {"epoch": [7.0], **{f"rate_{layer}": [0.5] for layer in range(9)}}
+    page = snnlib.report(conv_net(), loader(1), out=tmp_path, history=many).path.read_text()
+    rows = [row for row in page.split("<tr>") if "<th>epoch</th>" in row or "<td>7</td>" in row]
+    assert [row.count("<th>") or row.count("<td>") for row in rows] == [8, 8, 3, 3]
+    assert all(page.count(f"<th>{name}</th>") == 1 + (name == "epoch") for name in many)
     with pytest.raises(ValueError, match="history: expected columns of one length"):
         snnlib.report(conv_net(), loader(1), out=tmp_path, history={"loss": [1.0], "lr": [1.0, 2.0]})
 

@@ -136,6 +136,8 @@ def test_every_neuron_draws_a_response(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(current) == len(value) == responses.STEPS
         assert all(len(state) == responses.STEPS for state in states)
         assert int(value.count_nonzero()) >= responses._LEAST_SPIKES
+        if name != "Integrator":
+            assert bool((states[0][value != 0] >= 1).all()), "drawn before the reset"
 
 
 def test_examples_in_docstrings_are_blocks_of_code() -> None:
