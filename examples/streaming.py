@@ -5,6 +5,7 @@ python examples/streaming.py FILE       another one of 34 x 34 pixels, of any fo
 """
 
 import argparse
+import zipfile
 from pathlib import Path
 
 import torch
@@ -42,13 +43,14 @@ net.eval()
 
 test = EventDigits(train=False)
 number = 200
-path = test.root / test.files[number] if file is None else file
+# The recordings of the digits lie in a zip, whose members iter_events reads like files.
+source = file or zipfile.Path(test.root / "Test.zip", test.files[number]).open("rb")
 one_step = ToFrames(time_steps=1, step_us=STEP_US, sensor_size=SENSOR)
 stream, total = snnlib.Stream(net), torch.zeros(10)
-print(f"{path.name}, {'unknown class' if file else f'class {test.targets[number]}'}")
+print(f"{Path(source.name).name}, {'unknown class' if file else f'class {test.targets[number]}'}")
 with torch.no_grad():
     # An iterator of event arrays: nothing of the recording is held but the window at hand.
-    for step, events in enumerate(iter_events(path, STEP_US, sensor_size=SENSOR)):
+    for step, events in enumerate(iter_events(source, STEP_US, sensor_size=SENSOR)):
         events["t"] -= step * STEP_US
         # One step of one sample: [T=1, N=1, 2, 34, 34].
         total += stream(one_step(events).unsqueeze(1))[0, 0]
