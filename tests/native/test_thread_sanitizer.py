@@ -16,7 +16,7 @@ if "SNNLIB_TEST_THREADS" not in os.environ:
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("race") / "race"
     include = HERE.parents[1] / "cpp" / "include"
-    sources = [HERE / "race.cpp", HERE.parents[1] / "cpp" / "cpu" / "parallel.cpp"]
+    sources = [HERE / "race.cpp", HERE.parents[1] / "cpp" / "cpu" / "threads.cpp"]
     flags = ["-std=c++17", "-O1", "-g1", "-fsanitize=thread", "-DSNNLIB_STD_THREADS", f"-I{include}"]
     # The compiler is not what the sanitizer watches.
     clean = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
