@@ -37,15 +37,15 @@ def ecg(tmp_path_factory):
 
 def test_a_label_at_every_step(ecg, tmp_path, capsys):
     folder = tmp_path / "run"
-    options = ["--net", "12R-6", "--epochs", 2, "--warmup-epochs", 0, "--batch-size", 2, "--threads", 1]
+    options = ["--net", "12R-6", "--epochs", 3, "--warmup-epochs", 0, "--batch-size", 2, "--threads", 1]
     code, out, err = run(capsys, "train", "--data", "ecg", "--root", ecg, "--out", folder, *options)
     assert (code, err) == (0, "")
     assert "recipe ecg: a label at every step" in out
     assert "of 2400 labelled steps" in out
     rows = metrics(folder)
-    assert len(rows) == 2
+    assert len(rows) == 3
     assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])
-    assert float(rows[-1]["test_accuracy"]) > 0.5
+    assert float(rows[-1]["test_accuracy"]) > 0.6
     page = (folder / "report.html").read_text()
     assert "Classes over time" in page
     assert "of 2400 labelled steps" in page
