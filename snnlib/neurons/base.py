@@ -244,7 +244,8 @@ class Neuron(nn.Module):
     def dynamics(self, params: Params) -> Dynamics | None:
         """Returns the coefficients for the native kernels, from constants `[]` or `[C]`; None runs `step` in torch.
 
-        An option that the kernels lack returns None here, and is checked nowhere else.
+        An option that the kernels lack returns None here, and is checked nowhere else. The result may depend on
+        constants and attributes of the neuron alone: kernels keep it until one of these changes.
         """
         return None
 

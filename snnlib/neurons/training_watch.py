@@ -406,7 +406,7 @@ class _Sums:
             if not learns_when_silent(layer):
                 got, fired = given != 0, _magnitude(spikes, but=batch_dim) != 0
                 # Where none fires in any sample, it is the layer that is silent.
-                self.silent_samples = self.silent_samples + (got & ~fired & fired.any()).sum()
+                self.silent_samples = self.silent_samples + ((got > fired) & fired.any()).sum()
 
     def rates(self) -> Tensor:
         """Returns spikes per neuron and step of each channel, `[C]`."""
