@@ -126,6 +126,7 @@ def run_recurrent(
     flags: list[int],
     time_dim: int,
     sums_known: bool = False,
+    eprop: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Spikes, state (its last row the last spikes) and sums of currents; differentiable in all tensors.
 
@@ -138,7 +139,7 @@ def run_recurrent(
     own, spikes = _without_learning_rests(state[:-1], flags), state[-1]
     values, sums = [], []
     for t, x in enumerate(first):
-        before = spikes if flags[6] else spikes.detach()
+        before = spikes if flags[6] and not eprop else spikes.detach()
         back = before @ weight.T
         total = x + (back - back.detach() if sums_known else back)
         value, after = run(total[None], coefficients, own, flags, 0)

@@ -299,10 +299,10 @@ def recurrent_forward(current: Tensor, weight: Tensor, coefficients: Tensor, *ot
 def recurrent_backward(
     grad_value: Tensor, grad_state: Tensor | None, total: Tensor, value: Tensor, *others: Any
 ) -> OpCall:
-    """Others: weight, coefficients, state, lengths, flags, time_dim, learn, need_weight."""
-    weight, coefficients, state, lengths, flags, time_dim, learn, need_weight = others
+    """Others: weight, coefficients, state, lengths, flags, time_dim, learn, need_weight, eprop if it is True."""
+    weight, coefficients, state, lengths, flags, time_dim, learn, need_weight, *eprop = others
     tensors = (grad_value, grad_state, total, value, weight, *_FULL, None, coefficients, state, None, lengths)
-    arguments = (*tensors, flags, 0, True, time_dim, learn, need_weight, False)
+    arguments = (*tensors, flags, 0, True, time_dim, learn, need_weight, False, *eprop)
     return OpCall(_op("recurrent_backward"), arguments, (0, 1, 3, 4))
 
 

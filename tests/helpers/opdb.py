@@ -226,6 +226,8 @@ _CASES = (
             # The default options without gradients of the constants have kernels of their own.
             recurrent.recurrent_backward_sample("one neuron", (False, True)),
             recurrent.recurrent_backward_sample("batch first", (False, True)),
+            recurrent.recurrent_backward_sample("lengths", eprop=(True,)),
+            recurrent.recurrent_backward_sample("batch first", (False, True), eprop=(True,)),
         ),
         recurrent.recurrent_backward_answer,
         events=2,

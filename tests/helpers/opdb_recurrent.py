@@ -67,16 +67,19 @@ def recurrent_sample(name: str) -> Sample:
     return Sample(name, lambda generator: (*_arguments(generator, name), True))
 
 
-def recurrent_backward_sample(name: str, needs: tuple[bool, bool] = (True, True)) -> Sample:
+def recurrent_backward_sample(
+    name: str, needs: tuple[bool, bool] = (True, True), eprop: tuple[bool, ...] = ()
+) -> Sample:
     def make(generator: torch.Generator) -> Arguments:
         current, *rest = _arguments(generator, name)
         value, final, total = linear_oracle.run_recurrent(current, *rest)
         grads = (
             torch.randint(-4, 5, part.shape, generator=generator).double() / 4 for part in (value, final)
         )
-        return (*grads, total, value, *rest, *needs)
+        return (*grads, total, value, *rest, *needs, *eprop)
 
-    return Sample(name if all(needs) else f"{name}, needs {needs}", make)
+    named = f"{name}, e-prop" if eprop else name
+    return Sample(named if all(needs) else f"{named}, needs {needs}", make)
 
 
 def recurrent_answer(
@@ -97,12 +100,11 @@ def recurrent_backward_answer(
     state: Tensor | None,
     *rest: Any,
 ) -> list[Tensor | None]:
-    *rest, learn, need_weight = rest
-    flags = rest[1]
+    lengths, flags, time_dim, learn, need_weight, *eprop = rest
     leaves = [tensor.double().requires_grad_() for tensor in (total, weight, table)]
     before = torch.zeros(grad_state.shape, dtype=torch.float64) if state is None else state.double()
     before.requires_grad_()
-    value, final, _ = linear_oracle.run_recurrent(*leaves, before, *rest, sums_known=True)
+    value, final, _ = linear_oracle.run_recurrent(*leaves, before, lengths, flags, time_dim, True, *eprop)
     loss = (value * q.double()).sum() + (final * grad_state.double()).sum()
     current, w, rows, first = torch.autograd.grad(
         loss, (*leaves, before), allow_unused=True, materialize_grads=True
