@@ -164,8 +164,8 @@ def op_case(seed: int) -> Case:
     if "taus" in names:
         aliases |= {"threshold", "coefficients", "tau_m", "tau_s", "tau_grad", "grad_clamp"}
     sparse = "targets" in names and arguments[names.index("starts")] is not None
-    # `exact` only says whether unwritten numbers follow the record.
-    free = [i for i, name in enumerate(names) if name != "exact"]
+    # `exact` only says whether unwritten numbers follow the record; a sample may leave out arguments with defaults.
+    free = [i for i in range(len(arguments)) if names[i] != "exact"]
     changed = rng.sample(free, rng.choice([0, 1, 1, 1, 2]))
     for i in changed:
         arguments[i] = _changed(rng, arguments[i])
