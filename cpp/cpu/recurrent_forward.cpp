@@ -47,7 +47,7 @@ class Forward {
       delayed ? arriving_.add(t, sum) : add_rows(fired, weight, a.row, sum);
       if (a.total && !in_place) std::memcpy(static_cast<S*>(a.total) + at, sum, size_t(count) * sizeof(S));
       fired.count = 0;
-      step(flags_of<Usual>(a), sum, 0, count, static_cast<S*>(a.value) + at, fired);
+      step(flags_of<Usual>(a), sum, a.row, 0, count, static_cast<S*>(a.value) + at, fired);
       if (delayed) arriving_.send(t, fired);
     }
     for (int64_t t = steps; t < a.view.steps; ++t) {
@@ -59,12 +59,15 @@ class Forward {
   }
 
  private:
-  // Neurons from `first` up to `count`.
-  void step(const LinearFlags& flags, const S* sum, int64_t first, int64_t count, S* value, Fired<S>& fired) {
+  // Neurons from `first` up to `count`; `sums` numbers may be read of `sum`, which ends with the last neuron where
+  // sparse connections add to a tensor in place.
+  void step(const LinearFlags& flags, const S* sum, int64_t sums, int64_t first, int64_t count, S* value,
+            Fired<S>& fired) {
     LinearState<K, V>* states = block_.states.data();
     for (int64_t i = first; i < count; i += L) {
       LinearState<K, V> state = load_state<Next>(states[i / L], flags);
-      const auto out = linear_step<K, Next, Quadratic>(state, load_lanes<S>(sum + i, L), block_.of(i / L), flags, S(1));
+      const V current = load_lanes<S>(sum + i, sums - i);
+      const auto out = linear_step<K, Next, Quadratic>(state, current, block_.of(i / L), flags, S(1));
       store_state<Next>(state, states[i / L], flags);
       const int64_t lanes = count - i < L ? count - i : L;
       store_lanes<S>(value + i, out.spike, lanes);
@@ -104,7 +107,7 @@ class Forward {
     for (int64_t p = 0; p < parts; ++p) add_rows(rows_of<S>(a), last[p], {first, end, part, parts}, sum);
     Fired<S>& own = lists_.data()[t % 2 * parts + part];
     own.count = 0;
-    step(flags_of<Usual>(a), sum, first, end, value, own);
+    step(flags_of<Usual>(a), sum, end, first, end, value, own);
   }
 
   void finish(const RecurrentForwardArgs& a, int64_t n, const S* last) {
