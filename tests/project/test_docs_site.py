@@ -170,6 +170,17 @@ def test_no_picture_of_a_page_is_missing(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(list((pages.PAGES / "images").glob("recurrence-*.png"))) == 2
 
 
+def test_screenshots_are_skipped_without_a_browser(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    look = script("docs/site/look.py")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(look, "LOOK", tmp_path / "look")
+    look.main()
+    assert capsys.readouterr().out.startswith("skipped: none of chromium, ")
+    assert not look.LOOK.exists()
+
+
 # Pixels of a table at a window of 820: the page without its margins; a letter, and the edges of a cell (copy.css).
 _PAGE, _LETTER, _EDGES = 772, 7.2, 22
 
