@@ -168,8 +168,7 @@ class _Neurons:
 
     def native(self, constants: Tensor) -> dict[str, Any]:
         """Returns the fields of the kernels' struct, with the constants as a kernel reads them."""
-        period = max(constants.shape[-1:].numel(), 1)
-        return {"rows": constants, "period": period, "flags": self.settings()}
+        return {"rows": constants, "period": max(constants.shape[-1:].numel(), 1), "flags": self.settings()}
 
     def tensors(self) -> dict[str, Tensor | None]:
         """Returns the tensors by the names that errors give them."""
