@@ -53,8 +53,8 @@ class SpikingRNN(nn.Module):
         connections: `snnlib.Sparse(...)` for each layer's input weights. Default None, all connections.
         recurrent_connections: `snnlib.Sparse(...)` for each layer's recurrent weights. Default None, all connections.
         delays: `snnlib.Delays` of each layer's input, copied for each layer. Default None.
-        recurrent_delays: `snnlib.Delays` of recurrent spikes, in addition to the one step, copied for each layer; they
-            run by the neurons' `step`. Default None.
+        recurrent_delays: `snnlib.Delays` of recurrent spikes, in addition to the one step, copied for each layer.
+            On a GPU they run by the neurons' `step`. Default None.
         recurrent_gradient: `"bptt"`, backpropagation through time, or `"eprop"`, which leaves out the gradient that
             comes back through recurrent spikes: a weight learns from the sum over time of its neuron's learning signal,
             dL/ds, times the weight's eligibility trace (docs/two-gradients.md). Default `"bptt"`.
