@@ -1,4 +1,4 @@
-"""How many Python files a reader opens to follow one call of a layer: a bound that only falls."""
+"""How many Python files one more call of a layer executes, and its hand-overs: bounds that only fall."""
 
 import pytest
 from call_files import executed, functions_to_kernel, layer_call, small_layer
@@ -6,20 +6,16 @@ from call_files import executed, functions_to_kernel, layer_call, small_layer
 from snnlib.backends import native
 
 # `docs/design-decisions.md` says why it does not fall much further.
-PYTHON_FILES = 25
-# From function to function, from the layer's call to its kernel.
-HAND_OVERS = 7
+PYTHON_FILES = 24
+# From function to function, from the layer's call to its kernel; two of them call an op without torch's dispatcher.
+HAND_OVERS = 8
 
 
 def test_a_layer_call_spans_no_more_files_than_it_did() -> None:
     if native.explain_path()[0] != "native":
         pytest.skip("the reference path executes other files")
     python = executed(layer_call())
-    assert {
-        "snnlib/nn/layers/spiking_layer.py",
-        "snnlib/ops/layer_forward.py",
-        "snnlib/neurons/models/lif.py",
-    } <= python
+    assert {"snnlib/nn/layers/spiking_layer.py", "snnlib/ops/layer_forward.py"} <= python
     assert len(python) <= PYTHON_FILES, sorted(python)
 
 
