@@ -56,7 +56,8 @@ def once(function: Function) -> Function:
 
     @functools.wraps(function)
     def remembered(*arguments: Any) -> Any:
-        if torch.compiler.is_compiling():
+        # Sizes are tensors within torch.jit.trace.
+        if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
             return function(*arguments)
         try:
             key = tuple(map(kind, arguments))

@@ -170,3 +170,13 @@ def test_memos_hold_no_tensors(make):
     del module, x
     gc.collect()
     assert [reference() for reference in held] == [None] * len(held)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_memos_hold_no_sizes_of_a_trace():
+    """Sizes are tensors within torch.jit.trace; a compiler that met them in a memo ended in an error."""
+    layer, x = snnlib.SRMReadout(3, 2), torch.ones(4, 2, 3)
+    with torch.no_grad():
+        torch.jit.trace(layer, x, check_trace=False)
+        compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(compiled(x), layer(x))
