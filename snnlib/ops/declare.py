@@ -38,17 +38,17 @@ def custom_op(name: str, schema: str) -> Callable[[Function], Op]:
         def body(*values: object) -> Any:
             return function(named(*values))
 
-        return Op(torch.library.custom_op(name, body, mutates_args=(), schema=schema), body)
+        definition = torch.library.custom_op(name, body, mutates_args=(), schema=schema)
+        return Op(definition, function, named)
 
     return declare
 
 
 def register_fake(op: Op) -> Callable[[Function], Function]:
     """Registers the function that tells compilers shapes, dtypes and layouts of the outputs."""
-    named = _by_name(op.overload._schema)
 
     def register(function: Function) -> Function:
-        op.definition.register_fake(lambda *values, **others: function(named(*values, **others)))
+        op.definition.register_fake(lambda *values, **others: function(op.named(*values, **others)))
         return function
 
     return register

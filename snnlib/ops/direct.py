@@ -56,11 +56,15 @@ class Op:
 
     Args:
         definition: the op.
-        body: its function of the arguments in the order of the schema.
+        function: its body, a function of one object with the arguments.
+        named: makes this object from the arguments in the order of the schema.
     """
 
-    def __init__(self, definition: CustomOpDef, body: Callable[..., Any]) -> None:
-        self.definition, self.overload, self.body = definition, definition._opoverload, body
+    def __init__(
+        self, definition: CustomOpDef, function: Callable[[Any], Any], named: Callable[..., Any]
+    ) -> None:
+        self.definition, self.overload = definition, definition._opoverload
+        self.function, self.named = function, named
         arguments = self.overload._schema.arguments
         self.count = len(arguments)
         self.tensors = [place for place, one in enumerate(arguments) if "Tensor" in str(one.type)]
@@ -74,7 +78,7 @@ class Op:
         if not all(map(_is_ordinary, tensors)):
             return self.overload(*values)
         if not torch.is_grad_enabled() or all(one is None or not one.requires_grad for one in tensors):
-            return self.body(*values)
+            return self.function(self.named(*values))
         return self.learning(*values)
 
     def register_autograd(
@@ -82,14 +86,14 @@ class Op:
     ) -> None:
         """Registers the gradient of the op, as `torch.library.custom_op` takes it, for both ways."""
         self.definition.register_autograd(backward, setup_context=setup_context)
-        body = self.body
+        function, named = self.function, self.named
 
         def forward(ctx: Any, *values: Any) -> Any:
-            output = body(*values)
+            output = function(named(*values))
             if setup_context is not None:
                 setup_context(ctx, values, output)
             return output
 
         members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-        function: Any = type("Direct", (torch.autograd.Function,), members)
-        self.learning = function.apply
+        direct: Any = type("Direct", (torch.autograd.Function,), members)
+        self.learning = direct.apply
