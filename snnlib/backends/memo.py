@@ -21,6 +21,8 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
+from snnlib.checks import is_recorded
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MOST = 1024
@@ -57,7 +59,7 @@ def once(function: Function) -> Function:
     @functools.wraps(function)
     def remembered(*arguments: Any) -> Any:
         # Sizes are tensors within torch.jit.trace.
-        if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        if is_recorded():
             return function(*arguments)
         try:
             key = tuple(map(kind, arguments))

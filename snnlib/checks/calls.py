@@ -23,6 +23,11 @@ def in_transform() -> bool:
     return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
 
 
+def is_recorded() -> bool:
+    """Returns whether a compiler or `torch.jit.trace` records the call, in which sizes may be no integers."""
+    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+
+
 def in_forward_mode() -> bool:
     """Returns whether the call is inside `torch.autograd.forward_ad.dual_level`."""
     return not torch.compiler.is_compiling() and forward_ad._current_level >= 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import check_count, check_device, in_transform
+from snnlib.checks import check_count, check_device, in_transform, is_recorded
 from snnlib.neurons.checks import check_numbers, is_learned
 from snnlib.neurons.module import modules_within
 
@@ -90,7 +90,7 @@ def kept_tables(neuron: Neuron) -> dict[Any, Any] | None:
     transforms.
     """
     # Within programs that run later, and within transforms.
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or in_transform():
+    if is_recorded() or in_transform():
         return None
     # torch's own iterators take several times as long.
     parts = [(*one._parameters.values(), *one._buffers.values()) for one in modules_within(neuron)]
