@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from collections.abc import Callable, Iterable
@@ -15,6 +16,17 @@ Key = tuple[str, ...]
 RESULTS = Path(__file__).parents[1] / "results"
 # The page that shows them; its part between two lines with a table's name is written anew.
 PAGE = RESULTS.parents[1] / "docs" / "measurements" / "learning.md"
+
+
+def grid_parser(description: str | None, folder: str, seeds: int) -> argparse.ArgumentParser:
+    """The options of a program that runs a grid: the folder of its cells, its seeds, and its table alone."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--folder", type=Path, default=Path(folder))
+    parser.add_argument("--seeds", type=int, nargs="*", default=[*range(seeds)], metavar="SEED")
+    parser.add_argument("--table", action="store_true", help="print what is there and train nothing")
+    return parser
 
 
 def file_of(folder: Path, key: Key) -> Path:

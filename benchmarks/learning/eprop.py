@@ -10,13 +10,12 @@ that is there is not run again.
 
 from __future__ import annotations
 
-import argparse
 import time
 from itertools import product
 from pathlib import Path
 
 import torch
-from cells import Cell, read, run_missing
+from cells import Cell, grid_parser, read, run_missing
 from folds import mean_and_error
 from tasks import load
 from timed import rows
@@ -84,13 +83,8 @@ def table(folder: Path, seeds: list[int], names: list[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--folder", type=Path, default=Path("build/eprop"))
-    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2, 3, 4], metavar="SEED")
+    parser = grid_parser(__doc__, "build/eprop", seeds=5)
     parser.add_argument("--tasks", nargs="*", default=[*UPDATES], choices=UPDATES)
-    parser.add_argument("--table", action="store_true", help="print what is there and train nothing")
     arguments = parser.parse_args()
     if not arguments.table:
         keys = [

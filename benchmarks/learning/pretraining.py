@@ -15,7 +15,6 @@ on after its last whole epoch. `--table` prints what is there. `SNNLIB_DATA` nam
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -28,7 +27,7 @@ from typing import Any
 
 import numpy as np
 from accuracy_methods import train_recipe
-from cells import Key, read, run_missing
+from cells import Key, grid_parser, read, run_missing
 from folds import fold_of_samples, mean_and_error, recordings, write_fold
 
 from snnlib.app.recipes import recipe
@@ -117,16 +116,11 @@ def table(folder: Path, seeds: list[int], folds: list[int]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = grid_parser(__doc__, "build/pretraining", seeds=3)
     all_folds = range(1, FOLDS + 1)
-    parser.add_argument("--folder", type=Path, default=Path("build/pretraining"))
-    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2], metavar="SEED")
     parser.add_argument("--folds", type=int, nargs="*", default=[*all_folds], choices=all_folds)
     parser.add_argument("--methods", nargs="*", default=METHODS, choices=METHODS)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--table", action="store_true", help="print what is there and train nothing")
     args = parser.parse_args()
     if not args.table and not os.environ.get("SNNLIB_DATA"):
         parser.error("SNNLIB_DATA: expected the folder with mnist and nmnist_800, got none")

@@ -10,14 +10,13 @@ batches of 25, no augmentation. Accuracy is that after the last epoch. A cell th
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 from itertools import product
 from pathlib import Path
 
 import torch
-from cells import Cell, read, run_missing
+from cells import Cell, grid_parser, read, run_missing
 from folds import mean_and_error
 from tasks import Task, load
 from timed import rows
@@ -99,14 +98,9 @@ def table(folder: Path, seeds: list[int], nets: list[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--folder", type=Path, default=Path("build/rewired"))
-    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2, 3, 4], metavar="SEED")
+    parser = grid_parser(__doc__, "build/rewired", seeds=5)
     parser.add_argument("--nets", nargs="*", default=[*NETS], choices=NETS)
     parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--table", action="store_true", help="print what is there and train nothing")
     arguments = parser.parse_args()
     if not arguments.table:
         task = load("digits")
