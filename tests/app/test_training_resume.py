@@ -1,6 +1,7 @@
 """A run that was stopped, killed or damaged ends as one that never was: weights, numbers and best checkpoint."""
 
 import dataclasses
+import math
 import shutil
 import signal
 import subprocess
@@ -100,6 +101,30 @@ def test_training_is_fused_and_the_test_sees_every_neuron(
     assert conv1.neurons == 4 * 8 * 8
     assert type(result.module.net) is torch.nn.Sequential
     assert test_run(config, RunFolder(tmp_path), progress=False).layers[0] == conv1
+
+
+def test_a_run_that_is_tested_once_ends_with_the_same_net(config: TrainConfig, tmp_path: Path) -> None:
+    whole = dataclasses.replace(config, val_split=0.0)
+    once = dataclasses.replace(whole, test_after="training")
+    every, last = start(whole, tmp_path / "every"), start(once, tmp_path / "once")
+    for name, value in every.module.state_dict().items():
+        assert torch.equal(value, last.module.state_dict()[name]), name
+    assert torch.equal(every.test.confusion, last.test.confusion)
+    clocks = {"samples_per_s", "seconds"}
+    rows = [{name: row[name] for name in row.keys() - clocks} for row in every.history]
+    of_test = {name for name in rows[0] if name.startswith(("test_", "rate_", "dead_"))}
+    for row in rows[:-1]:
+        for name in of_test:
+            del row[name]
+    assert [{name: row[name] for name in row.keys() - clocks} for row in last.history] == rows
+    assert all(0 < row["samples_per_s"] < math.inf for row in last.history)
+
+
+def test_validation_is_followed_by_a_test_after_every_epoch(
+    whole: tuple[TrainResult, Path], config: TrainConfig, tmp_path: Path
+) -> None:
+    once = start(dataclasses.replace(config, test_after="training"), tmp_path)
+    assert_same(whole[0], once, (whole[1], tmp_path))
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 2])

@@ -259,6 +259,12 @@ class LearningSettings:
     anything. Of folders the share is `val_share` of `EventFolder` and `ImageFolder`, whose validation set is taken: the
     folder's own where it gives one. Of sequences without frames any share above 0 holds out the data set's own
     validation set, which has other speakers or other recordings, and of MNIST's images the last twelfth."""
+    test_after: Literal["epoch", "training"] = setting(
+        "epoch",
+        "Test after every epoch, or once after training, which saves time where the test set is large.",
+    )
+    """With `val_split` every epoch is tested, as the validation set, which chooses the best epoch, belongs to the same
+    pass."""
     epochs: int = setting(8, "Pass this many times over the training set.", count(1))
     batch_size: int = setting(
         25, "Take this many samples per batch; each device has one batch per step.", count(1)

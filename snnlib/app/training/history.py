@@ -56,6 +56,9 @@ class History(pl.Callback):
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         config, facts, threads = module.config, module.facts, torch.get_num_threads()
         kind = config.kind
+        tested = "each followed by a test and a line"
+        if trainer.check_val_every_n_epoch != 1:
+            tested = "each followed by a line, the last by a test"
         held = "" if data.val_set is None else f", {len(data.val_set)} validation"
         self.show(
             f"data: {len(data.train_set)} training{held} and {len(data.test_set)} test samples of "
@@ -67,7 +70,7 @@ class History(pl.Callback):
         )
         self.show(
             f"training: epochs {trainer.current_epoch + 1} to {trainer.max_epochs} of "
-            f"{trainer.num_training_batches} batches, each followed by a test and a line"
+            f"{trainer.num_training_batches} batches, {tested}"
         )
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -94,7 +97,9 @@ class History(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Add the epoch's row."""
         assert isinstance(module, SpikingClassifier)
-        assert module.test_result is not None
+        # Without a test training ends here, and the last test began before this epoch.
+        now, test = time.perf_counter(), module.test_result
+        trained = self._trained if self._trained > self._start else now
         samples = len(trainer.train_dataloader.dataset)  # type: ignore[union-attr]
         scores = trainer.callback_metrics
         row: Row = {
@@ -102,15 +107,16 @@ class History(pl.Callback):
             "train_loss": round(float(scores["train_loss"]), 6),
             "train_accuracy": round(float(scores["train_accuracy"]), 6),
             **{name: round(value, 6) for name, value in module.validation.items()},
-            "test_loss": round(module.test_result.loss, 6),
-            "test_accuracy": round(module.test_result.accuracy, 6),
-            "lr": trainer.optimizers[0].param_groups[0]["lr"],
         }
-        row |= {f"rate_{layer.name}": round(layer.rate, 6) for layer in module.test_result.layers}
-        row |= {f"dead_{layer.name}": layer.dead for layer in module.test_result.layers}
+        if test is not None:
+            row |= {"test_loss": round(test.loss, 6), "test_accuracy": round(test.accuracy, 6)}
+        row["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
+        if test is not None:
+            row |= {f"rate_{layer.name}": round(layer.rate, 6) for layer in test.layers}
+            row |= {f"dead_{layer.name}": layer.dead for layer in test.layers}
         row |= {f"warned_{name}": count for name, count in self.checkup.warned.items()}
-        row["samples_per_s"] = round(samples / (self._trained - self._start), 1)
-        row["seconds"] = round(time.perf_counter() - self._start, 3)
+        row["samples_per_s"] = round(samples / (trained - self._start), 1)
+        row["seconds"] = round(now - self._start, 3)
         self.rows.append(row)
         module.log("samples_per_s", row["samples_per_s"], rank_zero_only=True)
         self._write()
@@ -138,9 +144,10 @@ class History(pl.Callback):
         remaining = row["seconds"] * ((epochs or 0) - row["epoch"])
         left = f"   {duration(remaining)} left" if remaining > 0 else ""
         validation = f"val accuracy {row['val_accuracy']:7.2%}   " if "val_accuracy" in row else ""
+        test = f"test accuracy {row['test_accuracy']:7.2%}   " if "test_accuracy" in row else ""
         self.show(
             f"epoch {row['epoch']:>2.0f}/{epochs}   train loss {row['train_loss']:.4f}   "
-            f"train accuracy {row['train_accuracy']:7.2%}   {validation}test accuracy {row['test_accuracy']:7.2%}   "
+            f"train accuracy {row['train_accuracy']:7.2%}   {validation}{test}"
             f"{row['samples_per_s']:6.0f} samples/s   {row['seconds']:5.1f} s{left}"
         )
 

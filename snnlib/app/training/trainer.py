@@ -80,6 +80,7 @@ def build_trainer(config: TrainConfig, run: RunFolder | None = None, *callbacks:
     """
     options: dict[str, Any] = {"logger": False, "enable_checkpointing": False}
     accelerator = _accelerator(config)
+    tested_once = config.test_after == "training" and not config.val_split
     bars: list[pl.Callback] = [ProgressBar()] if sys.stdout.isatty() else []
     checkpoints: list[pl.Callback] = []
     if run is not None:
@@ -91,6 +92,7 @@ def build_trainer(config: TrainConfig, run: RunFolder | None = None, *callbacks:
         options = {"logger": logger, "default_root_dir": run.path}
     return pl.Trainer(
         max_epochs=config.epochs,
+        check_val_every_n_epoch=config.epochs if tested_once else 1,
         accelerator=accelerator,
         devices=config.devices,
         num_nodes=config.nodes,
