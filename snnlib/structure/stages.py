@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from snnlib.nn import PerStep, SpikingRNN
 from snnlib.nn.layers.delays import Delays
 from snnlib.structure.cells import Cell, array
+from snnlib.structure.connections import Connections, Shape
 from snnlib.structure.neurons import Neurons, Recurrence
 from snnlib.structure.operations import (
     Delay,
@@ -27,62 +28,8 @@ from snnlib.structure.operations import (
 from snnlib.structure.unsupported import Unsupported, naming
 from snnlib.structure.walk import Described, graph_of, name_of
 
-Shape = tuple[int, int, int]
-
 # A byte each.
 LONGEST_DELAY = 255
-
-
-@dataclass(kw_only=True)
-class Connections:
-    """A convolution, or a linear map as one with a kernel as large as its input, and the pool behind its neurons.
-
-    Args:
-        name: path of the layer in the net.
-        weight: `[O, I, kh, kw]`, groups filled with zeros.
-        bias: `[O]` or None.
-        recurrent: weights `[O, O]` from the last step's spikes, or None.
-        stride, padding, dilation: per axis.
-        input: shape of the input frame `[C, H, W]`.
-        resets_all: whether a spike clears the synaptic current as well.
-        pool: windows whose spikes are averaged for the next stage.
-        delay: whole steps that each cell of the input waits `[C, H, W]`, or None.
-        weight_delay: those of each weight, in its shape, or None.
-        recurrent_delay: those of each recurrent weight, beyond the one step that spikes take to return, or None.
-        axes: of space that the frames behind it have in the net, 0 for none.
-    """
-
-    name: str
-    weight: Tensor
-    bias: Tensor | None
-    recurrent: Tensor | None = None
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    dilation: tuple[int, int]
-    input: Shape
-    resets_all: bool = False
-    pool: tuple[int, int] = (1, 1)
-    delay: Tensor | None = None
-    weight_delay: Tensor | None = None
-    recurrent_delay: Tensor | None = None
-    axes: int = 0
-
-    @property
-    def neurons(self) -> Shape:
-        """Channels, height and width of the neurons."""
-        sizes = [
-            (size + 2 * p - d * (k - 1) - 1) // s + 1
-            for size, k, s, p, d in zip(
-                self.input[1:], self.weight.shape[2:], self.stride, self.padding, self.dilation, strict=True
-            )
-        ]
-        return self.weight.shape[0], sizes[0], sizes[1]
-
-    @property
-    def output(self) -> Shape:
-        """Shape of the frame that the next stage reads."""
-        channels, height, width = self.neurons
-        return channels, height // self.pool[0], width // self.pool[1]
 
 
 @dataclass(kw_only=True)

@@ -17,7 +17,8 @@ from snnlib.exchange.integers.integer_layer import LARGEST_COUNT, LEAK_BITS, Int
 from snnlib.exchange.integers.integer_net import IntegerNet
 from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
 from snnlib.structure.cells import Array
-from snnlib.structure.stages import Connections, Stage, decay_numbers, stages_of
+from snnlib.structure.connections import Connections
+from snnlib.structure.stages import Stage, decay_numbers, stages_of
 
 __all__ = ["to_integers"]
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.structure.stages import Connections, Shape
+from snnlib.structure.connections import Connections, Shape
 
 __all__ = ["IntegerLayer"]
 
@@ -77,40 +76,8 @@ class IntegerLayer(Connections):
 
     def sums(self, frames: Tensor) -> Tensor:
         """Sums over inputs `[T, B, O, H, W]` of frames of counts `[T, B, C, H, W]`, exact in float64."""
-        x = frames.double()
-        if self.delay is not None:
-            x = torch.stack([_later(x, step) * (self.delay == step) for step in _values(self.delay)]).sum(0)
-        if self.weight_delay is None:
-            return self._products(x, self.weight.double())
-        steps, weight = self.weight_delay, self.weight.double()
-        # Without the bias, which comes once.
-        parts = [self._products(_later(x, step), weight * (steps == step), False) for step in _values(steps)]
-        return torch.stack(parts).sum(0) + (0 if self.bias is None else self.bias.double().view(-1, 1, 1))
-
-    def _products(self, x: Tensor, weight: Tensor, biased: bool = True) -> Tensor:
-        bias = self.bias.double() if biased and self.bias is not None else None
-        sums = F.conv2d(x.flatten(0, 1), weight, bias, self.stride, self.padding, self.dilation)
-        return sums.view(*x.shape[:2], *self.neurons)
-
-    def returned(self, spikes: list[Tensor]) -> Tensor:
-        """Returns what the neurons' own spikes `[B, O, 1, 1]`, the newest first, bring in the next step `[B, O]`."""
-        assert self.recurrent is not None
-        weight = self.recurrent.double()
-        steps = torch.zeros_like(weight) if self.recurrent_delay is None else self.recurrent_delay
-        total = spikes[0].new_zeros(spikes[0].flatten(1).shape, dtype=torch.float64)
-        for step in _values(steps):
-            if step < len(spikes):
-                total += spikes[step].flatten(1).double() @ (weight * (steps == step)).t()
-        return total
-
-
-def _values(steps: Tensor) -> list[int]:
-    return sorted({int(step) for step in steps.flatten().tolist()})
-
-
-def _later(x: Tensor, steps: int) -> Tensor:
-    """A sequence `[T, ...]` so many steps later."""
-    return torch.cat((torch.zeros_like(x[:steps]), x[: max(len(x) - steps, 0)]))
+        sums = self.products(frames.double())
+        return sums if self.bias is None else sums + self.bias.double().view(-1, 1, 1)
 
 
 class LayerStep(NamedTuple):
