@@ -13,56 +13,13 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends.fixed_point import check_states
+from snnlib.backends.flags import Flags
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 from snnlib.backends.memo import kind, once
-from snnlib.backends.surrogate import KINDS
 
 SRM_STATES = ("u", "s", "g")
 # Of one neuron model: a number or tensor.
 Row = TypeVar("Row")
-
-
-# Steps that a state in float32 counts one by one.
-LONGEST_REFRACTORY = 1 << 24
-
-
-class Flags(NamedTuple):
-    """Options of a call; `Dynamics.flags`."""
-
-    kind: int
-    strict: bool
-    detach_reset: bool
-    detach_jump: bool
-    reset_next: bool
-    membrane: bool
-    through_time: bool
-    rectified: bool
-    quadratic: bool
-    # Exported programs of version 0.2 have no number for it.
-    fixed_point: bool = False
-    # Steps, -1 for all of them; in the state the steps that are left.
-    refractory: int = 0
-
-    @property
-    def added_rows(self) -> int:
-        """Rows of the state after the K states of the dynamics."""
-        return self.reset_next + (self.refractory != 0)
-
-    @classmethod
-    @once
-    def of(cls, numbers: Sequence[int]) -> Flags:
-        """Returns the options, from the number of the surrogate, zeros and ones, and steps."""
-        count = len(cls._fields)
-        fits = count - len(cls._field_defaults) <= len(numbers) <= count
-        given = dict(zip(cls._fields[1:], numbers[1:], strict=False))
-        steps = given.pop("refractory", 0)
-        fits = fits and set(given.values()) <= {0, 1} and -1 <= steps <= LONGEST_REFRACTORY
-        if not fits or not 0 <= numbers[0] < len(KINDS):
-            raise ValueError(
-                f"flags: expected a number from 0 to {len(KINDS) - 1}, {count - 2} of 0 or 1, and refractory steps "
-                f"from -1 to {LONGEST_REFRACTORY}, got {list(numbers)}"
-            )
-        return cls(numbers[0], **{name: bool(flag) for name, flag in given.items()}, refractory=steps)
 
 
 class ExactFlags(NamedTuple):
@@ -323,6 +280,9 @@ class LinearKernel(_Neurons):
     def settings(self) -> dict[str, float]:
         """Returns the fields of `LinearFlags`."""
         options = self.options._asdict()
+        # Compiled kernels do not know levels yet.
+        for name in ("levels", "rounds", "spread"):
+            options.pop(name)
         return {"surrogate": options.pop("kind"), **options}
 
     def check(self, channels: int, like: Tensor) -> None:
@@ -410,6 +370,12 @@ def check_dynamics(options: Flags, states: int) -> None:
     if options.quadratic and (options.reset_next or states == 1):
         raise ValueError(
             f"flags: expected products of states with two or three of them and a reset in the same step, {got}"
+        )
+    if options.graded and (
+        options.rectified or options.quadratic or options.fixed_point or options.refractory
+    ):
+        raise ValueError(
+            f"flags: expected several levels with linear states and without a refractory time, {got}"
         )
     if options.fixed_point and (options.reset_next or options.rectified or options.quadratic):
         raise ValueError(f"flags: expected linear fixed-point states and a reset in the same step, {got}")

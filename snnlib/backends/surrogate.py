@@ -47,3 +47,5 @@ COMPACT: dict[str, bool] = native.surrogates() or {
     name: not bool(shape(torch.ones(()))) for name, shape in SHAPES.items()
 }
 KINDS = tuple(COMPACT)
+# Where the bump of neurons with several levels stands, in the order of the kernels' numbers.
+SPREADS = ("first", "every", "flat")

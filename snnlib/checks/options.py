@@ -36,6 +36,7 @@ NEURON_HINTS = {
     "surrogate_function": _SURROGATE,
     "init_tau": "it is called tau",
     "single_spike": "it is refractory=math.inf",
+    "max_spikes": 'it is levels, with level_rounding="floor"',
 }
 # Attributes and functions of snnTorch, SpikingJelly and Norse, with the way to the same end here.
 _NO_STATE = (

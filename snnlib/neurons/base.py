@@ -374,7 +374,13 @@ class Neuron(nn.Module):
                 f"{self}; potential(x) gives that with spikes"
             )
         free = replace(
-            dynamics, threshold=math.inf, membrane=True, reset_next=False, fixed_point=False, refractory=0
+            dynamics,
+            threshold=math.inf,
+            membrane=True,
+            reset_next=False,
+            fixed_point=False,
+            refractory=0,
+            levels=1,
         ).kernel(state_dtype(x), x.device)
         return ops.scan.run(x, free, int(self.batch_first))[0] / mean_threshold(self)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -70,6 +70,9 @@ def from_config(config: Mapping[str, Any], models: Mapping[str, type[Neuron]] | 
         raise ValueError(
             f"config: expected a model of {', '.join(models)}, got {model!r}; models= takes those of your own"
         )
+    # Its name, and a bump at the first threshold alone, in files of 0.2.
+    if "max_spikes" in given:
+        given |= {"levels": given.pop("max_spikes"), "level_rounding": "floor"}
     return models[model](**{name: _value(value) for name, value in given.items()})
 
 
@@ -116,7 +119,9 @@ def _plain_surrogate(value: Any) -> dict[str, Any]:
         raise ValueError(
             f"surrogate: expected one of snnlib.surrogate, got {value!r}, which is not plain data"
         )
-    return {"name": name, **asdict(value)}
+    parts = {part.name: getattr(value, part.name) for part in fields(value)}
+    plain = {name: _plain_surrogate(part) if is_dataclass(part) else part for name, part in parts.items()}
+    return {"name": name, **plain}
 
 
 def _value(value: Any) -> Any:
@@ -128,7 +133,7 @@ def _value(value: Any) -> Any:
         shape = getattr(surrogates, str(name), None)
         if not isinstance(shape, type) or shape.__module__ != surrogates.__name__:
             raise ValueError(f"config: expected a surrogate of snnlib.surrogate, got {name!r}")
-        return shape(**numbers)
+        return shape(**{name: _value(number) for name, number in numbers.items()})
     if isinstance(value, list) and value and not isinstance(value[0], str):
         return torch.tensor([float(part) for part in value], dtype=torch.float64)
     return tuple(value) if isinstance(value, list) else value

@@ -22,5 +22,6 @@ SINABS: dict[str, Any] = {
     "reset": "subtract",
     "detach_reset": False,
     "surrogate": Exponential(0.5),
-    "max_spikes": inf,
+    "levels": inf,
+    "level_rounding": "floor",
 }

@@ -8,6 +8,8 @@ A step computes, from K states y and the current x, in this order::
     rectified:   h_0 <- max(0, c_0 h_0)     of one state, with the reset in the same step
     next:   h_i <- keep_i h_i + offset_i    where the last step spiked (reset_time "next")
     u = c . h - threshold;   s = [u >= 0] or [u > 0]
+    levels: s = clamp(floor(x), 0, levels) with x = c . h / threshold, rounded x + 1/2; ceil(x) - 1 for [u > 0]; below,
+            s offset_i stands for offset_i
     same:   h_i <- keep_i h_i + offset_i    where s = 1 (reset_time "same");   h_0 <- h_0 - s r . h
     y_0 = h_0,   y_k = h_k + p_k h_0  (k > 0, unless quadratic),   y <- y + j s,   y_0 <- max(y_0, floor)
     refractory: s = 0 and y as before the step where left > 0, in fixed point y_0 alone; left <- refractory where s = 1
@@ -27,7 +29,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from snnlib.backends.arguments import Flags, LinearKernel
+from snnlib.backends.arguments import LinearKernel
+from snnlib.backends.flags import Flags
 from snnlib.checks import in_transform
 
 Coefficient = float | Tensor
@@ -76,6 +79,10 @@ class Dynamics:
     fixed_point: bool = False
     # Steps after a spike in which the state is held; -1 for all of them.
     refractory: int = 0
+    # Most spikes in a step, -1 for no bound; whether they are rounded, and where the surrogate's bump stands.
+    levels: int = 1
+    rounds: bool = False
+    spread: int = 0
 
     @property
     def linear(self) -> bool:

@@ -89,7 +89,7 @@ def option(
 ) -> Any:
     """Declares an option, checked by its type if flag or number; a redeclared one keeps its check and position.
 
-    `beside` gives the values that other options need whenever this one differs from its default: `{"max_spikes": 1}`.
+    `beside` gives the values that other options need whenever this one differs from its default: `{"levels": 1}`.
     """
     return Field(default, check, kw_only=kw_only, repr=repr, beside=beside or {})
 

@@ -9,15 +9,16 @@ from typing import Any, cast, get_args
 import torch
 from torch import Tensor
 
-from snnlib.backends.arguments import LONGEST_REFRACTORY
-from snnlib.backends.surrogate import KINDS
+from snnlib.backends.flags import LONGEST_REFRACTORY, MOST_LEVELS
+from snnlib.backends.levels import Levels
+from snnlib.backends.surrogate import KINDS, SPREADS
 from snnlib.checks import check_number
 from snnlib.neurons.base import Neuron, Params, Reset, State
 from snnlib.neurons.checks import check_threshold
 from snnlib.neurons.dynamics import Coefficient, Dynamics, at_least
 from snnlib.neurons.fields import Check, Constant, constant, fixed, one_of, option
-from snnlib.neurons.spike import check_surrogate, spike
-from snnlib.neurons.surrogate import ATan, Surrogate, SurrogateLike
+from snnlib.neurons.spike import check_surrogate, graded_spike, spike
+from snnlib.neurons.surrogate import ATan, StraightThrough, Surrogate, SurrogateLike
 
 
 def surrogate_option(name: str, value: Any) -> SurrogateLike:
@@ -49,7 +50,8 @@ class SpikingNeuron(Neuron):
 
     Args (shared by all spiking models; a dialect sets the arguments that are not given):
         threshold: firing threshold, > 0, a number or one value per channel. Default 1.
-        reset: `"zero"` sets the membrane to `reset_value`, `"subtract"` subtracts the threshold, `"none"` leaves it.
+        reset: `"zero"` sets the membrane to `reset_value`, `"subtract"` subtracts the threshold for each spike,
+            `"none"` leaves it. Default `"zero"`, with several levels `"subtract"`.
         reset_value: membrane after a `"zero"` reset and before the first step, as in SpikingJelly; with another reset
             the membrane starts at 0. Default 0.
         reset_states: `"membrane"`, or `"all"` to set the other states to 0 as well.
@@ -58,13 +60,17 @@ class SpikingNeuron(Neuron):
             threshold.
         detach_reset: whether the reset passes no gradient to the spike that caused it. Default True.
         compare: `">="` or `">"`.
-        surrogate: one of `snnlib.surrogate` or a function of `u = h - threshold`. Default `ATan(2)`.
+        surrogate: one of `snnlib.surrogate` or a function of `u = h - threshold`. Default `ATan(2)`, with several
+            levels `StraightThrough()`, the slope of the line that they round.
         floor: lower bound of the membrane potential after the reset. Default none.
-        max_spikes: largest number of spikes per step; above 1 a step emits `floor(h / threshold)` spikes, `"subtract"`
-            subtracts the threshold for each, and the neuron runs by `step`. Default 1.
+        levels: largest number of spikes per step. Above 1 the spikes of a step are graded, whole numbers
+            `s = clamp(floor(h / threshold + 1/2), 0, levels)`; `math.inf` sets no bound. With `compare=">"`
+            `ceil(x) - 1` stands for `floor(x)`. A learned threshold is the scale of the numbers. Default 1.
+        level_rounding: `"round"` to the nearest number of thresholds, as above, or `"floor"`, `floor(h / threshold)`.
+            One level is reached at the threshold with either. Default `"round"`.
         refractory: number of steps after a spike in which the states are frozen and the input is lost, up to 2^24;
             `math.inf` allows one spike per sequence, for codes by spike time. The state then has one more tensor, the
-            steps that remain (with `math.inf`, 1 after the spike). Excludes `max_spikes` above 1. Default 0.
+            steps that remain (with `math.inf`, 1 after the spike). Excludes `levels` above 1. Default 0.
         gradient_through_time: whether gradients flow to earlier steps; if False, each step learns from its own input
             alone. Default True.
         learnable, channels, batch_first: as in `Neuron`.
@@ -81,8 +87,9 @@ class SpikingNeuron(Neuron):
     compare: str = option(default=">=", check=one_of(">=", ">"))
     surrogate: SurrogateLike = option(default=ATan(2.0), check=surrogate_option, repr=False)
     floor: float | None = option(default=None, check=_floor)
-    max_spikes: float = option(default=1, check=_whole(1))
-    refractory: float = option(default=0, check=_whole(0, LONGEST_REFRACTORY), beside={"max_spikes": 1})
+    levels: float = option(default=1, check=_whole(1, MOST_LEVELS))
+    level_rounding: str = option(default="round", check=one_of("round", "floor"))
+    refractory: float = option(default=0, check=_whole(0, LONGEST_REFRACTORY), beside={"levels": 1})
     gradient_through_time: bool = option(default=True)
     dialect: InitVar[str | None] = option(default=None)
     learnable: Sequence[str] = option(default=(), repr=False)
@@ -91,7 +98,11 @@ class SpikingNeuron(Neuron):
 
     @classmethod
     def derive(cls, values: dict[str, Any], given: Collection[str], dialect: str | None) -> None:
-        """Sets rest and start of the membrane, and the names of the states."""
+        """Sets reset and surrogate by the levels, rest and start of the membrane, and the names of the states."""
+        if values["levels"] > 1:
+            said = {*given, *({} if dialect is None else cls.dialects[dialect])}
+            several = {"reset": "subtract", "surrogate": StraightThrough()}
+            values.update({name: value for name, value in several.items() if name not in said})
         if values.get("rest", 0.0) is None:
             values["rest"] = values["reset_value"]
         if values["start_value"] == (values["reset_value"] if values["reset"] == "zero" else 0.0):
@@ -102,6 +113,12 @@ class SpikingNeuron(Neuron):
         added = (*["spike"] * (values["reset_time"] == "next"), *["refractory"] * bool(values["refractory"]))
         if added:
             values["state_names"] = (*values.get("state_names", cls.state_names), *added)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Takes attributes of pickles, those of 0.2 with `max_spikes` for `levels`."""
+        if "max_spikes" in state:
+            state = {**state, "levels": state["max_spikes"], "level_rounding": "floor"}
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
 
     def _advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """Runs `step`; the states of a refractory neuron are frozen, on Loihi its membrane alone."""
@@ -118,14 +135,12 @@ class SpikingNeuron(Neuron):
         return spikes, (*held, torch.where(rests, left if for_ever else left - 1, begun))
 
     def fire(self, membrane: Tensor, params: Params) -> Tensor:
-        """Returns spikes where the membrane reaches the threshold."""
+        """Returns spikes where the membrane reaches the threshold, or as many as it has levels."""
         threshold = params["threshold"]
-        spikes = self.spikes_at(membrane - threshold, threshold)
-        if self.max_spikes == 1:
-            return spikes
-        count = (membrane.detach() / threshold.detach()).floor().clamp(1, self.max_spikes)
-        # The gradient is that of one spike, as in sinabs.
-        return spikes + (spikes.detach() * count - spikes.detach())
+        if self.levels == 1:
+            return self.spikes_at(membrane - threshold, threshold)
+        levels = Levels(self.levels, self.level_rounding == "round")
+        return graded_spike(membrane, threshold, levels, self.surrogate, strict=self.compare == ">")
 
     def spikes_at(self, distance: Tensor, unit: Tensor) -> Tensor:
         """Returns spikes for distances from the threshold; `unit` is the unit of the surrogate's width."""
@@ -139,8 +154,9 @@ class SpikingNeuron(Neuron):
             return (membrane - s * self.reset_amount(states, params), *others)
         if self.reset == "none":
             return tuple(states)
-        # Several spikes in a step reset once. The gradient is that of one, as in `fire`.
-        s = s if self.max_spikes == 1 else s.masked_fill(s > 1, 1.0)
+        if self.levels > 1:
+            # Several spikes in a step reset once, with the gradient of one.
+            s = s + (s.clamp(max=1) - s).detach()
         if self.reset_states == "all":
             others = [(1 - s) * other for other in others]
         return (s * self.reset_value + (1 - s) * membrane, *others)
@@ -178,7 +194,8 @@ class SpikingNeuron(Neuron):
         # `dynamics`. Layers, recurrence, fusion and exporters ask for the dynamics and know no option by name.
         if not isinstance(self.surrogate, Surrogate) or not self.surrogate.has_shape:
             return None
-        if self.max_spikes != 1:
+        # Compiled kernels have no levels yet.
+        if self.levels > 1:
             return None
         threshold = params["threshold"]
         height, scale = self.surrogate.coefficients(threshold.detach())
@@ -205,6 +222,12 @@ class SpikingNeuron(Neuron):
             "fixed_point": self.fixed_point,
             "refractory": -1 if self.refractory == torch.inf else int(self.refractory),
         }
+        if self.levels > 1:
+            firing |= {
+                "levels": -1 if self.levels == torch.inf else int(self.levels),
+                "rounds": self.level_rounding == "round",
+                "spread": SPREADS.index(self.surrogate.spread),
+            }
         return Dynamics(a=a, b=b, **{**firing, **others})
 
     def options(self) -> dict[str, Any]:
@@ -217,4 +240,5 @@ class SimplyReset(SpikingNeuron):
 
     reset_states: str = fixed("membrane")
     reset_time: str = fixed("same")
-    max_spikes: float = fixed(1)
+    levels: float = fixed(1)
+    level_rounding: str = fixed("floor")

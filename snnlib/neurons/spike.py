@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snnlib.backends.levels import Levels
 from snnlib.checks import check_reverse_mode, differentiable_once, in_transform
 from snnlib.neurons.surrogate import Surrogate, SurrogateLike
 from snnlib.neurons.surrogate_match import match
@@ -23,15 +24,15 @@ def _fired(u: Tensor, strict: bool) -> Tensor:
 
 class _Spike(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, u: Tensor, slope: Tensor, strict: bool) -> Tensor:
+    def forward(ctx: Any, u: Tensor, slope: Tensor, strict: bool, count: Tensor | None = None) -> Tensor:
         ctx.save_for_backward(slope)
-        return _fired(u, strict)
+        return _fired(u, strict) if count is None else count.clone()
 
     @staticmethod
     @differentiable_once
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (slope,) = ctx.saved_tensors
-        return grads[0] * slope, None, None
+        return grads[0] * slope, None, None, None
 
 
 def spike(u: Tensor, threshold: Tensor, surrogate: SurrogateLike, strict: bool = False) -> Tensor:
@@ -55,6 +56,25 @@ def spike(u: Tensor, threshold: Tensor, surrogate: SurrogateLike, strict: bool =
             f"surrogate: expected one slope per neuron, shape {tuple(u.shape)}, got {tuple(slope.shape)}"
         )
     return _Spike.apply(u, slope, strict)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def graded_spike(
+    h: Tensor, threshold: Tensor, levels: Levels, surrogate: SurrogateLike, strict: bool = False
+) -> Tensor:
+    """Returns whole numbers of spikes for potentials h, with a gradient; see `SpikingNeuron`.
+
+    A surrogate of one's own gets the distance from the first threshold.
+    """
+    check_reverse_mode("spike")
+    level, unit = h.detach(), threshold.detach()
+    count = levels.spikes(level, unit, strict)
+    if not (torch.is_grad_enabled() and (h.requires_grad or threshold.requires_grad)):
+        return count
+    spread = surrogate.spread if isinstance(surrogate, Surrogate) else "first"
+    distance = levels.distance(level, unit, spread)
+    slope = surrogate.derivative(distance, unit) if isinstance(surrogate, Surrogate) else surrogate(distance)
+    # The threshold scales what is counted: ds/dthreshold = -slope h / threshold.
+    return _Spike.apply(h - (level / unit) * threshold, slope, strict, count)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def check_surrogate(surrogate: object) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ from snnlib.checks import check_positive_number
 __all__ = [
     "ATan",
     "Erf",
+    "EveryThreshold",
     "Exponential",
     "FastSigmoid",
     "Gaussian",
@@ -39,6 +40,7 @@ __all__ = [
     "Rectangle",
     "Sigmoid",
     "SoftSign",
+    "StraightThrough",
     "SuperSpike",
     "Surrogate",
     "Triangle",
@@ -52,6 +54,9 @@ class Surrogate:
     """Base of surrogates `height * f(scale * u)` with a shape f that runs natively."""
 
     kind: ClassVar[str]
+    # Of neurons with several levels: the bump stands at the first threshold alone or at every one, or spreads from the
+    # first to the last.
+    spread: ClassVar[Literal["first", "every", "flat"]] = "first"
 
     def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """`(height, scale)` for a neuron's threshold, in units of the membrane potential."""
@@ -63,7 +68,7 @@ class Surrogate:
         return True
 
     def derivative(self, u: Tensor, threshold: Tensor) -> Tensor:
-        """`ds/du` at `u = h - threshold`."""
+        """`ds/du` at `u = h - threshold`, for neurons with several levels the distance that `spread` asks for."""
         height, scale = self.coefficients(threshold)
         return height * SHAPES[self.kind]((u * scale).abs())
 
@@ -109,13 +114,13 @@ class Triangle(_ByWidth):
     [0.0, 0.5, 1.0, 0.5]
     """
 
-    kind = "triangle"
+    kind: ClassVar[str] = "triangle"
 
 
 class Rectangle(_ByWidth):
     """`height` where `|u| < width * threshold`, else 0. Defaults as in `Triangle`."""
 
-    kind = "rectangle"
+    kind: ClassVar[str] = "rectangle"
 
 
 @dataclass(frozen=True)
@@ -293,3 +298,80 @@ class MultiGaussian(Surrogate):
 
         sides = normal(self.shift, 3) + normal(-self.shift, 3)
         return self.gain * (1.15 * normal(0, 0.5) - 0.15 * sides)
+
+
+@dataclass(frozen=True)
+class _Spread(Surrogate):
+    bump: Surrogate
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.bump, Surrogate) or isinstance(self.bump, _Spread) or not self.bump.has_shape:
+            raise TypeError(
+                f"bump: expected a single bump of snnlib.surrogate, such as Triangle(), got {self.bump!r}"
+            )
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        """The shape of the bump."""
+        return self.bump.kind
+
+    def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Surrogate.coefficients`."""
+        return self.bump.coefficients(threshold)
+
+
+_UP_TO_THE_NEXT = Rectangle(0.5)
+
+
+class EveryThreshold(_Spread):
+    """`bump(h - k threshold)` with the threshold `k = 1, ..., levels` nearest to h, of neurons with several levels.
+
+    With `level_rounding="round"` the thresholds stand half a threshold lower. At one level it is the bump itself.
+
+    Args:
+        bump: a surrogate of one threshold. Bumps wider than half a threshold are cut off halfway between two.
+
+    >>> import torch, snnlib
+    >>> from snnlib.surrogate import EveryThreshold, Triangle
+    >>> neuron = snnlib.neurons.IF(levels=2, level_rounding="floor", surrogate=EveryThreshold(Triangle(0.5)))
+    >>> h = torch.tensor([0.25, 0.75, 1.0, 1.5, 1.75, 2.0]).reshape(1, 6, 1).requires_grad_()
+    >>> neuron(h).sum().backward()
+    >>> h.grad.flatten().tolist()
+    [0.0, 0.5, 1.0, 0.0, 0.5, 1.0]
+    """
+
+    spread = "every"
+
+
+@dataclass(frozen=True)
+class StraightThrough(_Spread):
+    """`1 / threshold` from the first to the last level, and a bump of that height outside, of neurons with levels.
+
+    ::
+
+        ds/dh = f(scale d) / threshold,    d = h - threshold clamp(h / threshold, 1, levels)
+
+    The default bump makes it `1 / threshold` where `1/2 < h / threshold < levels + 1/2`, and 0 elsewhere, so silent
+    steps cost nothing in the backward pass. At one level it is the bump, as high as `1 / threshold`.
+
+    Args:
+        bump: the shape beyond the levels; `Exponential(0.5)` gives tails that wake silent neurons. Its own height is
+            not used. Default `Rectangle(0.5)`.
+
+    Source: Bengio et al., "Estimating or propagating gradients through stochastic neurons for conditional
+    computation", 2013; with levels Luo et al., "Integer-valued training and spike-driven inference", ECCV 2024.
+
+    >>> import torch, snnlib
+    >>> h = torch.tensor([0.25, 0.75, 2.5, 4.25, 4.75]).reshape(1, 5, 1).requires_grad_()
+    >>> s = snnlib.neurons.IF(levels=4)(h)
+    >>> s.sum().backward()
+    >>> s.flatten().tolist(), h.grad.flatten().tolist()
+    ([0.0, 1.0, 3.0, 4.0, 4.0], [0.0, 1.0, 1.0, 1.0, 0.0])
+    """
+
+    bump: Surrogate = _UP_TO_THE_NEXT
+    spread = "flat"
+
+    def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
+        """`1 / threshold` and the scale of the bump."""
+        return 1 / threshold, self.bump.coefficients(threshold)[1]

@@ -20,7 +20,6 @@ from snnlib import checks
 from snnlib.backends import algorithm, cpu_memory, reference
 from snnlib.backends.arguments import (
     ExactKernel,
-    Flags,
     LayerArgs,
     LinearKernel,
     NeuronKernel,
@@ -29,6 +28,7 @@ from snnlib.backends.arguments import (
     neuron_kernel,
     row_names,
 )
+from snnlib.backends.flags import Flags
 from snnlib.backends.geometry import ConvOptions
 from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import native
-from snnlib.backends.arguments import Delays, Flags, LinearKernel
+from snnlib.backends.arguments import Delays, LinearKernel
+from snnlib.backends.flags import Flags
 from snnlib.backends.geometry import GROUP
 from snnlib.backends.memo import kind, once
 from snnlib.backends.native import state_dtype

@@ -43,7 +43,7 @@ class Cell:
         reset_value: what the membrane is set to; None takes the threshold off.
         start: the membrane before the first step.
         strict: `>` instead of `>=`.
-        max_spikes: most spikes in one step.
+        levels: most spikes in one step.
         floor: least membrane after the reset; None for none.
     """
 
@@ -56,7 +56,7 @@ class Cell:
     reset_value: Array | None = None
     start: Array = field(default_factory=lambda: np.zeros(()))
     strict: bool = True
-    max_spikes: float = 1.0
+    levels: float = 1.0
     floor: Array | None = None
 
     @property

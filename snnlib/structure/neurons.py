@@ -92,7 +92,7 @@ def _fires(cell: Cell, neuron: SpikingNeuron) -> Neurons:
         "reset_states": (resets_all, "reset_states='all'"),
         "reset_time": (neuron.reset_time != "same", "reset_time='next'"),
         "floor": (neuron.floor is not None, f"floor={neuron.floor or 0:g}"),
-        "max_spikes": (neuron.max_spikes != 1, f"max_spikes={neuron.max_spikes:g}"),
+        "levels": (neuron.levels != 1, f"levels={neuron.levels:g}"),
         "refractory": (neuron.refractory != 0, f"refractory={neuron.refractory:g}"),
         "fixed_point": (neuron.fixed_point, _FIXED_POINT),
     }
@@ -138,7 +138,7 @@ def _plain_dynamics(neuron: Neuron) -> Dynamics | None:
     """The dynamics, whatever the gradient: a surrogate of one's own or EventProp's takes them from the kernels."""
     plain: Any = copy.copy(neuron)
     if isinstance(neuron, SpikingNeuron):
-        plain.surrogate, plain.max_spikes = ATan(2.0), 1
+        plain.surrogate, plain.levels = ATan(2.0), 1
         plain.refractory = 0
         if neuron.gradient == "event":
             plain.gradient = "surrogate"

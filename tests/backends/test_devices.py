@@ -21,7 +21,8 @@ import snnlib
 from snnlib import functional as F
 from snnlib import losses, readout
 from snnlib.backends import reference
-from snnlib.backends.arguments import Flags, LinearKernel, SrmKernel, Windows
+from snnlib.backends.arguments import LinearKernel, SrmKernel, Windows
+from snnlib.backends.flags import Flags
 from snnlib.functional import operators
 from snnlib.neurons import MODELS
 

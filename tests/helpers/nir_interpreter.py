@@ -59,8 +59,8 @@ def neurons(c: Cell) -> Unit:
             v = h
             return h
         z = (h > c.threshold if c.strict else h >= c.threshold).astype(np.float64)
-        if c.max_spikes > 1:
-            z = z * np.clip(np.floor(h / c.threshold), 1, c.max_spikes)
+        if c.levels > 1:
+            z = z * np.clip(np.floor(h / c.threshold), 1, c.levels)
         v = h - z * c.threshold if c.reset_value is None else np.where(z > 0, c.reset_value, h)
         v = v if c.floor is None else np.maximum(v, c.floor)
         return z

@@ -12,7 +12,8 @@ import torch
 from op_samples import SEQUENCES, SRM_CONVS, Arguments, Sample, _conv_arguments
 from torch import Tensor
 
-from snnlib.backends.arguments import ExactFlags, Flags, row_names
+from snnlib.backends.arguments import ExactFlags, row_names
+from snnlib.backends.flags import Flags
 from snnlib.backends.surrogate import KINDS
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import snnlib
 from snnlib.neurons.dynamics import at_least
-from snnlib.surrogate import Triangle
+from snnlib.surrogate import ATan, Triangle
 
 VALUES = [-math.inf, -2.0, -0.1, -0.0, 0.0, 1e-40, 0.1, 0.5, math.inf, math.nan]
 FLOATS = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -90,11 +90,13 @@ def test_a_membrane_on_its_floor_sees_its_input() -> None:
     assert slopes == [[1.0] * 4] * 2
 
 
-def test_several_spikes_that_reset_pass_the_gradient_of_one() -> None:
+def test_several_levels_that_reset_pass_the_gradient_of_one() -> None:
     """A single spike of a neuron that may fire several times in a step."""
     found = []
     for most in (1, 3):
-        neuron = snnlib.neurons.IF(max_spikes=most, detach_reset=False)
+        neuron = snnlib.neurons.IF(
+            levels=most, level_rounding="floor", reset="zero", detach_reset=False, surrogate=ATan()
+        )
         x = torch.tensor([[[1.25]]], requires_grad=True)
         found.append(torch.autograd.grad(neuron.reference(x).state[0].sum(), x)[0])
     assert_bits(*found)

@@ -126,8 +126,8 @@ def test_gradient_of_a_single_spike(dtype: torch.dtype) -> None:
 
 
 def test_single_spike_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"^max_spikes: expected 1 beside refractory=inf, got 3$"):
-        neurons.LIF(max_spikes=3, refractory=math.inf)
+    with pytest.raises(ValueError, match=r"^levels: expected 1 beside refractory=inf, got 3$"):
+        neurons.LIF(levels=3, refractory=math.inf)
 
 
 def test_prepare_takes_single_spikes() -> None:

@@ -61,8 +61,11 @@ def test_wrong_options(model: type[Neuron]) -> None:
             lambda: LIF(discretisation="rk4"),
             "^discretisation: expected one of euler, exponential, got 'rk4'$",
         ),
-        (lambda: LIF(max_spikes=0), "^max_spikes: expected a whole number >= 1, or infinity, got 0$"),
-        (lambda: LIF(max_spikes=1.5), "^max_spikes: expected a whole number >= 1, or infinity, got 1.5$"),
+        (lambda: LIF(levels=0), "^levels: expected a whole number from 1 to 16777216, or infinity, got 0$"),
+        (
+            lambda: LIF(levels=1.5),
+            "^levels: expected a whole number from 1 to 16777216, or infinity, got 1.5$",
+        ),
         (lambda: LIF(threshold=torch.ones(3), channels=2), "^threshold: expected 2 values"),
         (lambda: Alpha(3.0, 3.0), "^tau_decay: expected more time steps than tau_rise 3.0, got 3.0$"),
         (
@@ -133,7 +136,7 @@ def test_integers(model: type[Neuron], name: str, value: object) -> None:
 
 
 # Of options without words: values that no other option asks for.
-_ODD = {"floor": 0.0, "max_spikes": 3, "refractory": 2}
+_ODD = {"floor": 0.0, "levels": 3, "refractory": 2}
 
 
 def _but(model: type[Neuron], name: str, value: object) -> object:

@@ -68,8 +68,8 @@ def test_dialects_are_beaten_by_what_is_given_and_no_more() -> None:
     """Also by a value that is the default without a dialect."""
     assert float(LIF(dialect="norse").tau) == 10
     assert float(LIF(2.0, dialect="norse").tau) == 2
-    assert LIF(dialect="sinabs").max_spikes == torch.inf
-    assert LIF(max_spikes=1, dialect="sinabs").max_spikes == 1
+    assert LIF(dialect="sinabs").levels == torch.inf
+    assert LIF(levels=1, dialect="sinabs").levels == 1
     assert LIF(surrogate=ATan(2.0), dialect="spikingjelly").surrogate == ATan(2.0)
     assert LIF(surrogate=None, dialect="spikingjelly").surrogate == Sigmoid(4.0)
     assert LIF(reset="zero", reset_time="next", dialect="snntorch").reset_time == "next"
@@ -109,7 +109,7 @@ class Leakless(LIF):
 
     bias: Constant = constant(default=0.25)
     reset_value: float = option(default=-0.5)
-    max_spikes: float = fixed(1)
+    levels: float = fixed(1)
 
     def step(self, state: Any, current: Any, params: Any) -> Any:
         return super().step(state, current + params["bias"], params)
@@ -126,7 +126,7 @@ class Old(LIF):
 def test_models_build_on_models() -> None:
     neuron = Leakless(4.0, learnable="bias")
     assert [*arguments(Leakless)][:4] == ["tau", "bias", "threshold", "decay_input"]
-    assert "max_spikes" not in arguments(Leakless)
+    assert "levels" not in arguments(Leakless)
     assert neuron.constant_names == ("bias", "tau", "threshold")
     assert neuron.bias.requires_grad and neuron.reset_value == -0.5
     neuron.reference(torch.ones(3, 1, 1)).value.sum().backward()
@@ -137,7 +137,7 @@ def test_models_build_on_models() -> None:
 
 def test_a_model_without_an_option_has_its_value() -> None:
     """Code that asks any spiking neuron finds the attributes."""
-    assert Izhikevich().floor is None and Izhikevich().max_spikes == 1
+    assert Izhikevich().floor is None and Izhikevich().levels == 1
     assert SpikingNeuron.reset == "zero" and CubaLIF.start_value is None
     assert not hasattr(LIF, "tau")
 

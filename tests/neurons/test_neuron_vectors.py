@@ -89,7 +89,11 @@ NEURONS: dict[str, tuple[Neuron, float, dict[str, float]]] = {
     ),
     # The input's gain is 1/tau, which falls as the decay rises.
     "LIF, input scaled": (lif(decay_input=True), 2, {"tau": (1.687788 - 5.092925) * PER_TAU_2}),
-    "LIF, several spikes, threshold 1/2": (lif(reset="subtract", threshold=0.5, max_spikes=math.inf), 1, {}),
+    "LIF, several spikes, threshold 1/2": (
+        lif(reset="subtract", threshold=0.5, levels=math.inf, level_rounding="floor"),
+        1,
+        {},
+    ),
     "CubaLIF, zero": (cuba(), 1, {"tau_s": 1.570986 * PER_TAU_2, "tau_m": 0.91997 * PER_TAU_4}),
     "CubaLIF as in Norse": (cuba(decay_input=True), 4, {}),
     "CubaLIF as in snnTorch, zero in the next step": (

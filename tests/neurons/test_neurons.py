@@ -384,9 +384,9 @@ def test_learns_in_a_net(model: type[Neuron]) -> None:
 
 def test_several_spikes_in_a_step() -> None:
     x = torch.tensor([2.5, 0.25, 4.0, -3.0]).reshape(4, 1, 1)
-    neuron = IF(reset="subtract", max_spikes=torch.inf)
+    neuron = IF(levels=torch.inf, level_rounding="floor")
     assert neuron(x).flatten().tolist() == [2, 0, 4, 0]
-    limited = IF(reset="subtract", max_spikes=2)
+    limited = IF(levels=2, level_rounding="floor")
     assert limited(x).flatten().tolist() == [2, 0, 2, 0]
     assert limited.run(x).state[0].item() == pytest.approx(-0.25)
 

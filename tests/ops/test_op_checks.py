@@ -12,7 +12,7 @@ import torch
 from opdb import OPS as CASES
 from torch import Tensor
 
-from snnlib.backends.arguments import Flags
+from snnlib.backends.flags import Flags
 from snnlib.backends.geometry import ConvOptions, geometry
 
 X, WEIGHT, ONE = torch.ones(4, 2, 3, 8, 8), torch.full((5, 3, 3, 3), 0.1), torch.ones(())

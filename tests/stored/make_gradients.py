@@ -19,7 +19,7 @@ VALUES: dict[str, Any] = {
     **dict.fromkeys(("tau", "tau_m", "tau_s"), 1.0),
     **dict.fromkeys(("tau_a", "tau_rise"), 1.5),
     **dict.fromkeys(("rest", "reset_value", "grad_clamp"), 0.25),
-    **{"threshold": 0.875, "start_value": -0.25, "gamma": 0.0, "rho": 0.5, "floor": 0.0, "max_spikes": 3},
+    **{"threshold": 0.875, "start_value": -0.25, "gamma": 0.0, "rho": 0.5, "floor": 0.0, "levels": 3},
     "refractory": math.inf,
     "reset_states": "membrane",
     **dict.fromkeys(("beta", "gain", "b", "bias_current"), 0.5),
@@ -53,6 +53,7 @@ BESIDE: dict[tuple[str, str], dict[str, Any]] = {
     ("SRM", "tau_s"): {"tau_grad": 2.0},
     ("CubaLIF", "grad_clamp"): {"gradient": "event"},
     ("LRU", "refractory"): {"threshold": 1.0},
+    **{(name, "level_rounding"): {"levels": 3} for name in ("IF", "LIF", "PLIF", "CubaLIF")},
 }
 
 

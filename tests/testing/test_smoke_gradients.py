@@ -61,7 +61,7 @@ def test_the_refractory_time_is_the_last_state(maker: ModuleType) -> None:
         beside = {"refractory": 2, **maker.BESIDE.get((name, "refractory"), {})}
         for options in maker.variants(model):
             # Several spikes in a step have no refractory time, and a dialect may ask for them.
-            if not {"max_spikes", "dialect"} & options.keys():
+            if not {"levels", "level_rounding", "dialect"} & options.keys():
                 *own, last = model(**options | beside).state_names
                 assert last == "refractory" and last not in own, f"{name} {options}"
                 found.add(tuple(own))

@@ -70,7 +70,7 @@ def forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Spikes, own states after each sample's last step, and the sums of currents, for currents `[T, N, H]`."""
     dtype = state_dtype(current)
-    rows, own = linear._Rows(neuron.constants.to(dtype), 2), _start(current, neuron)
+    rows, own = linear.Rows(neuron.constants.to(dtype), 2), _start(current, neuron)
     connections = _Connections.of(weight, delays, dtype)
     arriving = own.new_zeros((delays.longest + 2, *own.shape[1:]))
     for spikes in [] if delays.past is None else delays.past.to(dtype).flip(0):
@@ -111,7 +111,7 @@ def backward(
         first, second, third, fourth = (torch.cat(some, 1) for some in zip(*parts, strict=True))
         return first, second, third, fourth
     dtype, flags, longest = state_dtype(total), neuron.options, delays.longest
-    rows, own = linear._Rows(neuron.constants.to(dtype), 2), _start(total, neuron)
+    rows, own = linear.Rows(neuron.constants.to(dtype), 2), _start(total, neuron)
     connections = _Connections.of(weight, delays, dtype)
     seen, _ = linear._run(total.to(dtype).unbind(0), rows, own, flags)
     adjoint = linear._Adjoint(rows, flags, own, grad_state)

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import fixed_point
-from snnlib.backends.arguments import Flags, LinearKernel, count_states, row_names
+from snnlib.backends.arguments import LinearKernel, count_states, row_names
+from snnlib.backends.flags import Flags
 from snnlib.backends.native import state_dtype
-from snnlib.backends.surrogate import KINDS, SHAPES
+from snnlib.backends.surrogate import KINDS, SHAPES, SPREADS
 from snnlib.checks import step_shape
 
 
-class _Rows:
+class Rows:
     """Coefficients of one step by name, each in a shape that broadcasts with `[N, C, ...]`."""
 
     def __init__(self, coefficients: Tensor, axes: int) -> None:
@@ -32,8 +33,10 @@ class _Rows:
         self.b, self.d, self.c, self.keep, self.offset, self.p, self.j, self.r = vectors
         self.threshold, self.floor, self.height, self.scale = rows[-4:]
 
-    def reset(self, h: Sequence[Tensor], i: int) -> Tensor:
-        out = self.keep[i] * h[i] + self.offset[i]
+    def reset(self, h: Sequence[Tensor], i: int, count: Tensor | None = None) -> Tensor:
+        """h_i after a reset, of neurons with several levels by this number of spikes."""
+        offset = self.offset[i] if count is None else count * self.offset[i]
+        out = self.keep[i] * h[i] + offset
         if i == 0:
             for m in range(1, self.states):
                 out = out - self.r[m] * h[m]
@@ -58,13 +61,37 @@ class _Rows:
                 out = out + p[i] * lam[i] * y[i]
         return out
 
-    def distance(self, h: Sequence[Tensor]) -> Tensor:
+    def level(self, h: Sequence[Tensor]) -> Tensor:
         level = h[0]
         if self.states > 1:
             level = self.c[0] * h[0]
             for i in range(1, self.states):
                 level = level + self.c[i] * h[i]
-        return level - self.threshold
+        return level
+
+    def compared(self, h: Sequence[Tensor], flags: Flags) -> Tensor:
+        """The number that a step fires by: the distance from the threshold, with several levels the membrane."""
+        return self.level(h) if flags.graded else self.level(h) - self.threshold
+
+    def fired(self, compared: Tensor, flags: Flags) -> Tensor:
+        if flags.graded:
+            return flags.levels_of.spikes(compared, self.threshold, flags.strict) > 0
+        return compared > 0 if flags.strict else compared >= 0
+
+    def spikes(self, h: Sequence[Tensor], flags: Flags) -> Tensor:
+        compared = self.compared(h, flags)
+        if flags.graded:
+            return flags.levels_of.spikes(compared, self.threshold, flags.strict)
+        return torch.where(self.fired(compared, flags), torch.ones_like(compared), h[0] - h[0])
+
+    def argument(self, compared: Tensor, flags: Flags) -> Tensor:
+        """The argument of the surrogate's shape: the distance from its bump in widths."""
+        if flags.graded:
+            compared = flags.levels_of.distance(compared, self.threshold, SPREADS[flags.spread])
+        return (compared * self.scale).abs()
+
+    def slope(self, compared: Tensor, flags: Flags) -> Tensor:
+        return self.height * SHAPES[KINDS[flags.kind]](self.argument(compared, flags))
 
 
 class _Step(NamedTuple):
@@ -78,7 +105,7 @@ class _Step(NamedTuple):
 
 
 def _run(
-    currents: Sequence[Tensor], rows: _Rows, state: Tensor, flags: Flags
+    currents: Sequence[Tensor], rows: Rows, state: Tensor, flags: Flags
 ) -> tuple[list[_Step], list[Tensor]]:
     k = rows.states
     y = list(state[:k].unbind(0))
@@ -97,18 +124,20 @@ def _run(
             h = h + rows.b[i] * x + rows.d[i]
             raw.append(h + rows.p[i] * rows.product(y, i) if flags.quadratic else h)
         now = raw
+        # The offsets of several levels are taken once for each spike.
+        amount = before if flags.graded else None
         if flags.rectified:
             now = [rows.rectified(raw[0])]
         if before is not None:
-            now = [torch.where(before > 0, rows.reset(raw, i), raw[i]) for i in range(k)]
-        u = rows.distance(now)
-        fired = u > 0 if flags.strict else u >= 0
-        spike = torch.where(fired, torch.ones_like(u), now[0] - now[0])
+            now = [torch.where(before > 0, rows.reset(raw, i, amount), raw[i]) for i in range(k)]
+        spike = rows.spikes(now, flags)
+        fired = spike > 0
+        amount = spike if flags.graded else None
         old, fired_before = y, before
         if before is not None:
             y, before = list(now), spike
         else:
-            y = [torch.where(fired, rows.reset(now, i), now[i]) for i in range(k)]
+            y = [torch.where(fired, rows.reset(now, i, amount), now[i]) for i in range(k)]
         for i in range(1, 1 if flags.quadratic else k):
             y[i] = y[i] + rows.p[i] * y[0]
         if k > 1:
@@ -137,7 +166,7 @@ def _counted(left: Tensor, spike: Tensor, flags: Flags) -> Tensor:
     return torch.where(left == 0, begun, left if flags.refractory < 0 else left - 1)
 
 
-def _fixed_point(rows: _Rows, y: Sequence[Tensor], x: Tensor, i: int) -> Tensor:
+def _fixed_point(rows: Rows, y: Sequence[Tensor], x: Tensor, i: int) -> Tensor:
     """h_i in whole multiples of 2^-12: the states nearest to the input first, as later sums have more bits."""
     h = fixed_point.on_grid(rows.b[i] * x)
     for j in reversed(range(rows.states)):
@@ -147,9 +176,9 @@ def _fixed_point(rows: _Rows, y: Sequence[Tensor], x: Tensor, i: int) -> Tensor:
 
 def _prepared(
     current: Tensor, neuron: LinearKernel, time_dim: int
-) -> tuple[tuple[Tensor, ...], _Rows, Tensor]:
+) -> tuple[tuple[Tensor, ...], Rows, Tensor]:
     dtype, state = state_dtype(current), neuron.state
-    rows = _Rows(neuron.constants.to(dtype), current.dim() - 1)
+    rows = Rows(neuron.constants.to(dtype), current.dim() - 1)
     if state is None:
         state = current.new_zeros([neuron.states, *step_shape(current.shape, time_dim)], dtype=dtype)
     return current.to(dtype).unbind(time_dim), rows, state.to(dtype)
@@ -165,21 +194,28 @@ def forward(current: Tensor, neuron: LinearKernel, time_dim: int) -> tuple[Tenso
     return torch.stack(values, time_dim).to(current.dtype), torch.stack(final)
 
 
-def distances(current: Tensor, neuron: LinearKernel, time_dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Spikes and distances from the threshold of every step in the state's dtype, and the state after the last."""
+class Recorded(NamedTuple):
+    """Spikes, `compared` and `argument` of every step, and the state after the last."""
+
+    spikes: Tensor
+    compared: Tensor
+    argument: Tensor
+    final: Tensor
+
+
+def recorded(current: Tensor, neuron: LinearKernel, time_dim: int) -> Recorded:
+    """Returns what a layer records of neurons of one state, in the state's dtype."""
     currents, rows, start = _prepared(current, neuron, time_dim)
     steps, final = _run(currents, rows, start, neuron.options)
     if not steps:
         nothing = torch.empty_like(current, dtype=state_dtype(current))
-        return nothing, nothing, start.clone()
+        return Recorded(nothing, nothing, nothing, start.clone())
     spikes = torch.stack([step.spike for step in steps], time_dim)
-    return spikes, torch.stack([rows.distance(step.h) for step in steps], time_dim), torch.stack(final)
-
-
-def per_neuron(coefficients: Tensor, row: int, like: Tensor) -> Tensor:
-    """Returns a row of the coefficients in a shape that broadcasts with one step `[N, C, ...]` of `like`."""
-    values = coefficients[row].to(state_dtype(like))
-    return values[0] if len(values) == 1 else values.reshape(len(values), *[1] * (like.dim() - 3))
+    compared = [rows.compared(step.h, neuron.options) for step in steps]
+    arguments = [rows.argument(level, neuron.options) for level in compared]
+    return Recorded(
+        spikes, torch.stack(compared, time_dim), torch.stack(arguments, time_dim), torch.stack(final)
+    )
 
 
 def backward(
@@ -203,7 +239,7 @@ def backward(
 class _Adjoint:
     """G = dL/dy and qs = dL/ds from later steps, and the gradients of the coefficients so far."""
 
-    def __init__(self, rows: _Rows, flags: Flags, start: Tensor, grad_state: Tensor | None) -> None:
+    def __init__(self, rows: Rows, flags: Flags, start: Tensor, grad_state: Tensor | None) -> None:
         self.k, self.flags, self.n = rows, flags, rows.states
         self.zero = torch.zeros_like(start[0])
         self.g = [self.zero] * self.n
@@ -222,8 +258,7 @@ class _Adjoint:
 
     def slope(self, step: _Step) -> Tensor:
         """The surrogate at the step's distance from the threshold."""
-        u = self.k.distance(step.h)
-        return self.k.height * SHAPES[KINDS[self.flags.kind]]((u * self.k.scale).abs())
+        return self.k.slope(self.k.compared(step.h, self.flags), self.flags)
 
     def step(self, q: Tensor, x: Tensor, step: _Step) -> Tensor:
         """Goes a step back; returns dL/dx."""
@@ -244,17 +279,16 @@ class _Adjoint:
     def _step(self, q: Tensor, x: Tensor, step: _Step) -> Tensor:
         """Goes a step back by the equations without a refractory time."""
         k, n, h = self.k, self.n, step.h
-        u = k.distance(h)
-        fired = u > 0 if self.flags.strict else u >= 0
+        count = k.spikes(h, self.flags)
         slope = self.slope(step)
         gs = self.zero if self.flags.membrane else q
         if self.flags.reset_next:
             gs = gs + self.qs
-        gs = self._after_reset(gs, h, fired)
+        gs = self._after_reset(gs, h, count)
         if not self.flags.reset_next:
-            gs = self._reset(gs, h, fired)
+            gs = self._reset(gs, h, count)
         e = gs * slope
-        self._learn("threshold", -e)
+        self._learn("threshold", -(e * (k.level(h) / k.threshold)) if self.flags.graded else -e)
         lam = [self.g[i] + e * k.c[i] if n > 1 else self.g[i] + e for i in range(n)]
         for i in range(n if n > 1 else 0):
             self._learn(f"c{i}", e * h[i])
@@ -266,16 +300,17 @@ class _Adjoint:
             lam = [torch.where(passes, k.c[0] * lam[0], self.zero)]
         self.qs = self.zero
         if step.fired_before is not None:
-            lam = self._reset_before(lam, step.raw, step.fired_before > 0)
+            lam = self._reset_before(lam, step.raw, step.fired_before)
         return self._dynamics(lam, x, step)
 
     def _learn(self, name: str, amount: Tensor) -> None:
         self.sums[name] = self.sums[name] + amount
 
-    def _after_reset(self, gs: Tensor, h: Sequence[Tensor], fired: Tensor) -> Tensor:
+    def _after_reset(self, gs: Tensor, h: Sequence[Tensor], count: Tensor) -> Tensor:
         """Back through the floor, the jump j and the coupling p."""
-        k, n, g = self.k, self.n, self.g
-        after = h[0] if self.flags.reset_next else torch.where(fired, k.reset(h, 0), h[0])
+        k, n, g, fired = self.k, self.n, self.g, count > 0
+        reset = k.reset(h, 0, count if self.flags.graded else None)
+        after = h[0] if self.flags.reset_next else torch.where(fired, reset, h[0])
         unfloored = torch.where(fired, after + k.j[0], after) if n > 1 else after
         g[0] = torch.where(unfloored < k.floor, self.zero, g[0])
         if n == 1:
@@ -289,26 +324,32 @@ class _Adjoint:
             g[0] = g[0] + k.p[i] * g[i]
         return gs
 
-    def _reset(self, gs: Tensor, h: Sequence[Tensor], fired: Tensor) -> Tensor:
+    def _reset(self, gs: Tensor, h: Sequence[Tensor], count: Tensor) -> Tensor:
         """Back through the reset of the same step."""
+        fired = count > 0
         for i in range(self.n):
             if not self.flags.detach_reset:
                 gs = gs + self.g[i] * (self.k.reset(h, i) - h[i])
-            self._learn(f"offset{i}", torch.where(fired, self.g[i], self.zero))
+            self._learn(f"offset{i}", torch.where(fired, self._taken(self.g[i], count), self.zero))
             if i > 0:
                 self._learn(f"r{i}", -torch.where(fired, self.g[0] * h[i], self.zero))
         self.g = [torch.where(fired, self._kept(self.g, i), self.g[i]) for i in range(self.n)]
         return gs
 
-    def _reset_before(self, lam: list[Tensor], raw: Sequence[Tensor], before: Tensor) -> list[Tensor]:
-        """Back through the reset by the last step's spike."""
+    def _reset_before(self, lam: list[Tensor], raw: Sequence[Tensor], count: Tensor) -> list[Tensor]:
+        """Back through the reset by the last step's spikes."""
+        before = count > 0
         for i in range(self.n):
             if not self.flags.detach_reset:
                 self.qs = self.qs + lam[i] * (self.k.reset(raw, i) - raw[i])
-            self._learn(f"offset{i}", torch.where(before, lam[i], self.zero))
+            self._learn(f"offset{i}", torch.where(before, self._taken(lam[i], count), self.zero))
             if i > 0:
                 self._learn(f"r{i}", -torch.where(before, lam[0] * raw[i], self.zero))
         return [torch.where(before, self._kept(lam, i), lam[i]) for i in range(self.n)]
+
+    def _taken(self, g: Tensor, count: Tensor) -> Tensor:
+        """The gradient of an offset, which several levels take for each spike."""
+        return count * g if self.flags.graded else g
 
     def _kept(self, g: Sequence[Tensor], i: int) -> Tensor:
         out = self.k.keep[i] * g[i]

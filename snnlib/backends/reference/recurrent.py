@@ -59,7 +59,7 @@ def _times_rows(signal: Tensor, weight: Tensor | Rows) -> Tensor:
     return sums[..., 0]
 
 
-def _start(current: Tensor, rows: linear._Rows, neuron: LinearKernel) -> tuple[Tensor, Tensor]:
+def _start(current: Tensor, rows: linear.Rows, neuron: LinearKernel) -> tuple[Tensor, Tensor]:
     """The neurons' own state and their last spikes, for currents `[T, N, H]`."""
     state = neuron.state
     if state is None:
@@ -94,7 +94,7 @@ def forward(
     if delays is not None and isinstance(weight, Tensor):
         return delayed_recurrent.forward(current, weight, delays, neuron, lengths)
     dtype = state_dtype(current)
-    rows = linear._Rows(neuron.constants.to(dtype), 2)
+    rows = linear.Rows(neuron.constants.to(dtype), 2)
     own, spikes = _start(current, rows, neuron)
     if lengths is not None:
         like = current.to(dtype), torch.cat((own, spikes[None])), current.to(dtype)
@@ -170,7 +170,7 @@ def _adjoint(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dcurrent, dL/dcoefficients of every neuron, dL/dstate."""
     dtype, flags = state_dtype(total), neuron.options
-    rows = linear._Rows(neuron.constants.to(dtype), 2)
+    rows = linear.Rows(neuron.constants.to(dtype), 2)
     own, spikes = _start(total, rows, neuron)
     if lengths is not None:
         like = (

@@ -98,7 +98,13 @@ def _model(cell: Cell, surrogate: SurrogateLike | None, dialect: str | None) -> 
         # Without a synapse and a rest, as sinabs has neurons whose spikes take the threshold off.
         assert cell.decay_s is None and not np.any(cell.offset)
         floor = None if cell.floor is None else float(cell.floor)
-        options |= {"reset": "subtract", "max_spikes": cell.max_spikes, "floor": floor, "dialect": dialect}
+        options |= {
+            "reset": "subtract",
+            "levels": cell.levels,
+            "level_rounding": "floor",
+            "floor": floor,
+            "dialect": dialect,
+        }
         if endless:
             return IF(**options)
         options |= {"decay_input": False, "discretisation": "exponential"}

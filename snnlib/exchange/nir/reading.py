@@ -118,7 +118,7 @@ def sinabs_cell(name: str, node: Any) -> Cell:
         )
     firing: dict[str, Any] = {}
     if kind != "LI":
-        firing = {"threshold": array(node.v_threshold), "strict": False, "max_spikes": np.inf}
+        firing = {"threshold": array(node.v_threshold), "strict": False, "levels": np.inf}
     if kind == "IF":
         return Cell(decay=one, gain=one, offset=zero, floor=-array(node.v_threshold), **firing)
     v_leak = array(node.v_leak)

@@ -65,7 +65,8 @@ class Alpha(SpikingNeuron):
     reset_value: float = fixed(0.0)
     reset_states: str = fixed("all")
     floor: float | None = fixed(None)
-    max_spikes: float = fixed(1)
+    levels: float = fixed(1)
+    level_rounding: str = fixed("floor")
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {
         "snntorch": {"compare": ">", "reset_time": "next", "surrogate": ATan(2.0)}

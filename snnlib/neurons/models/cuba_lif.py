@@ -72,10 +72,10 @@ class CubaLIF(ByEvent, SpikingNeuron):
             its events with g = dL/dx, or `"dense"`, g itself. Default None: `"time"` in layers, whose input is events,
             and `"dense"` for neurons alone, whose input is currents. Layers behind a surrogate or a module with
             weights need `"dense"`. Recurrent spikes get the same kind of gradient.
-        threshold, reset, reset_value, reset_states, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
-            refractory, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable` may
-            name "tau_m", "tau_s" and "threshold". With `gradient="event"`, neurons with learned constants or without a
-            gradient through time run by `step`; a refractory time runs in the kernels.
+        threshold, reset, reset_value, reset_states, reset_time, detach_reset, compare, surrogate, floor, levels,
+            level_rounding, refractory, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`;
+            `learnable` may name "tau_m", "tau_s" and "threshold". With `gradient="event"`, neurons with learned
+            constants or without a gradient through time run by `step`; a refractory time runs in the kernels.
         dialect: `"spikingjelly"` (CUBALIFNode), `"snntorch"` (Synaptic), `"norse"` (LIFCell, whose state holds
             `decay_s i`) or `"sinabs"` (LIF with tau_syn): defaults of that library's neuron for all options that are
             not given.
@@ -102,7 +102,7 @@ class CubaLIF(ByEvent, SpikingNeuron):
     gradient: str = option(
         default="surrogate",
         check=one_of("surrogate", "event"),
-        beside={"reset": "zero", "reset_time": "same", "floor": None, "max_spikes": 1},
+        beside={"reset": "zero", "reset_time": "same", "floor": None, "levels": 1},
     )
     grad_clamp: float = option(default=GRAD_CLAMP, check=_clamp)
     input_gradient: str | None = option(default=None, check=one_of(*CHOICES), beside={"gradient": "event"})

@@ -30,7 +30,7 @@ class IF(SpikingNeuron):
         s[t] = h[t] >= threshold;   v[t] = reset_value where s[t] = 1, else h[t]
 
     Args:
-        threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
+        threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, levels, level_rounding,
             refractory, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
             may name "threshold".
         dialect: `"spikingjelly"` (IFNode), `"snntorch"` (Leaky with beta = 1), `"norse"` (IAFCell) or `"sinabs"` (IAF):

@@ -44,7 +44,7 @@ class LIF(SpikingNeuron):
         rest: potential that the membrane leaks to. Default 0; `reset_value` in SpikingJelly's dialect.
         start_value: membrane before the first step. Default: `rest` in Norse's dialect, else `reset_value`, or 0 where
             the reset does not set the membrane.
-        threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
+        threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, levels, level_rounding,
             refractory, gradient_through_time, learnable, channels, batch_first: as in `SpikingNeuron`; `learnable`
             may name "tau" and "threshold".
         dialect: `"spikingjelly"`, `"snntorch"`, `"lapicque"` (snnTorch's), `"norse"` or `"sinabs"`: the defaults of

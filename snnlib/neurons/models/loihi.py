@@ -92,7 +92,8 @@ class LoihiNeuron(SpikingNeuron):
     reset_time: str = fixed("same")
     compare: str = fixed(">")
     floor: float | None = fixed(None)
-    max_spikes: float = fixed(1)
+    levels: float = fixed(1)
+    level_rounding: str = fixed("floor")
 
     def constants(self) -> dict[str, Tensor]:
         """Constants as the neuron applies them: thresholds and bias currents are multiples of 1/64."""

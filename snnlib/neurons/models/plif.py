@@ -47,7 +47,7 @@ class PLIF(SpikingNeuron):
         tau: initial time constant in time steps, > 1: `w = -ln(tau - 1)`. Default 2, so `w = 0`.
         decay_input: whether the input is scaled by the leak. Default True.
         rest: potential that the membrane leaks to. Default 0; `reset_value` in SpikingJelly's dialect.
-        threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, max_spikes,
+        threshold, reset, reset_value, reset_time, detach_reset, compare, surrogate, floor, levels, level_rounding,
             refractory, gradient_through_time, channels, batch_first: as in `SpikingNeuron`.
         learnable: names among "w" and "threshold". Default "w".
         dialect: `"spikingjelly"` (ParametricLIFNode).

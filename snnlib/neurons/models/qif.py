@@ -64,7 +64,8 @@ class QIF(SpikingNeuron):
     reset_value: float = option(default=-0.1)
     reset_states: str = fixed("membrane")
     reset_time: str = fixed("same")
-    max_spikes: float = fixed(1)
+    levels: float = fixed(1)
+    level_rounding: str = fixed("floor")
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {"spikingjelly": SPIKINGJELLY}
 

@@ -62,7 +62,8 @@ class Resonate(SpikingNeuron):
     gain: float = option(default=1.0)
     membrane: str = option(default="imaginary", check=one_of("imaginary", "real"))
     discretisation: str = option(default="exponential", check=one_of("euler", "exponential"))
-    max_spikes: float = fixed(1)
+    levels: float = fixed(1)
+    level_rounding: str = fixed("floor")
 
     dialects: ClassVar[dict[str, dict[str, Any]]] = {"spikingjelly": SPIKINGJELLY}
 

@@ -42,7 +42,8 @@ class EIF(SpikingNeuron):
     reset: Reset = option(default="zero", check=one_of("zero"))
     reset_states: str = fixed("membrane")
     reset_time: str = fixed("same")
-    max_spikes: float = fixed(1)
+    levels: float = fixed(1)
+    level_rounding: str = fixed("floor")
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """Runs a time step."""

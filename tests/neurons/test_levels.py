@@ -1,0 +1,134 @@
+"""Neurons that give whole numbers of spikes in a step."""
+
+import itertools
+import json
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import snnlib
+from snnlib.backends.arguments import row_names
+from snnlib.backends.reference import linear
+from snnlib.neurons import IF, LIF, MODELS, PLIF, CubaLIF, Neuron, config, from_config
+from snnlib.surrogate import ATan, EveryThreshold, Exponential, StraightThrough, Triangle
+
+GRADED = (IF, LIF, PLIF, CubaLIF)
+
+
+def spikes(neuron: Neuron, *h: float) -> list[float]:
+    """Spikes of neurons at rest for currents of one step."""
+    return neuron.reference(torch.tensor(h).reshape(1, 1, -1)).value.flatten().tolist()
+
+
+def test_levels_round_or_floor() -> None:
+    h = (-1.0, 0.0, 0.25, 0.5, 1.0, 1.5, 2.5, 9.0)
+    assert spikes(IF(levels=2), *h) == [0, 0, 0, 1, 1, 2, 2, 2]
+    assert spikes(IF(levels=2, compare=">"), *h) == [0, 0, 0, 0, 1, 1, 2, 2]
+    assert spikes(IF(levels=2, level_rounding="floor"), *h) == [0, 0, 0, 0, 1, 1, 2, 2]
+    assert spikes(IF(levels=2, level_rounding="floor", compare=">"), *h) == [0, 0, 0, 0, 0, 1, 2, 2]
+    assert spikes(IF(levels=math.inf, threshold=0.5), *h) == [0, 0, 1, 1, 2, 3, 5, 18]
+    assert math.isnan(spikes(IF(levels=2), math.nan)[0])
+
+
+def test_each_spike_takes_a_threshold_off() -> None:
+    x = torch.tensor([2.75, 0.0, -1.0, 3.0]).reshape(4, 1, 1)
+    value, (state,) = IF(levels=2).reference(x)
+    assert value.flatten().tolist() == [2, 1, 0, 2] and state.item() == -0.25
+    assert IF(levels=4, reset="zero").reference(x).value.flatten().tolist() == [3, 0, 0, 2]
+
+
+def test_one_level_is_the_neuron_without_levels() -> None:
+    for rounding in ("round", "floor"):
+        assert spikes(IF(levels=1, level_rounding=rounding), 0.5, 0.75, 1.0, 2.0) == [0, 0, 1, 1]
+    assert IF().reset == "zero" and IF().surrogate == ATan(2.0)
+    assert IF(levels=4).reset == "subtract" and IF(levels=4).surrogate == StraightThrough()
+    assert IF(levels=4, reset="zero").reset == "zero" and IF(levels=4, surrogate=ATan()).surrogate == ATan()
+
+
+def test_models_have_levels_or_refuse_them_by_name() -> None:
+    for name, model in MODELS.items():
+        if model in GRADED:
+            assert model(levels=4).levels == 4
+            continue
+        with pytest.raises(TypeError, match=f"^levels: expected an option of {name}, got an unknown one"):
+            model(levels=4)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LIF(levels=2, refractory=3), "^levels: expected 1 beside refractory=3, got 2$"),
+        (lambda: CubaLIF(levels=2, gradient="event"), "^levels: expected 1 beside gradient='event', got 2$"),
+        (lambda: LIF(levels=2, level_rounding="up"), "^level_rounding: expected one of"),
+    ],
+)
+def test_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_the_name_until_0_2_is_told_and_its_files_load() -> None:
+    with pytest.raises(TypeError, match=r'^max_spikes: .* it is levels, with level_rounding="floor"$'):
+        IF(max_spikes=3)  # type: ignore[call-arg]
+    old = config(IF(reset="subtract", surrogate=ATan()))
+    del old["levels"], old["level_rounding"]
+    neuron = from_config(json.loads(json.dumps({**old, "max_spikes": "inf"})))
+    assert (neuron.levels, neuron.level_rounding) == (math.inf, "floor")
+    state = {**vars(IF()), "max_spikes": 3}
+    del state["levels"], state["level_rounding"]
+    pickled = IF()
+    pickled.__setstate__(state)
+    assert (pickled.levels, pickled.level_rounding) == (3, "floor")
+
+
+@pytest.mark.parametrize("surrogate", [None, EveryThreshold(Triangle()), StraightThrough(Exponential(0.25))])
+def test_settings_hold_levels(surrogate: Any) -> None:
+    neuron = LIF(levels=4, level_rounding="floor", surrogate=surrogate)
+    again = from_config(json.loads(json.dumps(config(neuron))))
+    assert str(again) == str(neuron) and again.surrogate == neuron.surrogate
+    assert str(pickle.loads(pickle.dumps(neuron))) == str(neuron)
+
+
+def test_a_bump_is_one() -> None:
+    for wrong in (StraightThrough(), snnlib.surrogate.MultiGaussian(), torch.sigmoid):
+        with pytest.raises(TypeError, match=r"^bump: expected a single bump of snnlib.surrogate"):
+            EveryThreshold(wrong)  # type: ignore[arg-type]
+
+
+OPTIONS = {
+    "levels": (2, 5, math.inf),
+    "level_rounding": ("round", "floor"),
+    "compare": (">=", ">"),
+    "reset_time": ("same", "next"),
+    "reset": ("subtract", "zero", "none"),
+    "detach_reset": (True, False),
+    "surrogate": (None, EveryThreshold(Triangle()), Triangle(), StraightThrough(Exponential(0.5))),
+}
+
+
+@pytest.mark.parametrize("model", GRADED)
+def test_the_reference_has_the_gradients_of_step(model: type[Neuron]) -> None:
+    """The equations of the kernels agree with autograd through `step`."""
+    generator = torch.Generator().manual_seed(0)
+    for i, values in enumerate(itertools.product(*OPTIONS.values())):
+        neuron = model(
+            **dict(zip(OPTIONS, values, strict=True)), threshold=0.7, learnable="threshold"
+        ).double()
+        kernel = neuron._forward_dynamics(neuron.constants())
+        if i % 4 or kernel is None:
+            continue
+        x = 4 * torch.randn(6, 2, 3, dtype=torch.float64, generator=generator).requires_grad_()
+        value, (state,) = neuron.reference(x)
+        signals = torch.randn(value.shape, generator=generator).double(), torch.randn(state.shape).double()
+        wanted = torch.autograd.grad((value, state), (x, neuron.threshold), signals)
+        of_kernel = kernel.kernel(torch.float64, x.device)
+        found, final = linear.forward(x.detach(), of_kernel, 0)
+        torch.testing.assert_close((found, final), (value.detach(), state.detach()))
+        grad, grads, _ = linear.backward(*signals, x.detach(), of_kernel, 0)
+        rows = dict(zip(row_names(of_kernel.variables), grads.flatten(1).sum(1), strict=True))
+        by_threshold = rows["threshold"] - (rows["offset0"] if neuron.reset == "subtract" else 0)
+        torch.testing.assert_close((grad, by_threshold), wanted, msg=lambda text, of=neuron: f"{of}: {text}")
