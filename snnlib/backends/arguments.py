@@ -237,7 +237,7 @@ class LinearKernel(_Neurons):
     @property
     def states(self) -> int:
         """See `_Neurons.states`."""
-        return self.variables + self.options.added_rows
+        return self.variables + self.options.reset_next + (self.options.refractory != 0)
 
     @property
     def variables(self) -> int:

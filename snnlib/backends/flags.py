@@ -48,11 +48,6 @@ class Flags(NamedTuple):
         """Returns the rule of the numbers of spikes."""
         return Levels(self.levels if self.levels > 0 else math.inf, self.rounds)
 
-    @property
-    def added_rows(self) -> int:
-        """Rows of the state after the K states of the dynamics."""
-        return self.reset_next + (self.refractory != 0)
-
     @classmethod
     @once
     def of(cls, numbers: Sequence[int]) -> Flags:

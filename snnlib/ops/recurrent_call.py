@@ -129,8 +129,8 @@ def _room(args: RecurrentArgs, grad: Tensor, learn: bool) -> Tensor | None:
     """Returns memory for the values per step of a backward pass by blocks; one of them uses the gradient's memory."""
     if native.most_recurrent_neurons(grad) is None:
         return None
-    states, options = args.neuron.variables, args.neuron.options
-    values = states + options.added_rows + (learn or options.quadratic) * states
+    neuron = args.neuron
+    values = neuron.states + (learn or neuron.options.quadratic) * neuron.variables
     return grad.new_empty((values - 1) * grad.numel())
 
 
