@@ -27,6 +27,7 @@ from snnlib.nn.recurrent.state_space import *
 from snnlib.nn.time.checkpoint_time import *
 from snnlib.nn.time.ragged import *
 from snnlib.nn.time.stream import *
+from snnlib.nn.weights.fold_levels import *
 from snnlib.nn.weights.parameter_groups import *
 from snnlib.nn.weights.pruning import *
 from snnlib.nn.weights.quantize import *
