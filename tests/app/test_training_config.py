@@ -19,6 +19,9 @@ from snnlib.app.training import ConfigError, TrainConfig
         ("surrogate", "step", "one of triangle, rectangle, atan"),
         ("surrogate_width", 0.0, "a number > 0"),
         ("tau", 0.5, "a number >= 1"),
+        ("levels", 0, "an integer >= 1"),
+        ("levels", 4, "1 with srm"),
+        ("threshold", 0.5, "1 with srm"),
         ("batch_norm", "yes", "true or false"),
         ("loss", "hinge", "one of count, count+, cross-entropy"),
         ("device", "tpu", "one of auto, cpu, cuda"),
@@ -68,6 +71,14 @@ def test_batch_norm_needs_a_surrogate_gradient() -> None:
         ConfigError, match=r"batch_norm: expected a neuron with a surrogate gradient .* got srm"
     ):
         TrainConfig(batch_norm=True)
+
+
+def test_levels_need_layers_that_have_them() -> None:
+    assert TrainConfig(neuron="plif", levels=4, threshold=0.5).levels == 4
+    with pytest.raises(ConfigError, match=r"^levels: expected 1 with recurrent layers, got 4"):
+        TrainConfig(neuron="lif", net="16R-10", levels=4)
+    with pytest.raises(ConfigError, match=r"^threshold: expected 1 with loihi, got 2\.0"):
+        TrainConfig(neuron="lif", dialect="loihi", threshold=2.0)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from snnlib.app.training import RunFolder, TrainConfig
 from snnlib.app.training import run as training
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.load import load
-from snnlib.app.training.neuron import NEURONS, SURROGATES, build_neuron
+from snnlib.app.training.neuron import GRADED_NEURONS, NEURONS, SURROGATES, build_neuron
 
 
 @pytest.mark.parametrize(
@@ -21,8 +21,9 @@ from snnlib.app.training.neuron import NEURONS, SURROGATES, build_neuron
     [
         {"neuron": "lif", "batch_norm": True, "surrogate": "atan", "loss": "tet", "batch_size": 5},
         {"neuron": "cubalif", "surrogate": "triangle", "surrogate_width": 0.25, "epochs": 8},
+        {"neuron": "lif", "levels": 4, "threshold": 0.5, "surrogate": "straight-through"},
     ],
-    ids=["LIF, batch norm", "CubaLIF, calibrated"],
+    ids=["LIF, batch norm", "CubaLIF, calibrated", "LIF, graded"],
 )
 def test_a_run(settings: dict[str, Any], config: TrainConfig, tmp_path: Path) -> None:
     config = dataclasses.replace(config, **settings)
@@ -69,6 +70,10 @@ def test_every_neuron_and_surrogate_is_built() -> None:
     assert [type(neuron).__name__.lower() for neuron in kinds[3:]] == names
     assert [neuron.gives_spikes for neuron in kinds[-2:]] == [False, True]
     assert kinds[4].tau == 5.0
+    graded = [
+        build_neuron(TrainConfig(neuron=name, levels=4, threshold=0.5)) for name in sorted(GRADED_NEURONS)
+    ]
+    assert [(neuron.levels, float(neuron.threshold)) for neuron in graded] == [(4, 0.5)] * 4
 
 
 def test_nets_of_exact_times_are_those_of_srm_neurons() -> None:

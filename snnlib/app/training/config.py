@@ -182,6 +182,16 @@ class NetSettings:
     )
     """Those of recurrent layers are spread over a decade from it upwards and learned, see
     `snnlib.app.training.neuron`."""
+    levels: int = setting(
+        1,
+        "Let neurons if, lif, plif and cubalif give up to this many spikes per time step; above 1 best with the "
+        "surrogate straight-through.",
+        count(1),
+    )
+    """Graded spikes, see `levels` of `snnlib.neurons.LIF`; above 1 the reset subtracts."""
+    threshold: float = setting(
+        1.0, "Set the threshold of neurons if, lif, plif and cubalif.", number(above=0)
+    )
     surrogate: str = setting("triangle", "Take a surrogate gradient of this shape.", words=SURROGATES)
     """Triangle and rectangle are zero away from the threshold: the backward pass costs what the steps near it cost."""
     surrogate_width: float = setting(

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 from snnlib.app.errors import ConfigError
 from snnlib.app.read_options import read_options
 from snnlib.app.setting import settings_of, wrong
-from snnlib.app.training.neuron import FIXED_POINT_NEURONS, SPIKE_TIME_NEURONS, STATE_SPACE_NEURONS
+from snnlib.app.training.neuron import (
+    FIXED_POINT_NEURONS,
+    GRADED_NEURONS,
+    SPIKE_TIME_NEURONS,
+    STATE_SPACE_NEURONS,
+)
 from snnlib.app.training.objective import LOSSES
 from snnlib.data import EventFileError
 
@@ -21,7 +26,7 @@ def check_together(config: TrainConfig) -> None:
     Raises:
         ConfigError: names a setting that does not fit the others, what was expected and what came.
     """
-    for rule in (wanted_counts, blocks, fixed_point, sparse, data, reader):
+    for rule in (wanted_counts, blocks, graded, fixed_point, sparse, data, reader):
         rule(config)
 
 
@@ -51,6 +56,17 @@ def blocks(config: TrainConfig) -> None:
         raise wrong(config, "net", f"blocks like 64S before the last layer for {config.neuron}")
     if not LOSSES[config.loss].of_potentials:
         raise wrong(config, "loss", f"tet or mean-potential for {config.neuron}")
+
+
+def graded(config: TrainConfig) -> None:
+    """Levels and threshold of neurons that take them, outside recurrent layers."""
+    recurrent = any("R" in word for word in config.net.split("-"))
+    if config.neuron in GRADED_NEURONS and config.dialect is None and not recurrent:
+        return
+    beside = "recurrent layers" if recurrent else config.dialect or config.neuron
+    for field in ("levels", "threshold"):
+        if getattr(config, field) != 1:
+            raise wrong(config, field, f"1 with {beside}")
 
 
 def fixed_point(config: TrainConfig) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -31,7 +31,15 @@ SURROGATES: Mapping[str, Callable[[float], Surrogate]] = {
     "atan": lambda _width: surrogate.ATan(),
     "sigmoid": lambda _width: surrogate.Sigmoid(),
     "fast-sigmoid": lambda _width: surrogate.FastSigmoid(),
+    "straight-through": lambda _width: surrogate.StraightThrough(),
 }
+
+
+def _graded(of: NetSettings) -> dict[str, Any]:
+    """Returns the options of neurons with several levels; those of a chip have neither."""
+    return {} if of.dialect else {"threshold": of.threshold, "levels": of.levels}
+
+
 # Of the settings and a surrogate.
 NEURONS: Mapping[str, Callable[[NetSettings, Surrogate], neurons.Neuron] | None] = {
     # Layers of their own have them.
@@ -49,11 +57,13 @@ NEURONS: Mapping[str, Callable[[NetSettings, Surrogate], neurons.Neuron] | None]
     "cuba-once": lambda of, _shape: neurons.CubaLIF.from_continuous(
         of.tau_m, of.tau_s, 1.0, gradient="event", refractory=torch.inf, grad_clamp=_ONE_SPIKE_CLAMP
     ),
-    "if": lambda _of, shape: neurons.IF(surrogate=shape),
-    "lif": lambda of, shape: (neurons.LoihiLIF if of.dialect else neurons.LIF)(of.tau, surrogate=shape),
-    "plif": lambda of, shape: neurons.PLIF(of.tau, surrogate=shape),
+    "if": lambda of, shape: neurons.IF(**_graded(of), surrogate=shape),
+    "lif": lambda of, shape: (neurons.LoihiLIF if of.dialect else neurons.LIF)(
+        of.tau, **_graded(of), surrogate=shape
+    ),
+    "plif": lambda of, shape: neurons.PLIF(of.tau, **_graded(of), surrogate=shape),
     "cubalif": lambda of, shape: (neurons.LoihiCubaLIF if of.dialect else neurons.CubaLIF)(
-        of.tau, neurons.CubaLIF().tau_s, surrogate=shape
+        of.tau, neurons.CubaLIF().tau_s, **_graded(of), surrogate=shape
     ),
     "alif": lambda of, shape: neurons.ALIF(of.tau, surrogate=shape),
     "adlif": lambda of, shape: neurons.AdLIF(of.tau, surrogate=shape),
@@ -65,6 +75,8 @@ NEURONS: Mapping[str, Callable[[NetSettings, Surrogate], neurons.Neuron] | None]
 SPIKE_TIME_NEURONS = frozenset({"srm", "cuba-event", "cuba-once"})
 # Neurons of state-space blocks, and of no other layer.
 STATE_SPACE_NEURONS = frozenset({"lru", "spiking-lru"})
+# Neurons that give graded spikes.
+GRADED_NEURONS = frozenset({"if", "lif", "plif", "cubalif"})
 # Neurons that a setting can have compute as a chip does.
 FIXED_POINT_NEURONS = frozenset({"lif", "cubalif"})
 
