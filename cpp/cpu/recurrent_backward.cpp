@@ -104,7 +104,8 @@ class Backward {
         const auto out = linear_step<K, Next, Quadratic>(state, current(total, i), block_.of(i), flags, S(1));
         for (int s = 0; Keep && s < K; ++s) keep[s] = out.raw[s];
         if (Keep) {
-          V slope = linear_slope<K>(linear_distance<K>(out.h, block_.of(i)), block_.of(i), flags, S(1));
+          const V level = linear_level<K>(out.h, block_.of(i));
+          V slope = linear_slope<K>(linear_distance<K>(level, block_.of(i), flags, S(1)), block_.of(i), flags, S(1));
           // What comes back to a neuron that rests is not read.
           if (flags.refractory) slope = keep[kFirst] == V{} ? slope : V{};
           active_.data()[(t - first) * vectors_ + i] = nonzero_bits<S>(slope);

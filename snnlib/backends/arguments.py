@@ -280,9 +280,6 @@ class LinearKernel(_Neurons):
     def settings(self) -> dict[str, float]:
         """Returns the fields of `LinearFlags`."""
         options = self.options._asdict()
-        # Compiled kernels do not know levels yet.
-        for name in ("levels", "rounds", "spread"):
-            options.pop(name)
         return {"surrogate": options.pop("kind"), **options}
 
     def check(self, channels: int, like: Tensor) -> None:

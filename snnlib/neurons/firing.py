@@ -194,8 +194,8 @@ class SpikingNeuron(Neuron):
         # `dynamics`. Layers, recurrence, fusion and exporters ask for the dynamics and know no option by name.
         if not isinstance(self.surrogate, Surrogate) or not self.surrogate.has_shape:
             return None
-        # Compiled kernels have no levels yet.
-        if self.levels > 1:
+        # Kernels add what a reset sets once for each spike.
+        if self.levels > 1 and self.reset == "zero" and self.reset_value:
             return None
         threshold = params["threshold"]
         height, scale = self.surrogate.coefficients(threshold.detach())

@@ -1,5 +1,6 @@
 """Neurons of the linear family in float64 by autograd: an answer that shares no line with kernels or reference."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -20,14 +21,43 @@ _SHAPES = {
 
 
 class _Spike(torch.autograd.Function):
+    """A number of spikes at u, with this slope."""
+
     @staticmethod
-    def forward(ctx: Any, u: Tensor, slope: Tensor, strict: bool) -> Tensor:
+    def forward(ctx: Any, u: Tensor, slope: Tensor, spikes: Tensor) -> Tensor:
         ctx.save_for_backward(slope)
-        return (u > 0 if strict else u >= 0).double()
+        return spikes.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         return grads[0] * ctx.saved_tensors[0], None, None
+
+
+def _fired(level: Tensor, row: dict[str, Tensor], flags: list[int]) -> Tensor:
+    """Spikes where `level` is compared with multiples of the threshold, which `flags` choose."""
+    kind, strict = flags[:2]
+    levels, rounds, spread = graded(flags)
+    most = math.inf if levels == -1 else levels
+    half = rounds / 2 if levels != 1 else 0.0
+    x = (level / row["threshold"]).detach()
+    if levels == 1:
+        u = level - row["threshold"]
+        spikes, distance = (u > 0 if strict else u >= 0).double(), u
+    else:
+        u = level - row["threshold"] * x
+        spikes = ((x + half).ceil() - 1 if strict else (x + half).floor()).clamp(0, most)
+        center = x.clamp(1, most)
+        if spread < 2:
+            center = (x + half + 0.5).floor().clamp(1, most if spread else 1) - half
+        distance = level - row["threshold"] * center
+    slope = row["height"] * _SHAPES[kind]((distance * row["scale"]).abs())
+    return _Spike.apply(u, slope.detach().expand_as(u), spikes)
+
+
+def graded(flags: list[int]) -> tuple[int, int, int]:
+    """Levels, -1 for no bound, whether they are rounded to, and the place of the surrogate's spread."""
+    levels, rounds, spread = flags[11:] or (1, 0, 0)
+    return levels, rounds, spread
 
 
 def refractory(flags: list[int]) -> int:
@@ -53,8 +83,7 @@ class Run(NamedTuple):
 
 def run(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: list[int], time_dim: int) -> Run:
     """All in float64; differentiable in current, coefficients and state."""
-    *known, quadratic = flags[:9]
-    kind, strict, detach_reset, detach_jump, reset_next, membrane, through_time, rectified = known
+    detach_reset, detach_jump, reset_next, membrane, through_time, rectified, quadratic = flags[2:9]
     # Fixed point is tested against integers of Python.
     assert not any(flags[9:10])
     rests = refractory(flags)
@@ -73,9 +102,11 @@ def run(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: list
 
     def reset(h: list[Tensor], s: Tensor) -> list[Tensor]:
         s = s.detach() if detach_reset else s
+        # Several spikes subtract several times, and set the membrane once.
+        once = s if graded(flags)[0] == 1 else s + (s.clamp(max=1) - s).detach()
         moving = sum(row[f"r{m}"] * h[m] for m in names if m)
         return [
-            h[i] + s * (row[f"keep{i}"] * h[i] + row[f"offset{i}"] - h[i] - (moving if i == 0 else 0))
+            h[i] + s * row[f"offset{i}"] + once * (row[f"keep{i}"] * h[i] - h[i] - (moving if i == 0 else 0))
             for i in names
         ]
 
@@ -95,14 +126,13 @@ def run(current: Tensor, coefficients: Tensor, state: Tensor | None, flags: list
         if before is not None:
             h = reset(h, before)
         level = h[0] if states == 1 else sum(row[f"c{i}"] * h[i] for i in names)
-        u = level - row["threshold"]
-        slope = (row["height"] * _SHAPES[kind]((u * row["scale"]).abs())).detach()
-        s = _Spike.apply(u, slope.expand_as(u), bool(strict))
+        s = _fired(level, row, flags)
         values.append(h[0] if membrane else s)
         z = h if before is not None else reset(h, s)
         y = [z[0], *(z[i] if quadratic else z[i] + row[f"p{i}"] * z[0] for i in names if i)]
         if states > 1:
-            y = [y[i] + row[f"j{i}"] * (s.detach() if detach_jump else s) for i in names]
+            once = s.clamp(max=1)
+            y = [y[i] + row[f"j{i}"] * (once.detach() if detach_jump else once) for i in names]
         y[0] = torch.where(y[0] < row["floor"], row["floor"].detach(), y[0])
         before = s if before is not None else None
         if rests:

@@ -15,14 +15,22 @@ Arguments = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Sample:
-    """Sample call of an op: `make(generator)` gives float64 arguments, which are cast to the dtype under test."""
+    """Sample call of an op: `make(generator)` gives float64 arguments, which are cast to the dtype under test.
+
+    Those with a number in `kept` are cast to the dtype of states, float32 for the half types.
+    """
 
     name: str
     make: Callable[[torch.Generator], Arguments]
+    kept: range = range(0)
 
     def arguments(self, dtype: torch.dtype, seed: int = 7) -> Arguments:
         made = self.make(torch.Generator().manual_seed(seed))
-        return tuple(x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for x in made)
+        wide = torch.promote_types(dtype, torch.float32)
+        return tuple(
+            x.to(wide if i in self.kept else dtype) if isinstance(x, Tensor) and x.is_floating_point() else x
+            for i, x in enumerate(made)
+        )
 
 
 def _train(generator: torch.Generator, *shape: int) -> Tensor:

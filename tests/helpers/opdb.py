@@ -227,6 +227,7 @@ _CASES = (
             recurrent.recurrent_backward_sample("one neuron", (False, True)),
             recurrent.recurrent_backward_sample("batch first", (False, True)),
             recurrent.recurrent_backward_sample("lengths", eprop=(True,)),
+            recurrent.recurrent_backward_sample("two states, four spikes", eprop=(True,)),
             recurrent.recurrent_backward_sample("batch first", (False, True), eprop=(True,)),
         ),
         recurrent.recurrent_backward_answer,

@@ -6,7 +6,7 @@ import linear_oracle
 import torch
 from op_samples import Arguments, Sample
 from opdb_delay import delays
-from opdb_neurons import _PLAIN, ATTACHED, RESTS, SQUARES, WIDE, coefficients, start, without_fixed
+from opdb_neurons import _PLAIN, ATTACHED, FLAT, RESTS, SQUARES, WIDE, coefficients, start, without_fixed
 from opdb_recurrent import _CUBA, _NEXT, _NO_PAST, _SQUARES, _THREE
 from torch import Tensor
 
@@ -23,6 +23,17 @@ LATE: dict[str, tuple[Any, ...]] = {
     "squares": ((6, 2, 5), 0, True, None, 2, False, 2, SQUARES, _SQUARES),
     "no gradient through time": ((6, 2, 5), 0, True, None, 2, False, 2, _NO_PAST, _CUBA | {"scale": 0.5}),
     "rests": ((9, 3, 5), 0, True, (9, 0, 3), 3, False, 1, RESTS, {"keep0": 0.0, "scale": 0.5}),
+    "four spikes": (
+        (9, 3, 5),
+        0,
+        True,
+        (9, 0, 3),
+        3,
+        False,
+        1,
+        FLAT,
+        {"offset0": -1.0, "b0": 2.0, "scale": 2.0},
+    ),
     "T = 0": ((0, 2, 3), 0, True, None, 2, False, 1, _PLAIN, {}),
     "N = 0": ((3, 0, 3), 0, False, None, 2, False, 1, _PLAIN, {}),
     "H = 0": ((3, 2, 0), 0, False, None, 2, False, 1, _PLAIN, {}),

@@ -43,6 +43,11 @@ _PLAIN, ATTACHED, SQUARES = (
 COMPACT, WIDE = [0, 1, 1, 1, 0, 0, 1, 0, 0], [2, 0, 0, 0, 0, 0, 1, 0, 0]
 # With neurons that rest for two steps after a spike, and for ever.
 RESTS, ONCE = [*_PLAIN, 0, 2], [*ATTACHED, 0, -1]
+# Several spikes in a step: rounded with a flat surrogate and with a bump at every threshold, floored above the
+# threshold with a bump at every one, without a bound with a bump at the first.
+FLAT, BUMPS = [1, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 4, 1, 2], [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 4, 1, 1]
+FLOORED, UNBOUND = [0, 1, 1, 1, 0, 0, 1, 0, 0, 0, 0, 3, 0, 1], [2, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, -1, 0, 0]
+GRADED_NEXT = [2, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0, 3, 1, 2]
 # Coefficients of models beside those of `coefficients`.
 _CUBA = {"a01": 1.0, "b1": 1.0, "b0": 0.0, "keep0": 0.0}
 _ALIF = {"c1": -1.0, "r1": 1.0, "j1": 0.5, "a11": 0.75, "offset0": -0.5}
@@ -107,6 +112,19 @@ NEURONS: dict[str, tuple[str, int, list[int], dict[str, float]]] = {
     "three states, rests": ("state", 3, [*ATTACHED, 0, 1], _THREE),
     "squares, once": ("state", 2, [*SQUARES, 0, -1], _SQUARES),
     "products, rests": ("state", 3, [1, 0, 1, 0, 0, 0, 1, 0, 1, 0, 2], _SOME_PRODUCTS),
+    "LIF, four spikes": ("state", 1, FLAT, {"offset0": -1.0, "b0": 2.0, "scale": 2.0}),
+    "LIF, zero, four spikes, not detached": (
+        "more than a block",
+        1,
+        BUMPS,
+        {"keep0": 0.0, "b0": 2.0, "scale": 4.0},
+    ),
+    "LIF, three spikes, floor": ("batch first", 1, FLOORED, {"offset0": -1.0, "floor": -0.25, "b0": 2.0}),
+    "LIF, no bound": ("prime sizes", 1, UNBOUND, {"offset0": -1.0, "b0": 4.0}),
+    "LIF, next, three spikes": ("no space axes", 1, GRADED_NEXT, {"offset0": -1.0, "b0": 2.0, "scale": 2.0}),
+    "CubaLIF, four spikes": ("state", 2, FLAT, _CUBA | {"keep0": 1.0, "offset0": -1.0, "b1": 2.0}),
+    "CubaLIF, zero, no bound": ("batch first, more than a block", 2, UNBOUND, _CUBA | {"b1": 2.0}),
+    "CubaLIF, next, three spikes": ("no space axes", 2, GRADED_NEXT, _CUBA | {"b1": 2.0}),
     "T = 0, rests": ("T = 0", 1, RESTS, {}),
     "T = 0": ("T = 0", 1, _PLAIN, {}),
     "T = 0, batch first": ("T = 0, batch first", 2, _PLAIN, {}),
@@ -116,8 +134,11 @@ NEURONS: dict[str, tuple[str, int, list[int], dict[str, float]]] = {
 
 def in_words(kind: type[Flags] | type[ExactFlags], flags: Sequence[int]) -> str:
     """Returns the options of a neuron that are not 0, such as "strict, refractory=2"."""
-    words = {"kind": KINDS[flags[0]], "refractory": f"refractory={flags[-1]}"}
-    return ", ".join(words.get(name, name) for name, flag in zip(kind._fields, flags, strict=False) if flag)
+    named = dict(zip(kind._fields, flags, strict=False))
+    words = {name: f"{name}={named.get(name)}" for name in ("refractory", "levels")} | {
+        "kind": KINDS[flags[0]]
+    }
+    return ", ".join(words.get(name, name) for name, flag in named.items() if flag)
 
 
 def start(states: int, flags: list[int], step_shape: Sequence[int], generator: torch.Generator) -> Tensor:
@@ -227,6 +248,8 @@ POOLED: dict[str, tuple[Any, ...]] = {
     "channels-last, once": ((6, 3, 16, 4, 2), 0, True, True, True, ONCE, {"offset0": -1.0}),
     "channels-last, rests": ((9, 2, 32, 6, 4), 0, True, False, True, RESTS, {"keep0": 0.0}),
     "windows of 4 x 1": ((6, 2, 3, 8, 3), 0, False, False, False, _PLAIN, {"offset0": -1.0}),
+    "four spikes": ((7, 2, 3, 4, 6), 0, False, True, True, FLAT, {"offset0": -1.0, "b0": 2.0, "scale": 2.0}),
+    "channels-last, four spikes": ((6, 3, 16, 4, 2), 0, True, True, True, BUMPS, {"keep0": 0.0, "b0": 2.0}),
 }
 # Rows and columns of windows that are not 2 x 2.
 _WINDOWS = {"windows of 3 x 3": (3, 3), "windows of 4 x 1": (4, 1)}
@@ -288,7 +311,9 @@ def pooled_backward_answer(
 def _layer_arguments(generator: torch.Generator, name: str, flags: list[int], own: bool) -> tuple[Any, ...]:
     x, weight, options, time_dim, step = _conv_arguments(generator, name)
     weight = (weight * 64).round() / 64
-    rows = {"keep0": 0.0, "offset0": 0.25} if flags[1] == 0 else {"offset0": -1.0}
+    graded = linear_oracle.graded(flags)[0] != 1
+    rows = {"keep0": 0.0, "offset0": 0.25} if flags[1] == 0 and not graded else {"offset0": -1.0}
+    rows["b0"] = 2.0 if graded else 1.0
     table = coefficients(1, step[1] if own else 1, generator, scale=2.0, **rows)
     return x, weight, table, options, time_dim, step
 
@@ -305,7 +330,7 @@ def layer_sample(
         "stateful": stateful,
         "nothing kept": not keep,
         "pooled": pool != (1, 1),
-        in_words(Flags, flags): flags[0] or linear_oracle.refractory(flags),
+        in_words(Flags, flags): flags[0] or linear_oracle.refractory(flags) or len(flags) > 11,
     }
     return Sample(", ".join([name, *(mark for mark, on in marks.items() if on)]), make)
 
@@ -331,10 +356,12 @@ def layer_backward_sample(
     marks = {
         f"needs {needs}": not all(needs),
         "pooled": pool != (1, 1),
-        in_words(Flags, flags): flags[0],
+        in_words(Flags, flags): flags[0] or len(flags) > 11,
         "state": state,
     }
-    return Sample(", ".join([name, *(mark for mark, on in marks.items() if on)]), make)
+    # Between two levels the rounding of a kept potential is a jump of its slope.
+    kept = range(4, 7) if linear_oracle.graded(flags)[0] != 1 else range(0)
+    return Sample(", ".join([name, *(mark for mark, on in marks.items() if on)]), make, kept)
 
 
 def _convolved(x: Tensor, weight: Tensor, *options: Any) -> Tensor:
@@ -428,6 +455,10 @@ LAYERS = (
     layer_sample("scatter", RESTS, stateful=True, keep=False),
     layer_sample("gather, many channels", RESTS, keep=False, pool=(2, 3)),
     layer_sample("fully connected", ONCE, stateful=True, keep=False),
+    *(layer_sample(name, FLAT) for name in _FEW),
+    layer_sample("scatter", BUMPS, stateful=True, pool=(2, 2)),
+    layer_sample("gather, many channels", FLOORED, stateful=True),
+    layer_sample("fully connected", UNBOUND, stateful=True, keep=False),
 )
 LAYERS_BACKWARD = (
     *(layer_backward_sample(name, COMPACT) for name in SRM_CONVS),
@@ -438,4 +469,8 @@ LAYERS_BACKWARD = (
     layer_backward_sample("gather back", COMPACT, (False, True)),
     layer_backward_sample("scatter", WIDE, pool=(2, 2)),
     layer_backward_sample("gather back", COMPACT, pool=(2, 4)),
+    *(layer_backward_sample(name, FLAT) for name in (*_FEW, "gather back")),
+    layer_backward_sample("scatter", BUMPS, pool=(2, 2), state=True),
+    layer_backward_sample("gather back", FLOORED, state=True),
+    layer_backward_sample("gather, many channels", UNBOUND),
 )

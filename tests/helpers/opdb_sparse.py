@@ -23,6 +23,7 @@ _RECURRENT = (
     "next",
     "squares",
     "rests",
+    "two states, four spikes",
     "once",
     "no gradient through time",
     "T = 0",

@@ -22,7 +22,7 @@
 //
 // Neurons of one state (neurons/linear.h). A forward pass keeps entries, the steps at which the adjoint does not decay
 // freely. With a surrogate of compact support these are the steps near the threshold and the spikes, otherwise all. An
-// entry keeps u, the distance of the membrane from the threshold.
+// entry keeps u, the distance of the membrane from the threshold, with several levels the membrane.
 //
 // Backward, the adjoint lam = dL/dh decays freely from step to step and changes at entries by an amount m,
 //
@@ -236,7 +236,13 @@ SNNLIB_NOINLINE int64_t exact_row(const float* current, const ExactRowCoefficien
   });
 }
 
-// See `step_vectors`; an entry keeps its u.
+// What an entry keeps of c . h: its distance from the threshold, from which it cannot be found again but by rounding;
+// with several levels itself.
+inline Floats linear_kept(Floats level, const LinearCoefficients<1, Floats>& k, const LinearFlags& flags) {
+  return flags.levels == 1 ? level - k.row[LinearRows<1>::threshold] : level;
+}
+
+// See `step_vectors` and `linear_kept`.
 template <Keep kKeep, bool Add, bool Count>
 SNNLIB_NOINLINE int64_t linear_row(const float* current, const LinearRowCoefficients& coefficients,
                                    const LinearFlags& flags, float* v, float* left, int64_t n, float* spikes,
@@ -244,17 +250,21 @@ SNNLIB_NOINLINE int64_t linear_row(const float* current, const LinearRowCoeffici
   using R = LinearRows<1>;
   const Floats zero = Floats{}, one = zero + 1.0f;
   const bool compact = is_compact(flags.surrogate), rests = flags.refractory != 0;
-  const bool plain = !flags.rectified && !flags.fixed_point && !rests;
+  const bool plain = !flags.rectified && !flags.fixed_point && !rests, graded = flags.levels != 1;
   const bool skims = kKeep == Keep::kFew && compact && plain;
+  // Where the surrogate of graded neurons has its first center, and what is safely below their first spike.
+  const bool lower = graded && flags.rounds && flags.spread != SurrogateSpread::kFlat;
+  const float center = lower ? 0.5f : 1.0f, below = flags.rounds ? 0.49f : 0.99f;
   return step_vectors<kKeep, Add, Count, false>(n, spikes, bits, distance, nullptr, fired, [&](int64_t j) -> RowStep {
     const LinearCoefficients<1, Floats>& k = coefficients.at(j);
     LinearState<1, Floats> state{{load(v + j)}, zero, rests ? load(left + j) : zero};
     if (skims) {
       Floats h[1];
       linear_charge<1>(state.y, load(current + j), k, h);
-      // All are below the support of the surrogate and so below the threshold, and all are finite.
-      const Floats z = linear_distance<1>(h, k) * k.row[R::scale] + (h[0] - h[0]);
-      if (lanes_below(z, zero - one) == kAllLanes) {
+      // All are below the support of the surrogate and below the first spike, and all are finite.
+      const Floats threshold = k.row[R::threshold];
+      const Floats z = (h[0] - threshold * center) * k.row[R::scale] + (h[0] - h[0]);
+      if (lanes_below(z, zero - one) == kAllLanes && (!graded || lanes_below(h[0], threshold * below) == kAllLanes)) {
         store(v + j, linear_floor<1>(h[0], k));
         return {zero, zero, zero, 0, true};
       }
@@ -263,9 +273,9 @@ SNNLIB_NOINLINE int64_t linear_row(const float* current, const LinearRowCoeffici
     store(v + j, state.y[0]);
     if (rests) store(left + j, state.left);
     if (kKeep == Keep::kNothing) return {out.spike, zero, zero, 0, false};
-    const Floats u = linear_distance<1>(out.h, k), z = u * k.row[R::scale];
-    const uint32_t near = lanes_at_least(out.spike, one) | lanes_at_least(one, z < zero ? -z : z);
-    return {out.spike, u, zero, compact ? near : kAllLanes, false};
+    const Floats z = magnitude(linear_distance<1>(out.h[0], k, flags, 1.0f) * k.row[R::scale]);
+    const uint32_t near = lanes_at_least(out.spike, one) | lanes_at_least(one, z);
+    return {out.spike, linear_kept(out.h[0], k, flags), zero, compact ? near : kAllLanes, false};
   });
 }
 
@@ -358,13 +368,14 @@ class LinearAdjoint {
       }
       const auto& k = gathered ? own : coefficients_.at(i);
       const Floats u = load_lanes<float>(entries.slope + i, entries.count - i);
-      const Floats z = u * k.row[Coefficients::scale];
-      const Floats slope = k.row[Coefficients::height] * surrogate_shape(flags.surrogate, magnitude(z), 1.0f);
-      const auto fired = linear_fires(u, flags);
+      const bool graded = flags.levels != 1;
+      const Floats h[1] = {graded ? u : u + k.row[Coefficients::threshold]};
+      const Floats distance = graded ? linear_distance<1>(u, k, flags, 1.0f) : u;
+      const Floats slope = linear_slope<1>(distance, k, flags, 1.0f);
+      const auto fired = graded ? linear_firing<1>(u, k, flags, 1.0f).fired : linear_fires(u, flags);
       Floats carry = fired ? k.row[Coefficients::keep] : one;
       if (!flags.detach_reset) {
-        const Floats h[1] = {u + k.row[Coefficients::threshold]};
-        carry = carry + slope * (linear_reset<1>(h, 0, k) - h[0]);
+        carry = carry + slope * (linear_reset<1>(h, 0, one, k) - h[0]);
       }
       store(slope_.data() + i, slope);
       store(carry_.data() + i, carry);

@@ -6,7 +6,9 @@
 //   rectified   h_0 <- max(0, c_0 h_0)      of one state, reset in the same step
 //   next   h_i <- keep_i h_i + offset_i     where the last step spiked (reset_time "next")
 //   u = c . h - threshold;   s = [u >= 0] or [u > 0]
-//   same   h_i <- keep_i h_i + offset_i     where s = 1 (reset_time "same");   h_0 <- h_0 - s r . h
+//   levels   several: x = c . h / threshold and s = floor(x + r), or ceil(x + r) - 1 for [u > 0], within 0 and levels,
+//            with r = 1/2 where they are rounded, else 0;   s offset_i stands for offset_i
+//   same   h_i <- keep_i h_i + offset_i     where s > 0 (reset_time "same");   h_0 <- h_0 - s r . h
 //   y_0 = h_0,   y_k = h_k + p_k h_0 (k > 0),   y <- y + j s,   y_0 <- max(y_0, floor)
 //   refractory   s = 0 and y as it was before the step where left > 0, in fixed point y_0 alone;
 //                left <- refractory where s = 1, else max(left - 1, 0); with a time without end it stays at 1
@@ -18,6 +20,8 @@
 //   lam = g + gs sg c
 //   next   qs' = sum of lam_i (keep_i h_i + offset_i - h_i) (not detached);   lam_i <- keep_i lam_i where it was reset
 //   rectified   lam_0 <- c_0 lam_0 where c_0 h_0 > 0, else 0;   dL/dc_0 = lam_0 h_0 there
+//   levels   several: sg = surrogate(c . h - threshold v) with v = 1 - r at the first threshold, at every one
+//            floor(x + r + 1/2) within 1 and levels, minus r, or flat x within 1 and levels; dL/dthreshold = -gs sg x
 //   refractory   where left > 0: q = 0, and the g_i of held states are added to G'_i, with 0 in their place above
 //   dL/dx = B . lam,   dL/dA = lam y^T,   dL/dB = lam x,   dL/dd = lam,   dL/dthreshold = -gs sg;   G' = A^T lam
 //   quadratic   dL/dp_i = lam_i y_0 y_0 or lam_i y_2 y_i;   G'_0 += 2 y_0 p . lam of two states,
@@ -48,18 +52,21 @@ struct LinearFlags {
   bool quadratic;      // p is of products of states instead of the new membrane
   bool fixed_point;    // states are whole multiples of 2^-12
   int64_t refractory;  // steps after a spike in which the state is held; -1: all of them
+  int64_t levels;      // most spikes of a step; -1: no bound
+  bool rounds;         // several levels are rounded to the nearest, and not down
+  SurrogateSpread spread;
   SNNLIB_FIELDS(surrogate, strict, detach_reset, detach_jump, reset_next, membrane, through_time, rectified, quadratic,
-                fixed_point, refractory)
+                fixed_point, refractory, levels, rounds, spread)
 };
 
 // The options that most nets have: kernels take them as constants.
 SNNLIB_HD inline LinearFlags usual_flags(SurrogateKind surrogate) {
-  return {surrogate, false, true, true, false, false, true, false, false, false, 0};
+  return {surrogate, false, true, true, false, false, true, false, false, false, 0, 1, false, SurrogateSpread::kFirst};
 }
 
 SNNLIB_HD inline bool is_usual(const LinearFlags& f) {
   const bool plain = !f.strict && f.detach_reset && f.detach_jump && !f.reset_next && !f.membrane && f.through_time;
-  return plain && !f.rectified && !f.fixed_point && !f.refractory;
+  return plain && !f.rectified && !f.fixed_point && !f.refractory && f.levels == 1;
 }
 
 // Rows of the state behind the K of the dynamics: the last step's spike, and the steps that are left of a refractory
@@ -82,8 +89,8 @@ struct LinearCoefficients {
   F row[LinearRows<K>::count];
 };
 
-// State between steps; `fired` (0 or 1) counts where the reset comes with the next step, `left`, the steps that are
-// left of the refractory time, where there is one.
+// State between steps; `fired`, the spikes of the last step, counts where the reset comes with the next step, `left`,
+// the steps that are left of the refractory time, where there is one.
 template <int K, class F>
 struct LinearState {
   F y[K];
@@ -97,15 +104,16 @@ struct LinearStep {
   F spike;
 };
 
+// What is compared with the threshold, c . h.
 template <int K, class F>
-SNNLIB_HD inline F linear_distance(const F (&h)[K], const LinearCoefficients<K, F>& k) {
+SNNLIB_HD inline F linear_level(const F (&h)[K], const LinearCoefficients<K, F>& k) {
   using R = LinearRows<K>;
   F level = h[0];
   if constexpr (K > 1) {
     level = k.row[R::c] * h[0];
     for (int i = 1; i < K; ++i) level = level + k.row[R::c + i] * h[i];
   }
-  return level - k.row[R::threshold];
+  return level;
 }
 
 template <class F>
@@ -115,15 +123,55 @@ SNNLIB_HD inline auto linear_fires(F u, const LinearFlags& flags) {
   return (u > zero) | ((u >= zero) & (flags.strict ? never : always));
 }
 
-// h_i after a reset; a moving threshold takes r . h off the membrane as well.
+// floor(x) of x >= 0 by the rounding of a sum; below 0 any number below 0.
+template <class F, class S>
+SNNLIB_HD inline F whole_part(F x, S one) {
+  constexpr S kNoFraction = sizeof(S) == sizeof(double) ? S(int64_t(1) << 52) : S(1 << 23);
+  const F nearest = (x + kNoFraction) - kNoFraction;
+  return x < F{} + kNoFraction ? (nearest > x ? nearest - one : nearest) : x;
+}
+
+// A number of spikes, which is NaN or not below `least`, within the levels.
+template <class F>
+SNNLIB_HD inline F within_levels(F spikes, float least, const LinearFlags& flags) {
+  const F low = F{} + least, most = F{} + (flags.levels < 0 ? float(INFINITY) : float(flags.levels));
+  const F raised = spikes < low ? low : spikes;
+  return most < raised ? most : raised;
+}
+
+// Whether a neuron fires, and how many spikes it gives where it does; with several levels NaN where these are unknown.
+template <class F>
+struct LinearFiring {
+  decltype(F{} > F{}) fired;
+  F spikes;
+};
+
+template <int K, class F, class S>
+SNNLIB_HD inline LinearFiring<F> linear_firing(F level, const LinearCoefficients<K, F>& k, const LinearFlags& flags,
+                                               S one) {
+  const F zero = F{}, threshold = k.row[LinearRows<K>::threshold];
+  if (flags.levels == 1) return {linear_fires(level - threshold, flags), zero + one};
+  const F x = level / threshold + (flags.rounds ? S(0.5) : S(0)), whole = whole_part(x, one);
+  // ceil(x) - 1 where a threshold has to be passed.
+  const F spikes = within_levels(flags.strict ? (whole < x ? whole : whole - one) : whole, 0.0f, flags);
+  return {spikes > zero, spikes};
+}
+
+// h_i after a reset by so many spikes; a moving threshold takes r . h off the membrane as well.
 template <int K, class F>
-SNNLIB_HD inline F linear_reset(const F (&h)[K], int i, const LinearCoefficients<K, F>& k) {
+SNNLIB_HD inline F linear_reset(const F (&h)[K], int i, F spikes, const LinearCoefficients<K, F>& k) {
   using R = LinearRows<K>;
-  F reset = k.row[R::keep + i] * h[i] + k.row[R::offset + i];
+  F reset = k.row[R::keep + i] * h[i] + spikes * k.row[R::offset + i];
   if (i == 0) {
     for (int m = 1; m < K; ++m) reset = reset - k.row[R::r + m] * h[m];
   }
   return reset;
+}
+
+// Spikes by which the next step resets: a state that somebody sets may hold other numbers than a step gives.
+template <class F>
+SNNLIB_HD inline F linear_spikes_before(F fired_before, const LinearFlags& flags) {
+  return flags.levels == 1 ? F{} + 1.0f : fired_before;
 }
 
 // Whether a call's membrane is rectified: known to be false where it cannot be.
@@ -136,8 +184,9 @@ SNNLIB_HD inline bool linear_rectifies(const LinearFlags& flags) {
 template <int K, bool Next, class F>
 SNNLIB_HD inline void linear_compared(const F (&raw)[K], F fired_before, const LinearCoefficients<K, F>& k,
                                       const LinearFlags& flags, F (&h)[K]) {
-  const F zero = F{};
-  for (int i = 0; i < K; ++i) h[i] = Next ? (fired_before > zero ? linear_reset<K>(raw, i, k) : raw[i]) : raw[i];
+  const F zero = F{}, before = linear_spikes_before(fired_before, flags);
+  for (int i = 0; i < K; ++i)
+    h[i] = Next ? (fired_before > zero ? linear_reset<K>(raw, i, before, k) : raw[i]) : raw[i];
   if (linear_rectifies<K, Next>(flags)) {
     const F scaled = k.row[LinearRows<K>::c] * raw[0];
     h[0] = scaled < zero ? zero : scaled;
@@ -265,9 +314,9 @@ SNNLIB_HD inline LinearStep<K, F> linear_step(LinearState<K, F>& state, F x, con
 #endif
     linear_charge<K, Quadratic>(state.y, x, k, out.raw);
   linear_compared<K, Next>(out.raw, state.fired, k, flags, out.h);
-  const auto fired = linear_fires(linear_distance<K>(out.h, k), flags);
-  out.spike = fired ? zero + one : out.h[0] - out.h[0];
-  for (int i = 0; i < K; ++i) state.y[i] = Next ? out.h[i] : (fired ? linear_reset<K>(out.h, i, k) : out.h[i]);
+  const auto [fired, spikes] = linear_firing<K>(linear_level<K>(out.h, k), k, flags, one);
+  out.spike = fired ? spikes : flags.levels == 1 ? out.h[0] - out.h[0] : spikes;
+  for (int i = 0; i < K; ++i) state.y[i] = Next ? out.h[i] : (fired ? linear_reset<K>(out.h, i, spikes, k) : out.h[i]);
   if (Next) state.fired = out.spike;
   for (int i = 1; i < K && !Quadratic; ++i) state.y[i] = state.y[i] + k.row[R::p + i] * state.y[0];
   if (K > 1) {
@@ -305,7 +354,19 @@ struct LinearSeen {
   F x;             // for gradients of coefficients only
 };
 
-// The surrogate at distance u from the threshold.
+// Distance from the surrogate's bump.
+template <int K, class F, class S>
+SNNLIB_HD inline F linear_distance(F level, const LinearCoefficients<K, F>& k, const LinearFlags& flags, S one) {
+  const F threshold = k.row[LinearRows<K>::threshold];
+  if (flags.levels == 1) return level - threshold;
+  const S r = flags.rounds ? S(0.5) : S(0);
+  if (flags.spread == SurrogateSpread::kFirst) return level - threshold * (one - r);
+  const F x = level / threshold;
+  if (flags.spread == SurrogateSpread::kFlat) return level - threshold * within_levels(x, 1.0f, flags);
+  return level - threshold * (within_levels(whole_part(x + (r + S(0.5)), one), 1.0f, flags) - r);
+}
+
+// The surrogate at this distance.
 template <int K, class F, class S, class Reciprocal = Division<S>>
 SNNLIB_HD inline F linear_slope(F u, const LinearCoefficients<K, F>& k, const LinearFlags& flags, S one,
                                 const Reciprocal& reciprocal = {}) {
@@ -335,10 +396,10 @@ SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K
   for (int i = 0; i < K; ++i) g[i] = passed(carry.g[i], linear_holds(i, flags));
   const bool rectifies = linear_rectifies<K, Next>(flags);
   const F scaled = rectifies ? k.row[R::c] * seen.raw[0] : zero;
-  const F u = linear_distance<K>(h, k);
-  const auto fired = linear_fires(u, flags);
-  const F slope = linear_slope<K>(u, k, flags, one, reciprocal);
-  const F after = Next ? h[0] : (fired ? linear_reset<K>(h, 0, k) : h[0]);
+  const F level = linear_level<K>(h, k), once = zero + one;
+  const auto [fired, spikes] = linear_firing<K>(level, k, flags, one);
+  const F slope = linear_slope<K>(linear_distance<K>(level, k, flags, one), k, flags, one, reciprocal);
+  const F after = Next ? h[0] : (fired ? linear_reset<K>(h, 0, spikes, k) : h[0]);
   const F unfloored = K > 1 ? (fired ? after + k.row[R::j] : after) : after;
   g[0] = unfloored < k.row[R::floor] ? zero : g[0];
   F gs = flags.membrane ? zero : q;
@@ -356,8 +417,8 @@ SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K
   if (!Next) {
     const F g0 = g[0];
     for (int i = 0; i < K; ++i) {
-      if (!flags.detach_reset) gs = gs + g[i] * (linear_reset<K>(h, i, k) - h[i]);
-      if (Learn) grads.row[R::offset + i] = grads.row[R::offset + i] + (fired ? g[i] : zero);
+      if (!flags.detach_reset) gs = gs + g[i] * (linear_reset<K>(h, i, once, k) - h[i]);
+      if (Learn) grads.row[R::offset + i] = grads.row[R::offset + i] + (fired ? spikes * g[i] : zero);
       if (Learn && i > 0) grads.row[R::r + i] = grads.row[R::r + i] - (fired ? g0 * h[i] : zero);
     }
     for (int i = 0; i < K; ++i) {
@@ -367,7 +428,8 @@ SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K
     }
   }
   const F e = gs * slope;
-  if (Learn) grads.row[R::threshold] = grads.row[R::threshold] - e;
+  if (Learn)
+    grads.row[R::threshold] = grads.row[R::threshold] - (flags.levels == 1 ? e : e * (level / k.row[R::threshold]));
   for (int i = 0; i < K; ++i) {
     lam[i] = K > 1 ? g[i] + e * k.row[R::c + i] : g[i] + e;
     if (Learn && K > 1) grads.row[R::c + i] = grads.row[R::c + i] + e * h[i];
@@ -379,10 +441,11 @@ SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K
   }
   F qs = zero;
   if (Next) {
-    const F l0 = lam[0];
+    const F l0 = lam[0], before = linear_spikes_before(seen.fired_before, flags);
     for (int i = 0; i < K; ++i) {
-      if (!flags.detach_reset) qs = qs + lam[i] * (linear_reset<K>(seen.raw, i, k) - seen.raw[i]);
-      if (Learn) grads.row[R::offset + i] = grads.row[R::offset + i] + (seen.fired_before > zero ? lam[i] : zero);
+      if (!flags.detach_reset) qs = qs + lam[i] * (linear_reset<K>(seen.raw, i, once, k) - seen.raw[i]);
+      if (Learn)
+        grads.row[R::offset + i] = grads.row[R::offset + i] + (seen.fired_before > zero ? before * lam[i] : zero);
       if (Learn && i > 0)
         grads.row[R::r + i] = grads.row[R::r + i] - (seen.fired_before > zero ? l0 * seen.raw[i] : zero);
       F kept = k.row[R::keep + i] * lam[i];

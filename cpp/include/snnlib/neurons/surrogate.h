@@ -23,6 +23,10 @@ enum class SurrogateKind : int {
 constexpr const char* kSurrogateNames[] = {"triangle", "rectangle",   "atan",     "fast_sigmoid",
                                            "sigmoid",  "exponential", "gaussian", "multi_gaussian"};
 
+// Where the bump of neurons with several levels stands: at the first threshold, at every one, or from the first level
+// to the last; `SPREADS` of snnlib/backends/surrogate.py.
+enum class SurrogateSpread : int { kFirst, kEvery, kFlat };
+
 // Whether it is zero away from the threshold.
 SNNLIB_HD constexpr bool is_compact(SurrogateKind kind) {
   return kind == SurrogateKind::kTriangle || kind == SurrogateKind::kRectangle;
