@@ -14,8 +14,8 @@ namespace {
 // A layer as Python names its fields.
 struct LayerArgs : snn_layer {
   SNNLIB_FIELDS(in_height, in_width, in_channels, height, width, channels, kernel_height, kernel_width, stride_y,
-                stride_x, padding_y, padding_x, dilation_y, dilation_x, pool_y, pool_x, refractory, toward_zero, leak_m,
-                leak_s, fraction, has_synapse, resets_all, keep, is_wide, packed, weight, recurrent, delay,
+                stride_x, padding_y, padding_x, dilation_y, dilation_x, pool_y, pool_x, refractory, toward_zero, levels,
+                leak_m, leak_s, fraction, has_synapse, resets_all, keep, is_wide, packed, weight, recurrent, delay,
                 weight_delay, recurrent_delay, period, bias, drive, above, offset)
 };
 

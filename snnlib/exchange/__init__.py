@@ -7,5 +7,6 @@ from snnlib.exchange.integers import *
 from snnlib.exchange.lava import *
 from snnlib.exchange.nir import *
 from snnlib.exchange.onnx_graph import *
+from snnlib.exchange.unrolled import *
 
 guesses.publish(__name__)

@@ -99,6 +99,8 @@ class _Graph:
         if any(steps is not None for steps in (stage.delay, stage.weight_delay, stage.recurrent_delay)):
             raise ValueError(f"{stage.name}: delays have no counterpart in a dense graph")
         assert stage.cell is not None
+        if stage.cell.levels > 1:
+            raise ValueError(f"{stage.name}: levels={stage.cell.levels:g} have no counterpart in this graph")
         name = f"layer{number}"
         frames = self.reshape(value, None, list(stage.input), f"{name}_frames")
         inputs = [frames, self.constant(f"{name}_weight", _floats(stage.weight.numpy()))]

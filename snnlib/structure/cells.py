@@ -2,7 +2,8 @@
 
     i[t] = decay_s i[t-1] + gain_s x[t]                 with a synapse, else i[t] = x[t]
     h[t] = decay v[t-1] + gain i[t] + offset
-    z[t] = [h[t] > threshold]  (>= where not strict; floor(h / threshold) where several spikes may come in a step)
+    z[t] = [h[t] > threshold]  (>= where not strict; with several levels floor(h / threshold), or where the cell rounds
+                                floor(h / threshold + 1/2), from 0 to levels)
     v[t] = reset_value where z[t] = 1, else h[t]        or h[t] - z[t] threshold
 
 A cell without a threshold gives its potential h. Constants are numbers or arrays of the neurons' shape.
@@ -44,6 +45,7 @@ class Cell:
         start: the membrane before the first step.
         strict: `>` instead of `>=`.
         levels: most spikes in one step.
+        rounds: whether a step has the nearest number of spikes to h / threshold, not the largest below.
         floor: least membrane after the reset; None for none.
     """
 
@@ -57,12 +59,18 @@ class Cell:
     start: Array = field(default_factory=lambda: np.zeros(()))
     strict: bool = True
     levels: float = 1.0
+    rounds: bool = False
     floor: Array | None = None
 
     @property
     def spikes(self) -> bool:
         """Returns whether it has a threshold."""
         return self.threshold is not None
+
+    @property
+    def fires_at(self) -> Array | None:
+        """Returns the membrane at which the first spike of a step comes; None of a cell that gives its potential."""
+        return self.threshold / 2 if self.rounds and self.threshold is not None else self.threshold
 
     @property
     def input_gain(self) -> Array:

@@ -92,7 +92,7 @@ def _fires(cell: Cell, neuron: SpikingNeuron) -> Neurons:
         "reset_states": (resets_all, "reset_states='all'"),
         "reset_time": (neuron.reset_time != "same", "reset_time='next'"),
         "floor": (neuron.floor is not None, f"floor={neuron.floor or 0:g}"),
-        "levels": (neuron.levels != 1, f"levels={neuron.levels:g}"),
+        "levels": (neuron.levels != 1, f"levels={neuron.levels:g} beside reset={neuron.reset!r}"),
         "refractory": (neuron.refractory != 0, f"refractory={neuron.refractory:g}"),
         "fixed_point": (neuron.fixed_point, _FIXED_POINT),
     }
@@ -102,6 +102,8 @@ def _fires(cell: Cell, neuron: SpikingNeuron) -> Neurons:
         reset_value=np.full_like(threshold, neuron.reset_value),
         start=np.full_like(threshold, neuron.initial_membrane),
         strict=neuron.compare == ">",
+        levels=neuron.levels,
+        rounds=neuron.levels != 1 and neuron.level_rounding == "round",
     )
     found = {option: text for option, (differs, text) in faults.items() if differs}
     refractory = neuron.refractory if neuron.fixed_point else None

@@ -38,7 +38,7 @@ class Stage(Connections):
 
     Args:
         cell: the neurons in discrete time, with gains of 1.
-        unit: what a unit of the cell's membrane is in the net's own, for a stage that gives potentials.
+        unit: what a unit of the cell's membrane is in the net's own; 1 where it differs between neurons.
         end: how many of the net's modules this stage and the stages before it are.
         refractory: refractory steps of neurons in fixed point, whose bias current stays in the cell; None of others.
     """
@@ -185,6 +185,7 @@ class _Chain:
         in_fixed_point = given.refractory is not None
         known = {"reset_states"} | ({"reset"} if given.subtracts else set())
         known |= {"fixed_point", "refractory"} if in_fixed_point else set()
+        known |= {"levels"} if given.subtracts and given.cell.levels < math.inf else set()
         unknown = [text for option, text in given.faults.items() if option not in known]
         if unknown:
             raise Unsupported(f"{unknown[0]} has no counterpart")
@@ -200,8 +201,8 @@ class _Chain:
             )
         if cell.spikes:
             cell = cell.scaled(1 / gain)
-        elif gain.size == 1:
-            last.unit = float(gain.reshape(()))
+        if np.unique(gain).size == 1:
+            last.unit = float(gain.flat[0])
         ones = np.ones_like(gain)
         if np.any(cell.offset) and not in_fixed_point:
             if cell.decay_s is not None:

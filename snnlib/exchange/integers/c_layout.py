@@ -158,6 +158,7 @@ def numbers_of(layer: IntegerLayer) -> dict[str, int]:
         "keep": int(layer.subtracts),
         "refractory": layer.refractory,
         "toward_zero": int(layer.toward_zero),
+        "levels": layer.levels,
         "is_wide": int(layer.state_bits == 32),
         "packed": int(layer.weight_bits == 4),
     }

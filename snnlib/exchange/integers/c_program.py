@@ -114,7 +114,8 @@ def _header(
 ) -> str:
     channels, height, width = net.layers[0].input
     outputs, rows, columns = net.layers[-1].neurons
-    kind = "spikes, 0 or 1" if net.layers[-1].threshold is not None else "membrane potentials"
+    last = net.layers[-1]
+    kind = f"spikes, 0 to {last.levels}" if last.threshold is not None else "membrane potentials"
     # A name of a class may hold what begins or ends a comment, or a trigraph.
     pairs = r"(?<=\*)(?=/)|(?<=/)(?=\*)|(?<=\?)(?=\?)"
     comment = "\n".join(f" * {re.sub(pairs, ' ', line)}" for line in about)

@@ -46,10 +46,10 @@ def to_integers(
     """Converts a trained net to integer weights, thresholds and states, without floating-point arithmetic.
 
     Weights become `round(w / scale)`; sums have 32 bits; thresholds become the integers at which the float neuron
-    fires; a state decays by `(z * leak + 2^14) >> 15`, rounded to the nearest. Averages of spikes before a layer
-    become sums, with the divisor in the scale. States have as many fractional bits as their ranges on `x` allow, and
-    saturate. Layers of neurons in fixed point (`LoihiLIF`) already compute in integers: they need no calibration and
-    lose no accuracy.
+    fires; a state decays by `(z * leak + 2^14) >> 15`, rounded to the nearest. A graded spike is taken off the membrane
+    threshold by threshold, and adds its number times the weight. Averages of spikes before a layer become sums, with
+    the divisor in the scale. States have as many fractional bits as their ranges on `x` allow, and saturate. Layers of
+    neurons in fixed point (`LoihiLIF`) already compute in integers: they need no calibration and lose no accuracy.
 
     Args:
         net: a chain of this library's layers and neurons, `PerStep` with convolutions, linear layers and batch norm,
@@ -86,8 +86,8 @@ def to_integers(
         _check(stage, stage is stages[-1])
         assert stage.cell is not None
         weights = [stage.weight * divisor] + ([] if stage.recurrent is None else [stage.recurrent])
-        counts, most = most, stage.pool[0] * stage.pool[1]
-        divisor = 1.0 / most
+        area = stage.pool[0] * stage.pool[1]
+        counts, most, divisor = most, int(stage.cell.levels) * area, 1.0 / area
         if stage.refractory is not None:
             if (weight_bits, decay) != (8, "multiplier"):
                 raise ValueError(
@@ -121,6 +121,12 @@ def _check(stage: Stage, last: bool) -> None:
         )
     if last and stage.pool != (1, 1):
         raise ValueError(f"{stage.name}: expected no pooling behind the last layer, got windows {stage.pool}")
+    most = stage.cell.levels * stage.pool[0] * stage.pool[1]
+    if most > LARGEST_COUNT:
+        raise ValueError(
+            f"{stage.name}: expected levels and windows with counts up to {LARGEST_COUNT}, got {most:g}: levels="
+            f"{stage.cell.levels:g} and windows {stage.pool}"
+        )
     if stage.recurrent is not None and stage.neurons[1:] != (1, 1):
         raise ValueError(
             f"{stage.name}: expected recurrence of a layer without space axes, got {stage.neurons}"
@@ -136,7 +142,7 @@ def _check(stage: Stage, last: bool) -> None:
 def _check_sums(layer: IntegerLayer, most: int) -> None:
     """Raise ValueError unless sums over inputs that all count `most` fit in 32 bits."""
     parts = [most * layer.weight.double().abs().flatten(1).sum(1)]
-    parts += [] if layer.recurrent is None else [layer.recurrent.double().abs().sum(1)]
+    parts += [] if layer.recurrent is None else [layer.levels * layer.recurrent.double().abs().sum(1)]
     parts += [] if layer.bias is None else [layer.bias.double().abs()]
     largest = float(torch.stack(parts).sum(0).max())
     if largest > bounds(32)[1]:
@@ -208,8 +214,8 @@ def _layer(
     }
     return IntegerLayer(
         **kept | own,
-        scale=unit * stage.unit,
-        threshold=None if stage.cell.threshold is None else _channels(stage.cell.threshold, outputs) / unit,
+        scale=unit if stage.cell.spikes else unit * stage.unit,
+        threshold=None if stage.cell.fires_at is None else _channels(stage.cell.fires_at, outputs) / unit,
         reset=_reset(stage, unit),
         leak_m=leaks[0],
         leak_s=None if stage.cell.decay_s is None else leaks[1],
@@ -217,6 +223,7 @@ def _layer(
         state_bits=32,
         subtracts=stage.cell.spikes and stage.cell.reset_value is None,
         weight_bits=weight_bits,
+        levels=int(stage.cell.levels),
     )
 
 
@@ -289,7 +296,9 @@ def _largest_state(layer: IntegerLayer, frames: Tensor) -> float:
     """Largest size of a membrane or current on the data."""
     # A membrane begins where a spike sets it, and what lies beyond the threshold then saturates without a trace.
     sets = layer.reset is not None and not layer.subtracts
-    start, most = (layer.reset, layer.threshold) if sets else (torch.zeros(1), None)
+    most = layer.threshold if sets else None
+    # What several spikes take off has to fit as well: the first of them may come at half the threshold.
+    start = layer.reset if sets or layer.levels > 1 else torch.zeros(1)
     assert start is not None
     largest = float(start.abs().max())
     for current, membrane, _ in steps_of(layer, frames):

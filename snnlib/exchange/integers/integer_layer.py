@@ -34,6 +34,7 @@ class IntegerLayer(Connections):
         state_bits: 16 or 32.
         subtracts: whether a spike adds `reset` to the membrane in place of setting it.
         weight_bits: 8 or 4.
+        levels: most spikes of a neuron in a step; above 1 with `subtracts` alone.
         drive: int32 `[O]`, what comes into each membrane in every step, or None.
         refractory: steps that a membrane stays as a spike left it, while the current runs on.
         toward_zero: whether what a state keeps is rounded towards zero, not its leak to the nearest, as on Loihi.
@@ -48,6 +49,7 @@ class IntegerLayer(Connections):
     state_bits: int
     subtracts: bool
     weight_bits: int
+    levels: int = 1
     drive: Tensor | None = None
     refractory: int = 0
     toward_zero: bool = False
@@ -118,12 +120,15 @@ def steps_of(layer: IntegerLayer, frames: Tensor) -> Iterator[LayerStep]:
         if layer.threshold is None:
             yield LayerStep(current, v, v)
             continue
-        s = (v >= by_channel(layer.threshold)) & (left == 0)
-        yield LayerStep(current, v, s)
-        left = torch.where(s, layer.refractory, (left - 1).clamp(min=0))
-        v = torch.where(s, v + reset if layer.subtracts else reset, v)
+        s, charged = torch.zeros_like(v), v
+        for _ in range(layer.levels):
+            fires = (v >= by_channel(layer.threshold)) & (left == 0)
+            v = torch.where(fires, v + reset if layer.subtracts else reset, v)
+            s = s + fires
+        yield LayerStep(current, charged, s)
+        left = torch.where(s > 0, layer.refractory, (left - 1).clamp(min=0))
         if layer.resets_all:
-            i = torch.where(s, 0, i)
+            i = torch.where(s > 0, 0, i)
         spikes.insert(0, s)
 
 

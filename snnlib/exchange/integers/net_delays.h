@@ -115,7 +115,7 @@ static void snn_add_delayed(snn_row* row, const snn_list* inputs) {
   }
   if (layer->recurrent_delay) {
     for (k = snn_next(layer->last, 0, n); k < n; k = snn_next(layer->last, k + 1, n)) {
-      snn_add_later(layer, layer->recurrent, layer->recurrent_delay, (int64_t)k * n, 1);
+      snn_add_later(layer, layer->recurrent, layer->recurrent_delay, (int64_t)k * n, layer->last[k]);
     }
   }
   for (k = 0; k < n; ++k) row->sum[k] = arrived[k] + (row->is_split ? row->sum[k] : 0);

@@ -9,6 +9,8 @@
  *     v = sat(v - D(v, leak_m) + i + drive)
  *     s = [v > above];  v = keep * v + offset where s, and i = 0 where all states are reset
  *
+ * With several `levels` the last line runs so often, on the membrane that it leaves, and the spikes count together.
+ *
  * For `refractory` steps after a spike v stays as it is and s is 0, while i runs on. With `toward_zero` a state keeps
  * sign(z) * ((|z| * (2^15 - leak)) >> 15) in the place of z - D(z, leak). Both are of states of 32 bits, as is `drive`.
  * with D(z, leak) = (z * leak + 2^14) >> 15, a leak of leak / 2^15 rounded to the nearest, and sat to the width of the
@@ -94,7 +96,7 @@ typedef struct {
    * Null for a layer that gives potentials. */
   const void* above;
   const void* offset;
-  int32_t leak_m, leak_s, fraction, refractory, toward_zero;
+  int32_t leak_m, leak_s, fraction, refractory, toward_zero, levels;
   /* Whether there is a synapse, a reset of all states, whether a spike keeps the membrane (reset by subtraction),
    * whether states have 32 bits, and whether weights have four bits. */
   int32_t has_synapse, resets_all, keep, is_wide, packed;
@@ -103,7 +105,7 @@ typedef struct {
   void* current;
   /* Refractory steps that are left of each neuron; null without. */
   uint8_t* left;
-  /* Spikes of the last step, for recurrence: [channels]. */
+  /* Spikes of the last step, a count for each neuron, for recurrence: [channels]. */
   uint8_t* last;
   /* What waits: frames of inputs [period][in_height][in_width][in_channels], for delays of inputs and for those of
    * weights where not one cell of neurons sees the whole frame (`snn_sees_all`), else sums [period][channels]; null

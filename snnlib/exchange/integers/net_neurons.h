@@ -31,22 +31,28 @@ SNN_INLINE void snn_fire_vectors(const snn_layer* layer, int32_t n, const int16_
   const __mmask32 kept_v = layer->keep ? 0xffffffffu : 0, kept_i = layer->resets_all ? 0 : 0xffffffffu;
   const int16_t* above = (const int16_t*)layer->above;
   const int16_t* offset = (const int16_t*)layer->offset;
-  int32_t k;
+  int32_t k, level;
   for (k = 0; k + SNN_LANES <= n; k += SNN_LANES) {
     const __m512i u = _mm512_loadu_si512(v + k);
-    __m512i i = _mm512_loadu_si512(x + k), h, set;
-    __mmask32 s;
+    const __m512i most = _mm512_loadu_si512(above + k), change = _mm512_loadu_si512(offset + k);
+    __m512i i = _mm512_loadu_si512(x + k), h;
+    __m256i count = _mm256_setzero_si256();
+    __mmask32 fired = 0;
     if (shifts) i = _mm512_mullo_epi16(_mm512_min_epi16(_mm512_max_epi16(i, low), high), unit);
     if (synapse) {
       const __m512i was = _mm512_loadu_si512(current + k);
       i = _mm512_adds_epi16(_mm512_sub_epi16(was, _mm512_mulhrs_epi16(was, by_s)), i);
     }
     h = _mm512_adds_epi16(_mm512_sub_epi16(u, _mm512_mulhrs_epi16(u, by_m)), i);
-    s = _mm512_cmpgt_epi16_mask(h, _mm512_loadu_si512(above + k));
-    set = _mm512_add_epi16(_mm512_maskz_mov_epi16(kept_v, h), _mm512_loadu_si512(offset + k));
-    _mm512_storeu_si512(v + k, _mm512_mask_mov_epi16(h, s, set));
-    if (synapse) _mm512_storeu_si512(current + k, _mm512_maskz_mov_epi16(~s | kept_i, i));
-    _mm256_storeu_si256((__m256i*)(spikes + k), _mm256_maskz_set1_epi8(s, 1));
+    for (level = 0; level < layer->levels; ++level) {
+      const __mmask32 s = _mm512_cmpgt_epi16_mask(h, most);
+      h = _mm512_mask_add_epi16(h, s, _mm512_maskz_mov_epi16(kept_v, h), change);
+      count = _mm256_mask_add_epi8(count, s, count, _mm256_set1_epi8(1));
+      fired |= s;
+    }
+    _mm512_storeu_si512(v + k, h);
+    if (synapse) _mm512_storeu_si512(current + k, _mm512_maskz_mov_epi16(~fired | kept_i, i));
+    _mm256_storeu_si256((__m256i*)(spikes + k), count);
   }
 }
 
@@ -64,30 +70,35 @@ SNN_INLINE void snn_fire_vectors(const snn_layer* layer, int32_t n, const int16_
                 kept_i = _mm256_set1_epi16(layer->resets_all ? 0 : -1);
   const int16_t* above = (const int16_t*)layer->above;
   const int16_t* offset = (const int16_t*)layer->offset;
-  int32_t k;
+  int32_t k, level;
   for (k = 0; k + SNN_LANES <= n; k += SNN_LANES) {
     const __m256i u = _mm256_loadu_si256((const __m256i*)(v + k));
-    __m256i i = _mm256_loadu_si256((const __m256i*)(x + k)), h, s, to;
-    __m128i bytes;
+    const __m256i most = _mm256_loadu_si256((const __m256i*)(above + k));
+    const __m256i change = _mm256_loadu_si256((const __m256i*)(offset + k));
+    __m256i i = _mm256_loadu_si256((const __m256i*)(x + k)), count = _mm256_setzero_si256(), h, fired;
     if (shifts) i = _mm256_mullo_epi16(_mm256_min_epi16(_mm256_max_epi16(i, low), high), unit);
     if (synapse) {
       const __m256i was = _mm256_loadu_si256((const __m256i*)(current + k));
       i = _mm256_adds_epi16(_mm256_sub_epi16(was, _mm256_mulhrs_epi16(was, by_s)), i);
     }
     h = _mm256_adds_epi16(_mm256_sub_epi16(u, _mm256_mulhrs_epi16(u, by_m)), i);
-    s = _mm256_cmpgt_epi16(h, _mm256_loadu_si256((const __m256i*)(above + k)));
-    to = _mm256_add_epi16(_mm256_and_si256(h, kept_v), _mm256_loadu_si256((const __m256i*)(offset + k)));
-    _mm256_storeu_si256((__m256i*)(v + k), _mm256_blendv_epi8(h, to, s));
-    i = _mm256_or_si256(_mm256_andnot_si256(s, i), _mm256_and_si256(i, kept_i));
+    for (level = 0; level < layer->levels; ++level) {
+      const __m256i s = _mm256_cmpgt_epi16(h, most);
+      h = _mm256_blendv_epi8(h, _mm256_add_epi16(_mm256_and_si256(h, kept_v), change), s);
+      count = _mm256_sub_epi16(count, s);
+    }
+    _mm256_storeu_si256((__m256i*)(v + k), h);
+    fired = _mm256_cmpgt_epi16(count, _mm256_setzero_si256());
+    i = _mm256_or_si256(_mm256_andnot_si256(fired, i), _mm256_and_si256(i, kept_i));
     if (synapse) _mm256_storeu_si256((__m256i*)(current + k), i);
-    bytes = _mm_packs_epi16(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
-    _mm_storeu_si128((__m128i*)(spikes + k), _mm_and_si128(bytes, _mm_set1_epi8(1)));
+    _mm_storeu_si128((__m128i*)(spikes + k),
+                     _mm_packus_epi16(_mm256_castsi256_si128(count), _mm256_extracti128_si256(count, 1)));
   }
 }
 
 #endif
 
-/* The neurons of a row with states of 16 bits; a byte 1 for each that fires, else 0. */
+/* The neurons of a row with states of 16 bits; a byte for each, the number of its spikes. */
 SNN_INLINE void snn_fire16(const snn_layer* layer, int32_t n, const int16_t* SNN_RESTRICT x, int16_t* SNN_RESTRICT v,
                            int16_t* SNN_RESTRICT current, uint8_t* SNN_RESTRICT spikes) {
   const int32_t leak_m = layer->leak_m, leak_s = layer->leak_s, keep = layer->keep, synapse = layer->has_synapse;
@@ -112,14 +123,14 @@ SNN_INLINE void snn_fire16(const snn_layer* layer, int32_t n, const int16_t* SNN
 #endif
   for (; k < n; ++k) {
     const int32_t u = v[k];
-    int32_t i = snn_clamp(x[k], low, high) * unit, h, s;
+    int32_t i = snn_clamp(x[k], low, high) * unit, h, s = 0;
     if (synapse) {
       const int32_t was = current[k];
       i = snn_clamp(was - ((was * leak_s + 16384) >> 15) + i, INT16_MIN, INT16_MAX);
     }
     h = snn_clamp(u - ((u * leak_m + 16384) >> 15) + i, INT16_MIN, INT16_MAX);
-    s = h > above[k];
-    v[k] = (int16_t)(s ? keep * h + offset[k] : h);
+    for (; s < layer->levels && h > above[k]; ++s) h = keep * h + offset[k];
+    v[k] = (int16_t)h;
     if (synapse) current[k] = (int16_t)(s ? i & kept_current : i);
     spikes[k] = (uint8_t)s;
   }
@@ -150,8 +161,7 @@ static void snn_fire32(const snn_layer* layer, int32_t n, const int32_t* sum, in
       h = v[k];
       --left[k];
     } else if (above) {
-      s = h > above[k];
-      if (s) h = layer->keep * h + offset[k];
+      for (; s < layer->levels && h > above[k]; ++s) h = layer->keep * h + offset[k];
       if (s && left) left[k] = (uint8_t)layer->refractory;
     }
     v[k] = h;

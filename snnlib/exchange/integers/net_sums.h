@@ -206,9 +206,9 @@ static void snn_add_recurrent(snn_row* row) {
   const snn_layer* layer = row->layer;
   int32_t k;
   for (k = snn_next(layer->last, 0, row->n); k < row->n; k = snn_next(layer->last, k + 1, row->n)) {
-    if (row->room == 0) snn_make_room(row);
-    --row->room;
-    snn_add(layer->recurrent, layer->packed, (int64_t)k * row->n, 1, row->n, row->part);
+    if (row->room < layer->last[k]) snn_make_room(row);
+    row->room -= layer->last[k];
+    snn_add(layer->recurrent, layer->packed, (int64_t)k * row->n, layer->last[k], row->n, row->part);
   }
 }
 

@@ -1,0 +1,151 @@
+"""Graded spikes against binary spikes in virtual steps, integers and C: what is equal, and what is refused by name."""
+
+import math
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from graded_nets import graded_net
+from torch import Tensor, nn
+
+import snnlib
+from snnlib.exchange import export_c, export_onnx, to_lava, unroll_spikes, verify_unrolled
+from snnlib.neurons import IF, LIF, CubaLIF, Integrator, Neuron
+
+
+def _compiled(folder: Path) -> str:
+    command = ("make", "check", "CFLAGS=-O1 -march=native -Werror")
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def _same_everywhere(seed: int, folder: Path | None = None) -> bool:
+    """Checks torch, virtual steps, integers and C of a random net; returns whether its outputs fire."""
+    net, x = graded_net(seed)
+    y, unrolled = net(x), unroll_spikes(net, x)
+    report = verify_unrolled(net, unrolled, x)
+    assert report.exact and report.equal, f"{seed}: {report}"
+    assert all(((run.spikes == 0) | (run.spikes == 1)).all() for run in unrolled.layers(x))  # type: ignore[operator]
+    assert torch.equal(unrolled(x), y)
+    small = snnlib.to_integers(net, x, scale="power-of-two", state_bits=32)
+    narrow = snnlib.to_integers(net, x, scale="power-of-two")
+    assert torch.equal(small(x), y), seed
+    with snnlib.use_path("reference"):
+        for integers in (small, narrow):
+            expected = integers.integers(x)
+            with snnlib.use_path("auto"):
+                assert torch.equal(integers.integers(x), expected), seed
+    if folder is not None:
+        export_c(small, folder, x, binary=False)
+        assert "outputs that differ: 0 by events, 0 by frames" in _compiled(folder), seed
+    return bool(y.any())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_nets_are_the_same_in_virtual_steps_and_integers(seed: int) -> None:
+    assert _same_everywhere(seed)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="compiles C programs; there is no cc")
+def test_a_random_net_is_the_same_in_c(tmp_path: Path) -> None:
+    assert _same_everywhere(8, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cc") is None, reason="compiles C programs; there is no cc")
+def test_random_nets_are_the_same_in_c(tmp_path: Path) -> None:
+    # `benchmarks/exchange/unrolled.py` does the same with two hundred.
+    assert sum(_same_everywhere(seed, tmp_path / f"{seed}") for seed in range(10, 20)) > 5
+
+
+def _layers(neuron: Neuron, last: Neuron | None = None) -> tuple[nn.Sequential, Tensor]:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        snnlib.SpikingLinear(12, 8, neuron=neuron),
+        snnlib.SpikingLinear(8, 4, neuron=last or IF(levels=3)),
+    ).eval()
+    return net, torch.rand(30, 3, 12)
+
+
+def test_virtual_steps_add_up_to_the_graded_spikes() -> None:
+    net, x = _layers(IF(levels=4))
+    first, _ = unroll_spikes(net, x).layers(x)
+    assert first.spikes is not None and first.spikes.shape == (30, 4, 3, 8, 1, 1)
+    assert torch.equal(first.spikes.sum(1).flatten(2), net[0](x))
+    # A neuron that did not fire in a virtual step has nothing to fire with in those behind it.
+    assert (first.spikes[:, 1:] <= first.spikes[:, :-1]).all()
+
+
+@pytest.mark.parametrize(
+    "neuron",
+    [
+        LIF(tau=4 / 3, levels=4),
+        LIF(tau=4.0, levels=4, threshold=0.3, level_rounding="floor"),
+        CubaLIF(levels=4, decay_input=False),
+    ],
+    ids=["a leak of 3/4", "a third", "a synapse"],
+)
+def test_what_is_rounded_is_reported(neuron: Neuron) -> None:
+    net, x = _layers(neuron, Integrator(3.0))
+    report = verify_unrolled(net, unroll_spikes(net, x), x)
+    assert not report.exact and report.layers[0].spikes is not None and report.layers[0].spikes.total > 50
+    # Of some thousand neuron-steps none lies within rounding of a threshold; the second layer's potentials follow.
+    assert [layer.flips for layer in report.layers] == [0, 0]
+    # Potentials of some tens in float32 have 4e-6 from one to the next.
+    assert 0 < max(layer.potential for layer in report.layers) < 1e-4
+    assert "rounded" in str(report) and "equal bit for bit" not in str(report)
+
+
+def test_flips_are_counted() -> None:
+    net, x = _layers(IF(levels=4))
+    unrolled = unroll_spikes(net, x)
+    with torch.no_grad():
+        net[0].weight[0] += 0.25
+    report = verify_unrolled(net, unrolled, x)
+    assert report.layers[0].flips > 0 and report.layers[0].potential > 0 and not report.equal
+
+
+@pytest.mark.parametrize(
+    ("neuron", "message"),
+    [
+        (IF(levels=math.inf), r"^0 \(SpikingLinear\): levels=inf beside reset='subtract' has no counterpart"),
+        (
+            IF(levels=4, reset="zero"),
+            r"^0 \(SpikingLinear\): levels=4 beside reset='zero' has no counterpart",
+        ),
+        (LIF(levels=4, reset="none"), r"^0 \(SpikingLinear\): reset='none' has no counterpart"),
+    ],
+)
+def test_refused_by_name(neuron: Neuron, message: str, tmp_path: Path) -> None:
+    net, x = _layers(neuron)
+    for write in (unroll_spikes, snnlib.to_integers):
+        with pytest.raises(ValueError, match=message):
+            write(net, x)  # type: ignore[operator]
+
+
+def test_writers_without_graded_spikes_say_so(tmp_path: Path) -> None:
+    net, _ = _layers(IF(levels=4))
+    with pytest.raises(ValueError, match=r"0 \(SpikingLinear\): expected neurons in Loihi's arithmetic"):
+        to_lava(net, tmp_path / "net.net")
+
+
+def test_counts_of_integers_are_bytes() -> None:
+    net = nn.Sequential(
+        snnlib.SpikingConv2d(2, 3, 3, neuron=IF(levels=100)),
+        snnlib.AvgPool2d(2),
+        snnlib.SpikingLinear(12, 2, neuron=IF(levels=4)),
+    ).eval()
+    message = (
+        r"^0: expected levels and windows with counts up to 255, got 400: levels=100 and windows \(2, 2\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        snnlib.to_integers(net, torch.ones(3, 1, 2, 6, 6))
+
+
+def test_onnx_has_no_graded_spikes(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    net, x = _layers(IF(levels=4))
+    with pytest.raises(ValueError, match=r"^0: levels=4 have no counterpart in this graph$"):
+        export_onnx(net, tmp_path / "net.onnx", x)
