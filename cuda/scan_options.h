@@ -29,7 +29,7 @@ template <bool Constant, bool Rests = false, class S, int K, int V, class F>
 __device__ void by_usual(const LinearFlags& flags, const LinearCoefficients<K, S> (&k)[V], const F& f) {
   if constexpr (Constant) {
     constexpr S kNone = S(-INFINITY);
-    bool usual = is_usual(flags);
+    bool usual = options_of(flags) == Options::kUsual;
     SNNLIB_UNROLL
     for (int v = 0; v < V; ++v) usual = usual && k[v].row[LinearRows<K>::floor] == kNone;
     if (usual) {

@@ -48,13 +48,13 @@ LinearBlock<T, K>& block_of_thread() {
   return of_thread(block);
 }
 
-template <class T, int K, bool Next, bool Quadratic, bool Usual>
+template <class T, int K, bool Next, bool Quadratic, Options O>
 void forward_block(const ScanForwardArgs& a, Own own, bool streamed, int64_t o, int64_t first, int64_t count) {
   using S = typename StateOf<T>::type;
   constexpr int64_t L = Line<T>::kLanes, V = Line<T>::kVectors;
   LinearBlock<T, K>& block = block_of_thread<T, K>();
   block.load(a, own, o, first, count);
-  const LinearFlags flags = Usual ? usual_flags(a.flags.surrogate) : a.flags;
+  const LinearFlags flags = known_flags<O>(a.flags);
   const int64_t stride = a.view.step_stride;
   const T* current = static_cast<const T*>(a.current) + a.view.offset(o, 0, first);
   T* value = static_cast<T*>(a.value) + a.view.offset(o, 0, first);
@@ -97,7 +97,7 @@ void forward_block(const ScanForwardArgs& a, Own own, bool streamed, int64_t o, 
 template <int K, bool Next, bool Learn, bool Quadratic>
 constexpr int64_t kSaved = K + (Next ? 1 : 0) + (Learn || Quadratic ? K : 0);
 
-template <class T, int K, bool Next, bool Learn, bool Quadratic, bool Usual>
+template <class T, int K, bool Next, bool Learn, bool Quadratic, Options O>
 void backward_block(const ScanBackwardArgs& a, Own own, bool streamed, StateVector<T>* saved, int64_t vectors,
                     int64_t o, int64_t first, int64_t count) {
   using S = typename StateOf<T>::type;
@@ -106,7 +106,7 @@ void backward_block(const ScanBackwardArgs& a, Own own, bool streamed, StateVect
   constexpr int64_t kFirst = kSaved<K, Next, Learn, Quadratic>;
   LinearBlock<T, K>& block = block_of_thread<T, K>();
   block.load(a, own, o, first, count);
-  const LinearFlags flags = Usual ? usual_flags(a.flags.surrogate) : a.flags;
+  const LinearFlags flags = known_flags<O>(a.flags);
   const int64_t values = kFirst + (flags.refractory != 0);
   const int64_t stride = a.view.step_stride, start = a.view.offset(o, 0, first);
   const int64_t all = a.view.outer * a.view.inner, at = o * a.view.inner + first;
@@ -203,15 +203,11 @@ template <class T, int K, bool Next, bool Quadratic>
 void forward_with(const ScanForwardArgs& a) {
   const bool streamed = streamable_sequence<T>(a.view, a.value);
   const Own own = own_coefficients<typename StateOf<T>::type, K>(a);
-  const auto run = [&](auto as_usual) {
+  by_options<kHasUsual<T, K, Next, false>>(a.flags, [&](auto options) {
     for_each_block(a.view, block_neurons(own), a.executor.threads(), [&](int64_t o, int64_t first, int64_t count) {
-      forward_block<T, K, Next, Quadratic, decltype(as_usual)::value>(a, own, streamed, o, first, count);
+      forward_block<T, K, Next, Quadratic, decltype(options)::value>(a, own, streamed, o, first, count);
     });
-  };
-  if constexpr (kHasUsual<T, K, Next, false>) {
-    if (is_usual(a.flags)) return run(std::true_type());
-  }
-  run(std::false_type());
+  });
 }
 
 template <class T, int K, bool Next, bool Learn, bool Quadratic>
@@ -222,18 +218,14 @@ void backward_with(const ScanBackwardArgs& a) {
   const Own own = own_coefficients<typename StateOf<T>::type, K>(a);
   const int64_t vectors = backward_vectors<T>(values, a.view.steps, block_neurons(own) / Line<T>::kLanes);
   const int64_t block = vectors * Line<T>::kLanes;
-  const auto run = [&](auto as_usual) {
+  by_options<kHasUsual<T, K, Next, Learn>>(a.flags, [&](auto options) {
     for_each_block(a.view, block, a.executor.threads(), [&](int64_t o, int64_t first, int64_t count) {
       thread_local Scratch<Vec> scratch;
       Vec* saved = scratch.reserve(values * a.view.steps * vectors);
-      backward_block<T, K, Next, Learn, Quadratic, decltype(as_usual)::value>(a, own, streamed, saved, vectors, o,
-                                                                              first, count);
+      backward_block<T, K, Next, Learn, Quadratic, decltype(options)::value>(a, own, streamed, saved, vectors, o, first,
+                                                                             count);
     });
-  };
-  if constexpr (kHasUsual<T, K, Next, Learn>) {
-    if (is_usual(a.flags)) return run(std::true_type());
-  }
-  run(std::false_type());
+  });
 }
 
 template <class T, int K>

@@ -61,11 +61,11 @@ SNNLIB_NOINLINE State* load_states(const ScanArgs& a, const WindowGrid& w, const
   return states;
 }
 
-template <bool Usual, bool Small>
+template <Options O, bool Small>
 void forward_block(const ScanPoolForwardArgs& a, const WindowGrid& w, const WindowBlock& block, bool streamed) {
   const Coefficients* coefficients = load_coefficients(a, block);
   State* states = load_states(a, w, block);
-  const LinearFlags flags = Usual ? usual_flags(a.flags.surrogate) : a.flags;
+  const LinearFlags flags = known_flags<O>(a.flags);
   const int64_t stride = a.view.step_stride, per_vector = a.period != 1;
   const WindowSize<Small> size(w);
   const int64_t start = block.start(a.view, w);
@@ -120,11 +120,11 @@ void forward_block(const ScanPoolForwardArgs& a, const WindowGrid& w, const Wind
   if (streamed) finish_streams();
 }
 
-template <bool Usual, bool Small>
+template <Options O, bool Small>
 void backward_block(const ScanPoolBackwardArgs& a, const WindowGrid& w, const WindowBlock& block, bool streamed) {
   const Coefficients* coefficients = load_coefficients(a, block);
   State* states = load_states(a, w, block);
-  const LinearFlags flags = Usual ? usual_flags(a.flags.surrogate) : a.flags;
+  const LinearFlags flags = known_flags<O>(a.flags);
   const int64_t stride = a.view.step_stride, per_vector = a.period != 1, vectors = w.lines_in_block() * kVectors;
   const int64_t apart = stride / w.area;
   const WindowSize<Small> size(w);
@@ -218,14 +218,14 @@ void backward_block(const ScanPoolBackwardArgs& a, const WindowGrid& w, const Wi
   if (streamed) finish_streams();
 }
 
-// f(whether the options are those of most nets, whether windows have 2 x 2 cells), as constants; other options take a
-// loop for windows of any size.
+// f(options, whether windows have 2 x 2 cells), as constants; any options take a loop for windows of any size.
 template <class F>
-void by_options(const LinearFlags& flags, const WindowGrid& w, const F& f) {
-  using std::false_type;
-  using std::true_type;
-  if (!is_usual(flags)) return f(false_type(), false_type());
-  w.high == 2 && w.wide == 2 ? f(true_type(), true_type()) : f(true_type(), false_type());
+void by_window(const LinearFlags& flags, const WindowGrid& w, const F& f) {
+  by_options<true>(flags, [&](auto options) {
+    constexpr bool kHasSmall = decltype(options)::value != Options::kAny;
+    kHasSmall&& w.high == 2 && w.wide == 2 ? f(options, std::bool_constant<kHasSmall>())
+                                           : f(options, std::false_type());
+  });
 }
 
 void forward(const ScanPoolForwardArgs& a) {
@@ -234,8 +234,8 @@ void forward(const ScanPoolForwardArgs& a) {
   const bool streamed = streamable(a.value, w.samples * view.steps * w.cells() / w.area * int64_t(sizeof(float)),
                                    view.step_stride / w.area * int64_t(sizeof(float)));
   for_each_window_block(w, a.executor.threads(), [&](const WindowBlock& block) {
-    by_options(a.flags, w, [&](auto usual, auto small) {
-      forward_block<decltype(usual)::value, decltype(small)::value>(a, w, block, streamed);
+    by_window(a.flags, w, [&](auto options, auto small) {
+      forward_block<decltype(options)::value, decltype(small)::value>(a, w, block, streamed);
     });
   });
 }
@@ -247,8 +247,8 @@ void backward(const ScanPoolBackwardArgs& a) {
   const WindowGrid w(a, a.planes, room < kBlockLines ? room : kBlockLines);
   const bool streamed = streamable_sequence<float>(view, a.grad_current);
   for_each_window_block(w, a.executor.threads(), [&](const WindowBlock& block) {
-    by_options(a.flags, w, [&](auto usual, auto small) {
-      backward_block<decltype(usual)::value, decltype(small)::value>(a, w, block, streamed);
+    by_window(a.flags, w, [&](auto options, auto small) {
+      backward_block<decltype(options)::value, decltype(small)::value>(a, w, block, streamed);
     });
   });
 }

@@ -23,7 +23,7 @@ template <class S, int K, bool Next>
 constexpr bool kHasUsual = std::is_same_v<S, float> && K < 3 && !Next;
 
 inline bool is_usual_here(const LinearFlags& flags) {
-  return is_usual(flags) && flags.surrogate == SurrogateKind::kTriangle;
+  return options_of(flags) == Options::kUsual && flags.surrogate == SurrogateKind::kTriangle;
 }
 
 template <bool Usual>

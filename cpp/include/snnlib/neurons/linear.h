@@ -59,14 +59,37 @@ struct LinearFlags {
                 fixed_point, refractory, levels, rounds, spread)
 };
 
-// The options that most nets have: kernels take them as constants.
+// The options that most nets have, with one level or several, which kernels take as constants; or any.
+enum class Options { kUsual, kGraded, kAny };
+
+SNNLIB_HD inline Options options_of(const LinearFlags& f) {
+  const bool plain = !f.strict && f.detach_reset && f.detach_jump && !f.reset_next && !f.membrane && f.through_time;
+  if (!plain || f.rectified || f.fixed_point || f.refractory) return Options::kAny;
+  return f.levels == 1 ? Options::kUsual : Options::kGraded;
+}
+
 SNNLIB_HD inline LinearFlags usual_flags(SurrogateKind surrogate) {
   return {surrogate, false, true, true, false, false, true, false, false, false, 0, 1, false, SurrogateSpread::kFirst};
 }
 
-SNNLIB_HD inline bool is_usual(const LinearFlags& f) {
-  const bool plain = !f.strict && f.detach_reset && f.detach_jump && !f.reset_next && !f.membrane && f.through_time;
-  return plain && !f.rectified && !f.fixed_point && !f.refractory && f.levels == 1;
+// The flags, as far as they are known as constants.
+template <Options O>
+SNNLIB_HD LinearFlags known_flags(const LinearFlags& flags) {
+  if (O == Options::kAny) return flags;
+  LinearFlags known = usual_flags(flags.surrogate);
+  if (O == Options::kGraded) known.levels = flags.levels, known.rounds = flags.rounds, known.spread = flags.spread;
+  return known;
+}
+
+// f(constant) with those of a call where they have kernels.
+template <bool HasUsual, class F>
+void by_options(const LinearFlags& flags, const F& f) {
+  if constexpr (HasUsual) {
+    const Options options = options_of(flags);
+    if (options == Options::kUsual) return f(std::integral_constant<Options, Options::kUsual>());
+    if (options == Options::kGraded) return f(std::integral_constant<Options, Options::kGraded>());
+  }
+  f(std::integral_constant<Options, Options::kAny>());
 }
 
 // Rows of the state behind the K of the dynamics: the last step's spike, and the steps that are left of a refractory
