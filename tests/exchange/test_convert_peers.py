@@ -237,3 +237,40 @@ def test_parallel_neurons_of_spikingjelly_keep_their_parameters(kind: str) -> No
     made = snnlib.convert(net, x, quiet=True, unsupported="raise")
     assert type(made[1]).__name__ == kind and made[1].weight is net[1].weight  # type: ignore[index]
     assert torch.equal(made(x), net(x))
+
+
+@pytest.mark.parametrize("window", [None, (0.5, 4.5)], ids=["from 0 to 4", "from 1/2 to 9/2"])
+@pytest.mark.parametrize("detached", [False, True])
+@pytest.mark.parametrize("mode", ["s", "m"])
+def test_whole_numbers_of_spikes_of_spikingjelly(
+    window: tuple[float, float] | None, detached: bool, mode: str
+) -> None:
+    theirs, layer, surrogate = (
+        pytest.importorskip(
+            f"spikingjelly.activation_based.{name}",
+            reason="compares with SpikingJelly, which is not installed",
+        )
+        for name in ("neuron", "layer", "surrogate")
+    )
+    torch.manual_seed(0)
+    count = surrogate.MultiLevelSpikeCount(4, grad_window=window)
+    node = theirs.ILIFNode(v_threshold=0.75, surrogate_function=count, detach_reset=detached, step_mode=mode)
+    net = nn.Sequential(layer.Linear(6, 50, step_mode=mode), node)
+    x = 8 * torch.rand(9, 3, 6)
+    made = snnlib.convert(net, x, quiet=True, unsupported="raise")
+    found = snnlib.verify_conversion(net, made, x)
+    assert found.ok, str(found)
+    assert made(x).unique().tolist() == [0, 1, 2, 3, 4]
+    # The ends 0 and 4 belong to the first window; those of the second, where StraightThrough is 0, are left out.
+    edges = torch.linspace(-0.75, 4.5, 85).view(1, 1, -1)
+    edges = edges[(edges != 0.375) & (edges != 3.375)].view(1, 1, -1)
+    slopes = []
+    for neuron in (made[1], node):  # type: ignore[index]
+        node.reset()
+        h = edges.clone().requires_grad_()
+        out = neuron(h if mode == "m" or neuron is not node else h[0])
+        slopes.append(torch.autograd.grad(out.sum(), h)[0])
+    assert torch.equal(*slopes)
+    with pytest.raises(ValueError, match=r"1: its gradient window \(-1.0, 5.0\) has no counterpart"):
+        node.surrogate_function = surrogate.MultiLevelSpikeCount(4, grad_window=(-1.0, 5.0))
+        snnlib.convert(net, x, quiet=True, unsupported="raise")

@@ -6,7 +6,7 @@ from typing import Any
 
 from snnlib.neurons import IF, KLIF, LIF, PLIF, PSN, CubaLIF, Izhikevich, MaskedPSN, Neuron, SlidingPSN
 from snnlib.structure.unsupported import Unsupported
-from snnlib.surrogate import Surrogate, match
+from snnlib.surrogate import EveryThreshold, Rectangle, StraightThrough, Surrogate, match
 
 # What Izhikevich's constants are called there and here.
 _IZHIKEVICH = {"tau": "tau_m", "tau_w": "tau_a", "v_c": "critical", "a0": "curvature", "v_rest": "rest"}
@@ -24,6 +24,8 @@ def neuron(module: Any) -> Neuron:
     kind = type(module).__name__
     if kind in _PARALLEL:
         return _parallel(module)
+    if kind == "ILIFNode":
+        return _graded(module)
     if kind not in _WITH_RESET:
         raise Unsupported(f"SpikingJelly's {kind} has no counterpart")
     return _WITH_RESET[kind](module, _firing(module))
@@ -91,9 +93,27 @@ def _surrogate(module: Any, threshold: float) -> Surrogate:
     return surrogate
 
 
+def _graded(module: Any) -> Neuron:
+    """ILIFNode, whose halves of a spike round to the even number, here up."""
+    count, threshold = module.surrogate_function, float(module.v_threshold)
+    levels, window = int(count.max_spike_count), (float(count.grad_min), float(count.grad_max))
+    surrogates: dict[tuple[float, float], Surrogate] = {
+        # Bumps that meet halfway between two thresholds, and reach the very ends of the window.
+        (0.0, levels): EveryThreshold(Rectangle(0.5 + 2.0**-20, 1 / threshold)),
+        (0.5, levels + 0.5): StraightThrough(),
+    }
+    if window not in surrogates:
+        raise Unsupported(f"its gradient window {window} has no counterpart")
+    options = _options(module, threshold, surrogates[window])
+    return LIF(float(module.tau), decay_input=False, levels=levels, **options)
+
+
 def _firing(module: Any) -> dict[str, Any]:
     threshold = float(module.v_threshold)
-    surrogate = _surrogate(module, threshold)
+    return _options(module, threshold, _surrogate(module, threshold))
+
+
+def _options(module: Any, threshold: float, surrogate: Surrogate) -> dict[str, Any]:
     zero = module.v_reset is not None
     for name, start in getattr(module, "_memories_rv", {}).items():
         if start != (module.v_reset if zero and name == "v" else 0):
