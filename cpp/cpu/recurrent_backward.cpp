@@ -65,8 +65,8 @@ class Backward {
   // The adjoint after the last step.
   void begin() {
     carry_.reserve(vectors_), sum_.zeroed(Learn ? vectors_ : 1);
-    const int64_t row = a_->starts ? vectors_ * L : a_->row;
-    rows_.signal.zeroed(a_->starts ? 0 : row), rows_.back.zeroed(row);
+    const int64_t row = by_rows(*a_) ? vectors_ * L : a_->row;
+    rows_.signal.zeroed(by_rows(*a_) ? 0 : row), rows_.back.zeroed(row);
     rows_.neurons.reserve(count_ + parts_of(*a_) * kMoreRows);
     for (int64_t i = 0; i < vectors_; ++i) {
       const int64_t lanes = count_ - i * L < L ? count_ - i * L : L;
@@ -157,7 +157,7 @@ class Backward {
     S* out = static_cast<S*>(a_->grad_current) + a_->view.offset(n_, t, 0);
     for_parts(*a_, vectors_,
               [&](int64_t part, int64_t from, int64_t to) { back_part(t, kept, has_next, part, from, to); });
-    if (a_->starts) {
+    if (by_rows(*a_)) {
       signal_ = out;
     } else {
       a_->delays.delay ? delayed_.keep(t, out)

@@ -22,13 +22,13 @@ class Forward {
     const S* weight = static_cast<const S*>(a.weight);
     block_.load(a, own_of(a), n, 0, count);
     // Sums are taken where they are kept, if rows have no zeros behind them.
-    const bool in_place = a.total && (a.starts || a.row == count);
-    S* room = rows_.sum.reserve(a.starts ? count : a.row);
+    const bool in_place = a.total && (by_rows(a) || a.row == count);
+    S* room = rows_.sum.reserve(by_rows(a) ? count : a.row);
     Fired<S> fired = rows_.fired(count);
     const S* before = state_row<S>(a, a.state_in, K + added_rows(a.flags), n);
     if (delayed) arriving_.start(a, connections, before, a.view.outer * count, fired);
     if (before && !delayed) fired.count = append_row(before, count, fired.neuron, fired.amount);
-    if (a.starts) start_parts(a, fired);
+    if (by_rows(a)) start_parts(a, fired);
     for (int64_t t = 0; t < steps; ++t) {
       const int64_t at = a.view.offset(n, t, 0);
       const S* current = static_cast<const S*>(a.current) + at;
@@ -39,7 +39,7 @@ class Forward {
         if (a.total) prefetch(static_cast<const S*>(a.total) + later, count);
       }
       S* sum = in_place ? static_cast<S*>(a.total) + at : room;
-      if (a.starts) {
+      if (by_rows(a)) {
         step_by_parts(a, t, current, sum, static_cast<S*>(a.value) + at);
         continue;
       }

@@ -45,7 +45,7 @@ void input_gradient(const SparseGradientsArgs& a) {
     const int64_t count = some.end - some.first;
     int32_t* listed = numbers.reserve(count);
     for (int64_t j = 0; j < count; ++j) listed[j] = int32_t(some.first + j);
-    rows_times(rows_of<S>(a), listed, count, static_cast<const S*>(a.signal) + n * a.outputs,
+    rows_times(rows_of<S>(a), listed, count, static_cast<const S*>(a.signal) + n * a.signal_row,
                static_cast<S*>(a.grad_x) + n * a.inputs);
   });
 }
@@ -56,7 +56,7 @@ void add_gradients_of(const SparseGradientsArgs& a) {
   if (!a.grad_weight) return;
   sparse_weight_gradient(
       rows_of<S>(a), a.frames, a.executor.threads(), static_cast<S*>(a.grad_weight), [&](int64_t n, const auto& take) {
-        take(static_cast<const S*>(a.x) + n * a.inputs, static_cast<const S*>(a.signal) + n * a.outputs);
+        take(static_cast<const S*>(a.x) + n * a.inputs, static_cast<const S*>(a.signal) + n * a.signal_row);
       });
 }
 

@@ -421,7 +421,8 @@ class Windows(NamedTuple):
 class Delays(NamedTuple):
     """Delays `[H, H]` of recurrent connections up to `longest` steps, and earlier spikes that have not arrived yet.
 
-    `past` is `[longest + 2, N, H]`, the newest first; with `rounded` whole steps count alone.
+    `past` is `[longest + 2, N, H]`, the newest first; with `rounded` whole steps count alone. Sparse connections have
+    delays `[C]`.
     """
 
     delay: Tensor

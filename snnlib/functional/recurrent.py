@@ -43,7 +43,7 @@ class Recurrence:
         source: operator of the input; None if the input is currents.
         weight: recurrent weights, `[H, H]` or the operator's.
         operator: map from the spikes of one step to the currents of the next; None: a full matrix.
-        delay: further steps until a spike comes back, `[H]` or `[H, H]`; None: no delays.
+        delay: further steps until a spike comes back, `[H]` or of the weight's shape; None: no delays.
         max_delay: longest delay.
         rounded: whether delays are rounded to whole steps.
         eprop: whether no gradient comes back through recurrent spikes.
@@ -61,6 +61,12 @@ class Recurrence:
     def name(self) -> str:
         """Name of the operator's class, or `FULL_MATRIX`."""
         return FULL_MATRIX if self.operator is None else type(self.operator).__name__
+
+    @property
+    def rows(self) -> tuple[Tensor, Tensor] | None:
+        """Returns starts and targets of sparse connections; None for other operators."""
+        operator = self.operator
+        return (operator.starts, operator.targets) if isinstance(operator, SparselyConnected) else None
 
     def check(self, current: Tensor, batch_first: bool) -> None:
         """Raise an error that names the argument unless all fits currents `[T, N, H]` or `[T, N, C, ...]`."""
@@ -83,15 +89,15 @@ class Recurrence:
             self._check_delay(self.delay)
 
     def _check_delay(self, delay: Tensor) -> None:
-        if self.operator is not None:
+        if self.operator is not None and self.rows is None:
             raise ValueError(
-                "delay: expected None with an operator, whose connections take one step, got a tensor"
+                f"delay: expected None with {self.name}, whose connections take one step, got a tensor"
             )
         shape = self.weight.shape
-        if delay.shape not in (shape, shape[:1]):
-            raise ValueError(
-                f"delay: expected shape {tuple(shape[:1])} or {tuple(shape)}, got {tuple(delay.shape)}"
-            )
+        shapes = [shape] if self.rows else [shape[:1], shape]
+        if delay.shape not in shapes:
+            wanted = " or ".join(str(tuple(shape)) for shape in shapes)
+            raise ValueError(f"delay: expected shape {wanted}, got {tuple(delay.shape)}")
 
         def error() -> ValueError:
             least, most = (float(bound) for bound in delay.aminmax())
@@ -140,16 +146,21 @@ class Recurrence:
         lengths: Tensor | None,
         time_dim: int,
     ) -> Output:
-        start, operator = kernel.state, self.operator
+        start = kernel.state
         if start is not None or spikes is not None:
             wide = torch.promote_types(current.dtype, torch.float32)
             zeros = current.new_zeros((1, current.shape[1 - time_dim], current.shape[2]), dtype=wide)
             if start is None:
                 start = zeros.expand(kernel.states, -1, -1)
             kernel = replace(kernel, state=torch.cat((start, zeros if spikes is None else spikes[:1])))
-        rows = (operator.starts, operator.targets) if isinstance(operator, SparselyConnected) else None
         value, final = ops.recurrent.run(
-            current, self.weight.to(current.dtype), kernel, lengths, time_dim, rows=rows, eprop=self.eprop
+            current,
+            self.weight.to(current.dtype),
+            kernel,
+            lengths,
+            time_dim,
+            rows=self.rows,
+            eprop=self.eprop,
         )
         return Output(value, (final[:-1], final[-1:]))
 
@@ -165,7 +176,7 @@ class Recurrence:
         longest = self.max_delay
         delays = Delays(self.delay.expand_as(self.weight), past, longest, self.rounded)
         value, own = ops.recurrent.run(
-            current, self.weight.to(current.dtype), kernel, lengths, time_dim, delays, eprop=self.eprop
+            current, self.weight.to(current.dtype), kernel, lengths, time_dim, delays, self.rows, self.eprop
         )
         wide = torch.promote_types(current.dtype, torch.float32)
         if past is None:
@@ -219,17 +230,20 @@ class Recurrence:
     def _arriving(self, wide: torch.dtype, through: SequenceMap | None) -> Callable[[list[Tensor]], Tensor]:
         """Returns the map from the last spikes, the newest first, to the currents of the next step."""
         weight, delay = self.weight.to(wide), self.delay
-        if through is not None:
-            return lambda past: _in_frames(through, past[0], weight)
         if delay is None:
+            if through is not None:
+                return lambda past: _in_frames(through, past[0], weight)
             return lambda past: past[0] @ weight.t()
-        by_connection = delay.dim() == 2
+        by_connection = delay.shape == weight.shape
         whole = weight if by_connection else weight.new_ones(delay.shape)
         taps = _Taps.apply(whole, delay.to(wide), self.rounded, self.max_delay)  # type: ignore[no-untyped-call]
 
         def delayed(past: list[Tensor]) -> Tensor:
             pairs = zip(past, taps, strict=True)
-            parts = [spikes @ tap.t() if by_connection else spikes * tap for spikes, tap in pairs]
+            if through is not None:
+                parts = [_in_frames(through, spikes, tap) for spikes, tap in pairs]
+            else:
+                parts = [spikes @ tap.t() if by_connection else spikes * tap for spikes, tap in pairs]
             total: Tensor = sum(parts[1:], parts[0])
             return total if by_connection else total @ weight.t()
 

@@ -126,14 +126,15 @@ def spiking_recurrent(
             `neuron.state_names`, and their last spikes `[1, N, H]`. None: the initial state.
         lengths: number of steps of each sample `[N]`, 0 to T; None for T. Later steps have spikes and gradients of 0,
             and the state is the one after the sample's own last step.
-        delay: further steps until a spike arrives, per neuron `[H]` or per connection `[H, H]`, from 0 to `max_delay`;
-            None: no delay. The state then has `max_delay + 2` last spikes, the newest first. Full matrices only.
+        delay: further steps until a spike arrives, per neuron `[H]` or per connection `[H, H]`, `[connections]` if they
+            are sparse, from 0 to `max_delay`; None: no delay. The state then has `max_delay + 2` last spikes, the
+            newest first. Full matrices and `SparselyConnected` only.
         max_delay: longest `delay`.
         rounded: whether delays are rounded to whole steps; if False, delays between steps are interpolated.
 
     Raises:
         TypeError: current or weight is not a floating-point tensor, they differ in dtype, or lengths are no integers.
-        ValueError: a shape that does not fit, a length outside 0 to T, or delays with an operator.
+        ValueError: a shape that does not fit, a length outside 0 to T, or delays with another operator.
 
     Source: Neftci et al., "Surrogate gradient learning in spiking neural networks", IEEE Signal Processing Magazine
     2019, equations 1 to 4.

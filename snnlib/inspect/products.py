@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from snnlib.backends import native
 from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.backends.reference.delay import split
+from snnlib.backends.reference.sparse import Rows
 from snnlib.functional.currents import unfolded_rows
 from snnlib.functional.operators import Convolution
 from snnlib.nn.layers.readout import SRMReadout
 from snnlib.nn.recurrent.recurrent_layer import Recurrent
 from snnlib.ops.counting import counted
-from snnlib.ops.currents import currents_forward
 
 # Elements looked at at once, which stay in the cache.
 _BLOCK = 1 << 17
@@ -284,13 +284,15 @@ class OperationProducts:
             return output, fan_out.products_of(args["input"])
         if name == _RECURRENT:
             return output, self._of_recurrence(args, output[0].movedim(args["time_dim"], 0), call)
-        if name in _SEQUENCE_OPS:
-            frames = args["x"].flatten(0, 1)
-            return output, self._of_connections(args).products_of(frames) if sparse else _of_delays(
-                args, call
-            )
-        a, b = (args[key] for key in _MATRIX_ARGUMENTS[name])
-        return output, self._of_matrices(a, b, call)
+        if sparse:
+            found = self._of_connections(args).products_of(args["x"].flatten(0, 1))
+            found = _once_per_step(found, args["weight"], call)
+        elif name in _SEQUENCE_OPS:
+            found = _of_delays(args, call)
+        else:
+            a, b = (args[key] for key in _MATRIX_ARGUMENTS[name])
+            found = self._of_matrices(a, b, call)
+        return output, found
 
     def of_readout(self, module: SRMReadout, x: Tensor) -> Products:
         """Returns the products of a read-out's weights with its input, of which its op makes others."""
@@ -347,7 +349,9 @@ class OperationProducts:
             return found
         before = spikes.new_zeros(1, *spikes.shape[1:]) if state is None else state.flip(0).to(spikes)
         arriving = torch.cat((before, spikes[:-1]))
-        return replace(found, effective=_met_later(arriving, weight, delay, args["rounded"], len(spikes)))
+        sources = Rows(weight, args["starts"], args["targets"]).sources() if sparse else None
+        met = _met_later(arriving, weight, delay, args["rounded"], len(spikes), sources)
+        return replace(found, effective=met)
 
     def _of_matrices(self, a: Tensor, b: Tensor, call: Call) -> Products:
         """Products of `[..., m, k] @ [..., k, n]`, or of vectors `[k]`: frames of the one meet rows of the other."""
@@ -360,8 +364,7 @@ class OperationProducts:
         if is_weight[0] == is_weight[1]:
             # Of two inputs, as in attention, it is enough that one has no elements but -1, 0 and 1.
             found = replace(found, unit=found.unit or fan_out.unit)
-        # Of a delay's taps at most two steps are not zero: the products with all of them are one step's connections.
-        return replace(found, dense=0, inputs=0, nonzero=0) if _is_later_tap(b, call) else found
+        return _once_per_step(found, b, call)
 
     def _of_weight(self, tensors: tuple[Tensor, ...], key: Any, make: Callable[[], FanOut]) -> FanOut:
         """Returns the fan-outs of a weight, made once for the net's own and anew for others.
@@ -402,19 +405,22 @@ def _of_delays(args: dict[str, Any], call: Call) -> Products:
     return replace(found, dense=dense, inputs=call.x.numel(), nonzero=nonzero(call.x))
 
 
-def _met_later(x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, steps: int) -> int:
+def _met_later(
+    x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, steps: int, sources: Tensor | None = None
+) -> int:
     """Nonzero weights that nonzero inputs `[T, N, I]` meet within so many last steps, `delay` steps later.
 
-    An event that arrives between two steps meets a weight in both.
+    An event that arrives between two steps meets a weight in both. `sources` are the inputs of sparse connections.
     """
     whole, rest = split(delay.expand(weight.shape), rounded)
-    met, events = weight.ne(0), x.ne(0).to(torch.float32)
+    if sources is None:
+        sources = torch.arange(x.shape[2], device=x.device).expand(weight.shape)
+    met, before = weight.ne(0), torch.nn.functional.pad(x.ne(0).sum(1).cumsum(0), (0, 0, 1, 0))
     total = 0
     for arrival, weights in ((whole, met), (whole + 1, met & rest.ne(0))):
-        if weights.any():
-            at = arrival.to(events)
-            currents = currents_forward(events, weights.to(events), at, None, None, 0, (), (), (), 1, True, 0)
-            total += int(currents[len(x) - steps :].sum(dtype=torch.float64))
+        # Events that arrive within the last steps lie between these two.
+        first, end = ((step - arrival).clamp(min=0) for step in (len(x) - steps, len(x)))
+        total += int((before[end, sources] - before[first, sources])[weights].sum())
     return total
 
 
@@ -430,10 +436,14 @@ def _space_before_padding(space: Sequence[int], call: Call) -> tuple[int, ...]:
     return tuple(map(min, space, call.x.shape[-len(space) :]))
 
 
-def _is_later_tap(b: Tensor, call: Call) -> bool:
-    """Returns whether b has the taps of spikes that come back after more than the shortest delay."""
+def _once_per_step(found: Products, b: Tensor, call: Call) -> Products:
+    """Returns products with b, without dense ones if b has the taps of spikes later than the shortest delay.
+
+    Of a delay's taps at most two steps are not zero: the products with all of them are one step's connections.
+    """
     delays = call.module.recurrent_delays if isinstance(call.module, Recurrent) else None
-    if delays is None or delays.per != "connection":
-        return False
+    if delays is None:
+        return found
     taps = (delays.max_delay + 2) * b.numel() * b.element_size()
-    return b.storage_offset() > 0 and b.untyped_storage().nbytes() == taps
+    later = b.storage_offset() > 0 and b.untyped_storage().nbytes() == taps
+    return replace(found, dense=0, inputs=0, nonzero=0) if later else found

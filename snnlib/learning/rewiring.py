@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from snnlib.checks import check_count
 from snnlib.functional.sparse import SparselyConnected
+from snnlib.nn.layers.delays import Delays
+from snnlib.nn.recurrent.recurrent_layer import RecurrentLayer
 
 __all__ = ["Rewiring"]
 
@@ -49,7 +51,8 @@ class Rewiring:
         seed: seed of positions and signs. Default 0.
 
     Raises:
-        ValueError: a net without sparse weights, a parametrised one, an unknown rule, or a number out of its range.
+        ValueError: a net without sparse weights, a parametrised one, delays per connection, an unknown rule, or a
+            number out of its range.
 
     Source: Bellec et al., "Deep Rewiring: Training very sparse deep networks", ICLR 2018, algorithm 1; Mocanu et al.,
     "Scalable training of artificial neural networks with adaptive sparse connectivity inspired by network science",
@@ -90,6 +93,9 @@ class Rewiring:
         operators = {name: part for name, part in net.named_modules() if isinstance(part, SparselyConnected)}
         for name, operator in operators.items():
             _check_plain(name.rpartition(".")[0], operator)
+        for name, layer in net.named_modules():
+            if isinstance(layer, RecurrentLayer) and isinstance(layer.recurrent_operator, SparselyConnected):
+                _check_delays(name, layer.recurrent_delays)
         self._weights = {names[id(operator.values)]: operator for operator in operators.values()}
         if not self._weights:
             raise ValueError(
@@ -180,6 +186,14 @@ class Rewiring:
             signs.copy_(signs[order])
             signs[new] = _coins(len(new), generator).to(signs.device)
         return len(fallen)
+
+
+def _check_delays(name: str, delays: Delays | None) -> None:
+    """Raises ValueError for delays of connections, which a move would leave to others."""
+    if delays is not None and delays.per == "connection":
+        raise ValueError(
+            f"net: {name}.recurrent_delays: expected None or one per channel where connections move, got {delays!r}"
+        )
 
 
 def _check_plain(name: str, operator: SparselyConnected) -> None:

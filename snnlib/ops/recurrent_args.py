@@ -41,8 +41,8 @@ class RecurrentArgs:
 
     Without a delay a spike arrives one step later, and the state's last row holds the spikes of the step before. With
     delays `[H, H]` of up to `longest` steps, `past` `[longest + 2, N, H]` holds the earlier spikes, the newest first.
-    With `starts` and `targets` connections are sparse, with weights `[C]`. With `eprop` no gradient comes back through
-    recurrent spikes.
+    With `starts` and `targets` connections are sparse, with weights and delays `[C]`. With `eprop` no gradient comes
+    back through recurrent spikes.
     """
 
     current: Tensor
@@ -139,8 +139,6 @@ class RecurrentArgs:
         checks.check_device("weight", self.weight, current)
         if self.starts is None:
             checks.check_shape("weight", self.weight, (neurons, neurons), "shape [H, H]")
-        elif self.delay is not None:
-            raise ValueError("delay: expected None with sparse connections, got a tensor")
         self.check_state("state", neuron.state)
         if self.past is not None:
             self._check_past(self.past)
@@ -209,6 +207,8 @@ class RecurrentArgs:
     def kernel(self, name: str, **others: Tensor) -> Callable[..., Any] | None:
         """Returns the compiled function of a pass, `forward` or `backward`; None if the reference has to run."""
         tensors = {"weight": self.weight, **self.neuron.tensors()}
+        if self.delay is not None:
+            tensors |= {"delay": self.delay, "past": self.past}
         if self.starts is not None:
             return native.kernel(f"sparse_recurrent_{name}", self.current, **others, **tensors)
         # As in a scan: of fixed-point states GPUs have no kernels, and none is found by this name.
@@ -216,5 +216,4 @@ class RecurrentArgs:
         if self.delay is None:
             found = native.kernel(f"{family}_{name}", self.current, **others, **tensors)
             return None if found is None or unsupported(self.current, self.current.shape[2]) else found
-        tensors |= {"delay": self.delay, "past": self.past}
         return native.kernel(f"delayed_{family}_{name}", self.current, **others, **tensors)

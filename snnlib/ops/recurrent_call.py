@@ -17,11 +17,12 @@ from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.recurrent import Gradients
-from snnlib.ops import delayed_linear
+from snnlib.ops import delayed_linear, sparse_linear
 from snnlib.ops.delay import time_first
 from snnlib.ops.delayed_linear import Delayed
 from snnlib.ops.recurrent_args import RecurrentArgs
 from snnlib.ops.scan_linear import sum_neurons
+from snnlib.ops.sparse_linear import given
 
 
 def forward(args: RecurrentArgs, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -77,7 +78,15 @@ def backward(
     grad_weight, grad_delay, rows = weight.new_empty(0), total.new_empty(0), coefficients.new_empty(0)
     if args.delay is not None:
         delayed, signal = _as_delayed(args, value.to(grad.dtype), grad)
-        _, grad_weight, grad_delay = delayed_linear.backward(signal, delayed, False, need_weight, need_delay)
+        if args.starts is None:
+            _, grad_weight, grad_delay = delayed_linear.backward(
+                signal, delayed, False, need_weight, need_delay
+            )
+        else:
+            connections = args.starts, given(args.targets)
+            grad_weight, grad_delay = sparse_linear.delayed_backward(
+                signal, delayed, connections, need_weight, need_delay
+            )
     elif need_weight:
         grad_weight = found.weight.to(weight.dtype).contiguous()
     if learn:

@@ -8,13 +8,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import cpu_memory, native
 from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype
+from snnlib.backends.reference.delay import slope, split
 from snnlib.backends.reference.sparse import Rows
+from snnlib.ops.delayed_linear import Delayed
 
 
 class SparseMap(NamedTuple):
@@ -132,26 +135,76 @@ def forward(call: SparseMap) -> Tensor:
 def backward(signal: Tensor, call: SparseMap, need_input: bool, need_weight: bool) -> tuple[Tensor, Tensor]:
     """Returns dL/dx and dL/dweight from dL/dcurrents; unneeded gradients have no elements."""
     call.check()
-    x, weight = call.x, call.weight
+    x = call.x
     checks.check_gradient("signal", signal, (*x.shape[:2], call.outputs), "the currents' shape", x)
-    wide = state_dtype(x)
-    signal = signal.to(wide).contiguous()
-    grad_x = x.new_empty(x.shape if need_input else 0, dtype=wide)
-    grad_weight = weight.new_empty(0, dtype=wide)
+    frames = signal.to(state_dtype(x)).contiguous().flatten(0, 1)
+    grad_x, grad_weight = _gradients(frames, call, need_input, need_weight)
+    return grad_x.to(x.dtype), grad_weight.to(call.weight.dtype)
+
+
+def _gradients(signal: Tensor, call: SparseMap, need_input: bool, need_weight: bool) -> tuple[Tensor, Tensor]:
+    """Returns gradients from signals `[frames, O]`, whose rows may overlap."""
+    x, weight = call.x, call.weight
+    grad_x = x.new_empty(x.shape if need_input else 0, dtype=signal.dtype)
+    grad_weight = weight.new_empty(0, dtype=signal.dtype)
     if need_weight:
-        grad_weight = cpu_memory.empty_like(weight, wide)
+        grad_weight = cpu_memory.empty_like(weight, signal.dtype)
     kernel = native.kernel("sparse_gradients", x, signal=signal, weight=weight)
     if kernel is not None:
         kernel(
             **call.arguments(),
             signal=signal,
+            signal_row=signal.stride(0),
             grad_x=grad_x if need_input else None,
             grad_weight=grad_weight if need_weight else None,
         )
-    else:
-        rows, seen = call.rows(), signal.flatten(0, 1)
-        if need_input:
-            grad_x = rows.times(seen).view(x.shape)
-        if need_weight:
-            grad_weight = rows.add_gradient(torch.zeros_like(grad_weight), x.flatten(0, 1).to(wide), seen)
-    return grad_x.to(x.dtype), grad_weight.to(weight.dtype)
+        return grad_x, grad_weight
+    rows = call.rows()
+    if need_input:
+        grad_x = rows.times(signal).view(x.shape)
+    if need_weight:
+        grad_weight = rows.add_gradient(
+            torch.zeros_like(grad_weight), x.flatten(0, 1).to(signal.dtype), signal
+        )
+    return grad_x, grad_weight
+
+
+def delayed_backward(
+    signal: Tensor, call: Delayed, rows: tuple[Tensor, Tensor], need_weight: bool, need_delay: bool
+) -> tuple[Tensor, Tensor]:
+    """Returns dL/dweight and dL/ddelay `[C]` of connections that events of `call` pass `delay` steps later.
+
+    `rows` are starts and targets of the connections. Unneeded gradients have no elements. Sums go by sample, then time.
+    """
+    x, weight, delay, rounded, time_dim = call
+    wide, neurons, starts = state_dtype(x), x.shape[2], rows[0].contiguous()
+    whole, rest = split(delay.to(wide), rounded)
+    whole = whole.clamp(max=x.shape[time_dim])
+    # An event sees the signals of the steps from its own on as one frame, in which a target lies `whole` steps later.
+    # Zeros between the samples keep it from the next one's.
+    longest = int(whole.max()) if len(whole) else 0
+    targets = (whole * neurons + rows[1]).int()
+    events, signals = (
+        F.pad(part.transpose(0, 1 - time_dim).to(wide), (0, 0, first, longest + 2 - first))
+        for first, part in enumerate((x, signal))
+    )
+    outputs = (longest + 1) * neurons
+    flat = F.pad(signals.flatten(), (0, outputs + neurons))
+    seen = SparseMap(events, weight, starts, targets, outputs)
+
+    def total(later: int) -> Tensor:
+        """Sums `[C]` of events times the signals `whole + later` steps later."""
+        frames = flat.as_strided(
+            (len(events) * events.shape[1], outputs), (neurons, 1), (1 + later) * neurons
+        )
+        return _gradients(frames, seen, False, True)[1]
+
+    now = total(0)
+    after = now if rounded and not need_delay else total(1)
+    grad_weight, grad_delay = weight.new_empty(0), delay.new_empty(0)
+    if need_weight:
+        grad_weight = (now + rest * (after - now)).to(weight.dtype)
+    if need_delay:
+        before = total(-1) if rounded else now
+        grad_delay = (weight.to(wide) * slope([before, now, after], whole, rounded)).to(delay.dtype)
+    return grad_weight, grad_delay

@@ -52,6 +52,9 @@ def _ways() -> dict[str, tuple[Tensor, dict[str, Any], Callable[[list[Tensor], T
     def by(delay: Tensor) -> dict[str, Any]:
         return {"delay": delay.double(), "max_delay": 3, "rounded": True}
 
+    def late_sparse(past: list[Tensor], weight: Tensor) -> Tensor:
+        return late(past, weight.new_zeros(H, H).index_put((targets, sources), weight), connection)
+
     return {
         "matrix": (matrix, {}, lambda past, weight: past[-1] @ weight.t()),
         "sparse": (_draw(len(targets), seed=5), {"operator": operator}, sparse),
@@ -65,6 +68,11 @@ def _ways() -> dict[str, tuple[Tensor, dict[str, Any], Callable[[list[Tensor], T
             matrix,
             by(connection),
             lambda past, weight: late(past, weight, connection),
+        ),
+        "delays of sparse connections": (
+            _draw(len(targets), seed=5),
+            {"operator": operator, **by(connection[targets, sources])},
+            late_sparse,
         ),
     }
 

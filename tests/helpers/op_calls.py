@@ -317,6 +317,18 @@ def delayed_recurrent_backward(*arguments: Any) -> OpCall:
     return OpCall(_op("recurrent_backward"), (*arguments[:5], *_FULL, *arguments[5:]))
 
 
+@Case
+def sparse_delayed_recurrent_forward(current: Tensor, weight: Tensor, *others: Any) -> OpCall:
+    """Others: starts, targets and those of `delayed_recurrent_forward`."""
+    return OpCall(_op("recurrent_forward"), (current, weight, *others))
+
+
+@Case
+def sparse_delayed_recurrent_backward(*arguments: Any) -> OpCall:
+    """Arguments: those of `delayed_recurrent_backward` with starts and targets behind the weight."""
+    return OpCall(_op("recurrent_backward"), arguments)
+
+
 delay_forward = _with_its_own_arguments("delay_forward")
 delay_backward = _with_its_own_arguments("delay_backward")
 

@@ -349,6 +349,18 @@ _CASES = (
         events=2,
     ),
     OpCase(
+        "sparse_delayed_recurrent_forward",
+        sparse.late_samples(),
+        sparse.late_answer,
+        differentiable=True,
+    ),
+    _summed(
+        "sparse_delayed_recurrent_backward",
+        sparse.late_backward_samples(),
+        sparse.late_backward_answer,
+        events=2,
+    ),
+    OpCase(
         "spike_avg_pool",
         _samples(pool_sample, POOLS),
         lambda x, *options: _tensors(oracles.avg_pool(_array(x), *options)),

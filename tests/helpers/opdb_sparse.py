@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import opdb_delayed_recurrent as late
 import opdb_recurrent
 import torch
 from op_samples import Arguments, Sample
@@ -28,6 +29,19 @@ _RECURRENT = (
     "no gradient through time",
     "T = 0",
     "N = 0",
+)
+_LATE = (
+    "one neuron",
+    "state",
+    "lengths",
+    "batch first",
+    "next",
+    "longer than the sequence",
+    "three states",
+    "rests",
+    "T = 0",
+    "N = 0",
+    "H = 0",
 )
 
 
@@ -125,4 +139,48 @@ def recurrent_backward_answer(
     if rest[1] is None and found[3] is not None:
         # Nobody asks for the gradient of spikes before the first step where there is no state.
         found[3][-1] = 0
+    return found
+
+
+def _with_late_rows(arguments: Arguments, place: int, generator: torch.Generator) -> Arguments:
+    """Returns the arguments with sparse weights and delays, at this place and the next, instead of matrices."""
+    changed = _with_rows(arguments, place, generator)
+    starts, targets, delay, *rest = changed[place + 1 :]
+    sources = torch.arange(len(starts) - 1).repeat_interleave(starts.diff())
+    return (*changed[: place + 3], delay[targets.long(), sources], *rest)
+
+
+def _late(sample: Sample, place: int) -> Sample:
+    return Sample(sample.name, lambda generator: _with_late_rows(sample.make(generator), place, generator))
+
+
+def late_samples() -> tuple[Sample, ...]:
+    return tuple(_late(late.late_sample(name), 1) for name in _LATE)
+
+
+def late_backward_samples() -> tuple[Sample, ...]:
+    """Returns samples of signals and sums that need not come from these weights."""
+    needs = {"lengths": (True, False, True), "next": (False, True, False), "batch first": (False, True, True)}
+    found = (late.late_backward_sample(name, needs.get(name, (True, True, True))) for name in _LATE)
+    return tuple(_late(sample, 4) for sample in found)
+
+
+def late_answer(
+    current: Tensor, weight: Tensor, starts: Tensor, targets: Tensor, delay: Tensor, *rest: Any
+) -> list[Tensor | None]:
+    full = (_dense(part, starts, targets, current.shape[2]) for part in (weight, delay))
+    return late.late_answer(current, *full, *rest)
+
+
+def late_backward_answer(
+    q: Tensor, of_state: Tensor, total: Tensor, value: Tensor, weight: Tensor, *others: Any
+) -> list[Tensor | None]:
+    starts, targets, delay, *rest = others
+    full = (_dense(part, starts, targets, total.shape[2]) for part in (weight, delay))
+    found = late.late_backward_answer(q, of_state, total, value, *full, *rest)
+    sources = torch.arange(len(starts) - 1).repeat_interleave(starts.diff())
+    for place, needed in ((1, rest[-2]), (2, rest[-1])):
+        grad = found[place]
+        if needed and grad is not None:
+            found[place] = grad[targets.long(), sources]
     return found

@@ -1,5 +1,6 @@
 """Counted operations against nets that are run with weights and inputs set to one, by hand, and against NeuroBench."""
 
+import itertools
 import math
 import random
 from collections.abc import Callable
@@ -9,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
+from snnlib.functional import SparselyConnected
 from snnlib.functional.currents import Delayed
 from snnlib.functional.plan import layer_currents
 from snnlib.inspect.energy import ENERGY_MODELS
 from snnlib.inspect.products import Call, OperationProducts, Products, nonzero_counts
+from snnlib.neurons import Neuron
 from snnlib.nn.fusion.fuse import unfused
 from snnlib.nn.fusion.fused_block import Block
 
@@ -268,21 +271,43 @@ def test_recurrent_spiking_layers_are_counted_with_their_own_spikes() -> None:
     assert loss().item() == pytest.approx(counted.acs / counted.dense)
 
 
-@pytest.mark.parametrize("per", ["channel", "connection"])
-def test_spikes_that_come_back_later_meet_each_connection_once_a_step(per: str) -> None:
+@pytest.mark.parametrize(
+    ("per", "fan_out", "neuron"),
+    [
+        *itertools.product(["channel", "connection"], [None, 2], [None]),
+        # SRM neurons have no recurrent kernels.
+        ("connection", None, snnlib.neurons.SRM()),
+        ("connection", 2, snnlib.neurons.SRM()),
+        ("channel", 2, snnlib.neurons.SRM()),
+    ],
+)
+def test_spikes_that_come_back_later_meet_each_connection_once_a_step(
+    per: str, fan_out: int | None, neuron: Neuron | None
+) -> None:
     torch.manual_seed(0)
-    layer, x = snnlib.SpikingRNN(4, 6, recurrent_delays=snnlib.Delays(3, per)), _spikes(9, 2, 4)
-    one = layer.layers[0]
+    layer = snnlib.SpikingRNN(
+        4,
+        6,
+        neuron=neuron,
+        recurrent_connections=None if fan_out is None else snnlib.Sparse(fan_out=fan_out),
+        recurrent_delays=snnlib.Delays(3, per),
+    )
+    x, one = _spikes(9, 2, 4), layer.layers[0]
     one.weight.data *= 3
     assert one.recurrent_delays is not None
     one.recurrent_delays.steps.data[...] = torch.rand(one.recurrent_delays.steps.shape) * 3
     # At whole steps, as profiles are.
     layer.eval()
     counted, spikes = snnlib.profile(layer, x)["layers.0"], layer(x).detach()
-    assert counted.dense == 9 * 2 * 6 * (4 + 6) and counted.inputs == 9 * 2 * (4 + 6)
+    assert counted.dense == 9 * 2 * 6 * (4 + (fan_out or 6)) and counted.inputs == 9 * 2 * (4 + 6)
     assert counted.nonzero_inputs == int(x.sum()) + int(spikes[:-1].sum())
-    delay = one.recurrent_delays.steps.detach().round().expand(6, 6)
-    back = sum(int((spikes[step].sum(0) * (delay + step < 8).sum(0)).sum()) for step in range(8))
+    delay = one.recurrent_delays.steps.detach().round()
+    exists, operator = torch.ones(6, 6), one.recurrent_operator
+    if isinstance(operator, SparselyConnected):
+        exists = operator.dense(torch.ones(12))
+        delay = operator.dense(delay) if per == "connection" else delay
+    arrives = [exists * (delay + step < 8) for step in range(8)]
+    back = sum(int((spikes[step].sum(0) * arrives[step].sum(0)).sum()) for step in range(8))
     assert back > 0 and counted.acs == int(x.sum()) * 6 + back
 
 

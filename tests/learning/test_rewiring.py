@@ -265,6 +265,13 @@ def test_what_does_not_fit_is_named() -> None:
             Rewiring(net, **options)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="net: expected layers with connections=Sparse"):
         Rewiring(snnlib.SpikingLinear(3, 2), every=1)
+    late = snnlib.SpikingRNN(
+        3, 9, recurrent_connections=snnlib.Sparse(fan_out=2), recurrent_delays=snnlib.Delays(2, "connection")
+    )
+    with pytest.raises(
+        ValueError, match=r"net: layers\.0\.recurrent_delays: expected None or one per channel"
+    ):
+        Rewiring(late, every=1)
     with pytest.raises(
         ValueError, match="optimizer: expected an optimiser that holds the weight weight of the net"
     ):

@@ -82,7 +82,12 @@ def test_what_cannot_be_pruned_is_named_before_anything_changes() -> None:
         snnlib.nn.prune_(nn.Conv2d(1, 1, 3), 0.5)
     delayed = snnlib.SpikingLinear(4, 3, delays=snnlib.Delays(5, "connection"))
     standardised = snnlib.nn.standardize_weights_(snnlib.SRMLinear(4, 3))
-    for last, message in ((delayed, "net: 1.delays: expected None"), (standardised, "parametrized one in 1")):
+    late = snnlib.SpikingRNN(4, 3, recurrent_delays=snnlib.Delays(5, "connection"))
+    for last, message in (
+        (delayed, "net: 1.delays: expected None"),
+        (late, r"net: 1\.layers\.0\.recurrent_delays: expected None"),
+        (standardised, "parametrized one in 1"),
+    ):
         net = nn.Sequential(snnlib.SpikingLinear(5, 4), last)
         with pytest.raises(ValueError, match=message):
             snnlib.nn.prune_(net, 0.5)

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 import snnlib
 from snnlib import Sparse, neurons, surrogate
 from snnlib.functional import SparselyConnected
+from snnlib.functional.plan import sequence_map
+from snnlib.functional.recurrent import Recurrence
 from snnlib.nn.recurrent.recurrent_layer import RecurrentLayer
 
 TRIANGLE = surrogate.Triangle(width=0.5, height=0.4)
@@ -101,6 +103,70 @@ class TestSameBitsAsAFullMatrix:
             assert_bits(found[-2], _by_connection(of_recurrent, sparse.recurrent_operator))
             # A full matrix has no kernel of events for this one.
             torch.testing.assert_close(found[-1], of_input, rtol=1e-5, atol=1e-5)
+
+    @pytest.mark.parametrize("gradient", ["bptt", "eprop"])
+    @pytest.mark.parametrize("training", [False, True])
+    @pytest.mark.parametrize("per", ["channel", "connection"])
+    def test_recurrent_delays(self, per: str, training: bool, gradient: str, path: str) -> None:
+        """Two chunks with lengths; delays lie between steps in training, and are rounded else."""
+        generator = torch.Generator().manual_seed(7)
+        back = Sparse(torch.rand(21, 21, generator=generator) < 0.3)
+        layers = [
+            RecurrentLayer(
+                9,
+                21,
+                connections=connections,
+                recurrent_connections=recurrent,
+                recurrent_delays=snnlib.Delays(5, per),
+                recurrent_gradient=gradient,
+            ).train(training)
+            for connections, recurrent in ((Sparse(fan_out=8, generator=generator), back), (None, None))
+        ]
+        sparse, full = layers
+        steps = torch.rand(21, 21, generator=generator) * 5
+        with torch.no_grad():
+            for weight in (sparse.weight, sparse.recurrent_weight):
+                weight.copy_(torch.randn(weight.shape, generator=generator))
+            full.weight.copy_(sparse.operator.dense())
+            full.recurrent_weight.copy_(sparse.recurrent_operator.dense())
+            full.recurrent_delays.steps.copy_(steps if per == "connection" else steps[0])
+            own = _by_connection(steps, sparse.recurrent_operator) if per == "connection" else steps[0]
+            sparse.recurrent_delays.steps.copy_(own)
+        x = (torch.rand(14, 3, 9, generator=generator) < 0.4).float()
+        with snnlib.use_convolution("events"):
+            found, expected = (_results(layer, x, torch.tensor([14, 6, 9])) for layer in layers)
+        assert 0.02 < float(found[0].mean()) < 0.9
+        for a, b in zip(found[:-3], expected[:-3], strict=True):
+            assert_bits(a, b)
+        of_delays = [layer.recurrent_delays.steps.grad for layer in layers]
+        of_full = _by_connection(expected[-2], sparse.recurrent_operator)
+        torch.testing.assert_close(found[-2], of_full, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found[-1], expected[-1], rtol=1e-5, atol=1e-5)
+        if per == "connection":
+            of_delays[1] = _by_connection(of_delays[1], sparse.recurrent_operator)
+        torch.testing.assert_close(*of_delays, rtol=1e-4, atol=1e-4)
+        assert of_delays[0].abs().max() > 0.01
+
+    def test_recurrent_delays_by_steps(self) -> None:
+        """The definition step by step, which float32 on a GPU takes, has the kernels' spikes and gradients."""
+        generator = torch.Generator().manual_seed(8)
+        operator, _ = Sparse(fan_out=4, generator=generator).build(12, 12)
+        # On a grid, so that sums in another order have the same spikes.
+        current, weight = (
+            (torch.randn(shape, generator=generator) * 8).round() / 8 for shape in ((15, 2, 12), (48,))
+        )
+        delay = torch.randint(0, 17, (48,), generator=generator) / 4
+        back = Recurrence(None, weight, operator, delay, 4)
+        neuron = neurons.LIF(8.0, decay_input=False, surrogate=TRIANGLE, discretisation="euler")
+        leaves = [part.requires_grad_() for part in (current, weight, delay)]
+        through, found = sequence_map(current, operator, 0), []
+        for kernel, by in ((neuron.kernel(current), None), (None, through)):
+            value, state = back.run(current, neuron, kernel, None, None, by)
+            loss = (value * torch.linspace(-1, 1, value.numel()).view_as(value)).sum()
+            found.append([value, *state, *torch.autograd.grad(loss, leaves)])
+        assert 0.02 < float(found[0][0].detach().mean()) < 0.9
+        for a, b in zip(*found, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
     def test_float64_is_near_the_reference(self) -> None:
         generator = torch.Generator().manual_seed(9)
@@ -216,10 +282,15 @@ class TestConnections:
                 "delays: expected",
             ),
             (
-                lambda: snnlib.SpikingRNN(
-                    4, 5, recurrent_connections=Sparse(fan_out=2), recurrent_delays=snnlib.Delays(3)
+                lambda: snnlib.functional.spiking_recurrent(
+                    torch.zeros(4, 2, 5),
+                    torch.zeros(10),
+                    snnlib.neurons.LIF(),
+                    operator=Sparse(fan_out=2).build(5, 5)[0],
+                    delay=torch.zeros(5),
+                    max_delay=1,
                 ),
-                "recurrent_delays: expected",
+                r"delay: expected shape \(10,\), got \(5,\)",
             ),
         ],
     )
@@ -254,6 +325,16 @@ class TestConnections:
         for product in products:
             with snnlib.use_path(path), pytest.raises(ValueError, match=f"{name}: {error}"):
                 product()
+
+    @pytest.mark.parametrize("path", ["native", "reference"])
+    def test_delayed_spikes_refuse_wrong_indices(self, path: Any) -> None:
+        layer = RecurrentLayer(
+            3, 60, recurrent_connections=Sparse(fan_out=5), recurrent_delays=snnlib.Delays(3)
+        )
+        layer.recurrent_operator.targets[7] = 80
+        error = "targets: expected outputs from 0 to 59.*, got 80 in row 1"
+        with snnlib.use_path(path), pytest.raises(ValueError, match=error):
+            layer(torch.ones(4, 1, 3))
 
     def test_fewer_frames_than_threads_and_no_outputs(self) -> None:
         torch.set_num_threads(2)

@@ -64,6 +64,14 @@ def _sparse_arguments(name: str, dtype: torch.dtype) -> tuple[object, ...]:
     if name == "sparse_backward":
         return (current, events, *rows, neurons, True, True)
     table = opdb_neurons.coefficients(2, neurons, generator, a01=0.5, keep0=0.0, scale=0.5)
+    if "delayed" in name:
+        delay = torch.rand(6 * neurons, generator=generator, dtype=torch.float64) * 3
+        late = (*rows, delay, table, None, None, None, opdb_neurons.COMPACT, 3, False, 0)
+        if name == "sparse_delayed_recurrent_forward":
+            return (current, *late, True)
+        value, final, total = op_calls.sparse_delayed_recurrent_forward(current, *late, True)
+        grads = (torch.randn(part.shape, generator=generator).to(part.dtype) for part in (value, final))
+        return (*grads, total, value, *late, True, True, True)
     loop = (*rows, table, None, None, opdb_neurons.COMPACT, 0)
     if name == "sparse_recurrent_forward":
         return (current, *loop, True)
@@ -290,6 +298,7 @@ def test_batch_split(case: OpCase, path: str) -> None:
         "delayed_recurrent_backward",
         "sparse_backward",
         "sparse_recurrent_backward",
+        "sparse_delayed_recurrent_backward",
     )
     if case.name in (*sums, "delay_backward", "delayed_linear_backward"):
         pytest.skip("its weight gradient sums over the batch")

@@ -5,8 +5,6 @@ Every sum is taken in the order of the kernels, so both give the same bits.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -14,41 +12,37 @@ from snnlib.backends.arguments import Delays, LinearKernel
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference import linear
 from snnlib.backends.reference.delay import split
+from snnlib.backends.reference.sparse import Rows
 
 
-class _Connections(NamedTuple):
-    """Whole steps and the two taps of each connection, `[H, H]`: to, from."""
-
-    whole: Tensor
-    taps: tuple[Tensor, Tensor]
+class _Connections(Rows):
+    """Both taps of each connection one after the other; one that takes k steps leads to output `k H + target`."""
 
     @staticmethod
-    def of(weight: Tensor, delays: Delays, dtype: torch.dtype) -> _Connections:
-        whole, rest = split(delays.delay.to(dtype), delays.rounded)
-        wide = weight.to(dtype)
-        return _Connections(whole, (wide * (1 - rest), wide * rest))
+    def of(weight: Tensor | Rows, delays: Delays, dtype: torch.dtype) -> _Connections:
+        delay = delays.delay
+        if isinstance(weight, Tensor):
+            delay, numbers = delay.t().flatten(), torch.arange(len(weight) + 1, device=weight.device)
+            weight = Rows(weight.t().flatten(), numbers * len(weight), numbers[:-1].repeat(len(weight)))
+        whole, rest = split(delay.to(dtype), delays.rounded)
+        values, neurons = weight.values.to(dtype), len(weight.starts) - 1
+        first = whole * neurons + weight.targets
+        taps = torch.stack((values * (1 - rest), values * rest), 1)
+        targets = torch.stack((first, first + neurons), 1)
+        return _Connections(taps.flatten(), 2 * weight.starts, targets.flatten())
 
     def send(self, arriving: Tensor, spikes: Tensor) -> Tensor:
-        """Currents `[longest + 2, N, H]` that arrive from the next step on, with these spikes of this step."""
-        arriving = torch.cat((arriving[1:], torch.zeros_like(arriving[:1])))
-        to = torch.arange(arriving.shape[2])
-        for j in range(len(to)):
-            amount = spikes[:, j]
-            for more, tap in enumerate(self.taps):
-                place = self.whole[:, j] + more
-                before = arriving[place, :, to]
-                after = before + amount * tap[:, j : j + 1]
-                arriving[place, :, to] = torch.where(amount != 0, after, before)
-        return arriving
+        """Currents `[N, longest + 2, H]` that arrive from the next step on, with these spikes of this step."""
+        arriving = torch.cat((arriving[:, 1:], torch.zeros_like(arriving[:, :1])), 1)
+        return self.add(arriving.flatten(1), spikes).view_as(arriving)
 
     def see(self, signals: Tensor) -> Tensor:
-        """Sums `[N, H]` over connections from each neuron of signals `[longest + 2, N, H]` of the steps behind."""
-        neurons = signals.shape[2]
-        sums = [signals.new_zeros(signals.shape[1:]) for _ in self.taps]
-        for i in range(neurons):
-            for more, tap in enumerate(self.taps):
-                sums[more] = sums[more] + signals[self.whole[i] + more, :, i].t() * tap[i]
-        return sums[0] + sums[1]
+        """Sums `[N, H]` over connections from each neuron of signals `[N, longest + 2, H]` of the steps behind."""
+        place = 2 * self.sources() + torch.arange(len(self.values), device=signals.device) % 2
+        out = signals.new_zeros(len(signals), 2 * signals.shape[2])
+        for seen, sums in zip(signals.flatten(1), out, strict=True):
+            sums.index_add_(0, place, seen[self.targets] * self.values)
+        return out[:, ::2] + out[:, 1::2]
 
 
 def _start(current: Tensor, neuron: LinearKernel) -> Tensor:
@@ -66,18 +60,18 @@ def _valid(lengths: Tensor | None, t: int, like: Tensor) -> Tensor:
 
 
 def forward(
-    current: Tensor, weight: Tensor, delays: Delays, neuron: LinearKernel, lengths: Tensor | None
+    current: Tensor, weight: Tensor | Rows, delays: Delays, neuron: LinearKernel, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Spikes, own states after each sample's last step, and the sums of currents, for currents `[T, N, H]`."""
     dtype = state_dtype(current)
     rows, own = linear.Rows(neuron.constants.to(dtype), 2), _start(current, neuron)
     connections = _Connections.of(weight, delays, dtype)
-    arriving = own.new_zeros((delays.longest + 2, *own.shape[1:]))
+    arriving = own.new_zeros((own.shape[1], delays.longest + 2, own.shape[2]))
     for spikes in [] if delays.past is None else delays.past.to(dtype).flip(0):
         arriving = connections.send(arriving, spikes)
     values, totals = [], []
     for t, x in enumerate(current.to(dtype)):
-        valid, total = _valid(lengths, t, x), x + arriving[0]
+        valid, total = _valid(lengths, t, x), x + arriving[:, 0]
         steps, after = linear._run([total], rows, own, neuron.options)
         own = torch.where(valid, torch.stack(after), own)
         values.append(torch.where(valid, steps[0].spike, torch.zeros_like(x)))
@@ -92,7 +86,7 @@ def backward(
     grad_value: Tensor,
     grad_state: Tensor | None,
     total: Tensor,
-    weight: Tensor,
+    weight: Tensor | Rows,
     delays: Delays,
     neuron: LinearKernel,
     lengths: Tensor | None,
@@ -115,17 +109,17 @@ def backward(
     connections = _Connections.of(weight, delays, dtype)
     seen, _ = linear._run(total.to(dtype).unbind(0), rows, own, flags)
     adjoint = linear._Adjoint(rows, flags, own, grad_state)
-    signals = own.new_zeros((longest + 2, *own.shape[1:]))
+    signals = own.new_zeros((own.shape[1], longest + 2, own.shape[2]))
     grads: list[Tensor] = []
     for t in range(len(seen) - 1, -1, -1):
         back = adjoint.zero
         if grads and spikes_back:
             back = torch.where(adjoint.slope(seen[t]) != 0, connections.see(signals), adjoint.zero)
         grads.append(adjoint.step(grad_value[t].to(dtype) + back, total[t].to(dtype), seen[t]))
-        signals = torch.cat((grads[-1][None], signals[:-1]))
+        signals = torch.cat((grads[-1][:, None], signals[:, :-1]), 1)
     past = []
     for _ in range(longest + 2):
         past.append(connections.see(signals) if spikes_back else adjoint.zero)
-        signals = torch.cat((adjoint.zero[None], signals[:-1]))
+        signals = torch.cat((adjoint.zero[:, None], signals[:, :-1]), 1)
     current = torch.stack(grads[::-1]) if grads else total.to(dtype)
     return current, adjoint.coefficients(), adjoint.state(), torch.stack(past)

@@ -91,7 +91,7 @@ def forward(
     delays: Delays | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Spikes, state after each sample's last step, and the sums of currents, for currents `[T, N, H]`."""
-    if delays is not None and isinstance(weight, Tensor):
+    if delays is not None:
         return delayed_recurrent.forward(current, weight, delays, neuron, lengths)
     dtype = state_dtype(current)
     rows = linear.Rows(neuron.constants.to(dtype), 2)
@@ -131,7 +131,7 @@ def backward(
     comes back through recurrent spikes.
     """
     value, grad_value, grad_state = signals
-    if delays is not None and isinstance(weight, Tensor):
+    if delays is not None:
         current, *others = delayed_recurrent.backward(
             grad_value, grad_state, total, weight, delays, neuron, lengths, spikes_back
         )

@@ -356,11 +356,10 @@ def naming_overflow(layer: SpikingLayer) -> Iterator[None]:
         raise OverflowError(f"{name}: {error}") from error
 
 
-def check_sparse_delays(name: str, delays: Delays | None, per_channel: bool = True) -> None:
-    """Raises ValueError for delays that sparse connections lack: delays per connection, or any recurrent delays."""
-    if delays is not None and not (per_channel and delays.per == "channel"):
-        wanted = "None or one per channel" if per_channel else "None"
-        raise ValueError(f"{name}: expected {wanted} with sparse connections, got {delays!r}")
+def check_sparse_delays(name: str, delays: Delays | None) -> None:
+    """Raises ValueError for delays per connection, which the input of a sparse layer lacks."""
+    if delays is not None and delays.per == "connection":
+        raise ValueError(f"{name}: expected None or one per channel with sparse connections, got {delays!r}")
 
 
 def draw_weight(weight: Tensor, bound: float) -> None:

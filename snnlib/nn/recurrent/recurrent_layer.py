@@ -22,7 +22,6 @@ from snnlib.nn.layers.delays import Delays, check_sequence
 from snnlib.nn.layers.spiking_layer import (
     LayerOptions,
     SpikingLayer,
-    check_sparse_delays,
     draw_weight,
     naming_overflow,
 )
@@ -94,8 +93,14 @@ class Recurrent(SpikingLayer):
         eprop = self.recurrent_gradient == "eprop"
         if delays is None:
             return Recurrence(source, weight, self.recurrent_operator, eprop=eprop)
-        whole = not self.training or self.neuron.gradient == "event"
-        return Recurrence(source, weight, self.recurrent_operator, delays(), delays.max_delay, whole, eprop)
+        whole, steps, operator = (
+            not self.training or self.neuron.gradient == "event",
+            delays(),
+            self.recurrent_operator,
+        )
+        if isinstance(operator, SparselyConnected) and delays.per == "channel":
+            steps = steps[operator.sources()]
+        return Recurrence(source, weight, operator, steps, delays.max_delay, whole, eprop)
 
     def sent_back(self, spikes: Tensor) -> Tensor:
         """Returns the recurrent currents `[T, N, ...]` of a spike sequence, one step later, without delays."""
@@ -119,7 +124,7 @@ class RecurrentLayer(Recurrent):
 
     `weight` `[H, inputs]` acts on the input and `recurrent_weight` `[H, H]` on the layer's own last spikes; `prepare_`
     scales `weight` to set the firing rates, with the recurrence active. `recurrent_delays` `[H, H]` delay the
-    recurrent spikes further. Weights of sparse connections are `[connections]`.
+    recurrent spikes further. Weights and delays of sparse connections are `[connections]`.
 
     >>> import snnlib
     >>> [type(layer).__name__ for layer in snnlib.SpikingRNN(20, 8, num_layers=2).layers]
@@ -149,15 +154,12 @@ class RecurrentLayer(Recurrent):
         super().__init__(operator, shape, **options)
         set_values(self.weight, values)
         operator, shape, values = connect(hidden_size, hidden_size, recurrent_connections, device)
-        sparse = isinstance(operator, SparselyConnected)
-        self.add_recurrence(shape, operator if sparse else None)
+        self.add_recurrence(shape, operator if isinstance(operator, SparselyConnected) else None)
         set_values(self.recurrent_weight, values)
         if recurrent_delays is not None and not isinstance(recurrent_delays, Delays):
             raise TypeError(
                 f"recurrent_delays: expected an instance of snnlib.Delays, got {recurrent_delays!r}"
             )
-        if sparse:
-            check_sparse_delays("recurrent_delays", recurrent_delays, per_channel=False)
         self.recurrent_delays = recurrent_delays
         if recurrent_delays is not None:
             recurrent_delays.build(hidden_size, self.recurrent_weight)

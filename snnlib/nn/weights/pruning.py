@@ -64,7 +64,7 @@ def prune_(net: Net, density: float) -> Net:
             )
         check_sparse_delays(f"net: {name}.delays", layer.delays)
         if isinstance(layer, RecurrentLayer):
-            check_sparse_delays(f"net: {name}.recurrent_delays", layer.recurrent_delays, per_channel=False)
+            check_sparse_delays(f"net: {name}.recurrent_delays", layer.recurrent_delays)
     for layer in layers.values():
         if layer.gain.dim():
             # One of each channel has no place in a list of connections.

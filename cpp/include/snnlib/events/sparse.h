@@ -33,10 +33,11 @@ struct SparseCurrentsArgs : SparseArgs {
 };
 
 struct SparseGradientsArgs : SparseArgs {
-  const void* signal;  // dL/dI, [frames][outputs]
+  const void* signal;  // dL/dI, [outputs] of each frame
+  int64_t signal_row;  // from a frame's signals to the next one's, which may overlap
   void* grad_x;        // null where not wanted
   void* grad_weight;   // null where not wanted
-  SNNLIB_MORE_FIELDS(SparseArgs, signal, grad_x, grad_weight)
+  SNNLIB_MORE_FIELDS(SparseArgs, signal, signal_row, grad_x, grad_weight)
 };
 
 struct SparseKernels {

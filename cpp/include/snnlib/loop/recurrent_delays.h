@@ -4,12 +4,20 @@
 // of the second taps apart.
 #pragma once
 
+#include <algorithm>
+
 #include "snnlib/delay/connections.h"
 #include "snnlib/events/matrix.h"
+#include "snnlib/events/sparse_rows.h"
 #include "snnlib/loop/recurrent.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
+
+template <class S>
+SparseRows<S> rows_of(const RecurrentArgs& a) {
+  return {static_cast<const S*>(a.weight), a.starts, a.targets, a.view.inner, a.view.inner};
+}
 
 // Steps of the future or past of each neuron, side by side: a row holds a window of steps that moves with time. Rows
 // are an odd number of cache lines long, or those of many neurons would share few places in the cache.
@@ -69,27 +77,38 @@ struct DelayedConnection {
   S tap[2];
 };
 
-// All connections of a call, [from][to]; none without delays.
+// All connections of a call by the neuron that they lead from; none without delays.
 template <class S>
 class DelayedConnections {
  public:
-  explicit DelayedConnections(const RecurrentArgs& a) : neurons_(a.view.inner) {
+  explicit DelayedConnections(const RecurrentArgs& a) : neurons_(a.view.inner), starts_(a.starts) {
     if (!a.delays.delay) return;
     const int64_t row = StepWindow<S>::row_of(a.delays.longest);
     const S *delay = static_cast<const S*>(a.delays.delay), *weight = static_cast<const S*>(a.weight);
-    DelayedConnection<S>* to = connections_.reserve(neurons_ * neurons_);
+    const SparseRows<S> rows = rows_of<S>(a);
+    DelayedConnection<S>* to = connections_.reserve(first(neurons_));
+    const auto add = [&](int64_t i, int64_t c) {
+      const SplitDelay<S> split = split_delay(a.delays, delay[c]);
+      *to++ = {split.whole + int32_t(i * row), {weight[c] * (S(1) - split.rest), weight[c] * split.rest}};
+    };
     for (int64_t j = 0; j < neurons_; ++j) {
-      for (int64_t i = 0; i < neurons_; ++i, ++to) {
-        const SplitDelay<S> split = split_delay(a.delays, delay[i * neurons_ + j]);
-        const S w = weight[i * neurons_ + j];
-        *to = {split.whole + int32_t(i * row), {w * (S(1) - split.rest), w * split.rest}};
+      if (starts_) {
+        check_starts(rows, j, j + 1);
+        if (!are_within(a.targets + starts_[j], rows.count(j), 0, neurons_)) refuse_row(rows, j);
+        for (int64_t c = starts_[j]; c < starts_[j + 1]; ++c) add(a.targets[c], c);
+      } else {
+        for (int64_t i = 0; i < neurons_; ++i) add(i, i * neurons_ + j);
       }
     }
   }
-  const DelayedConnection<S>* from(int64_t neuron) const { return connections_.data() + neuron * neurons_; }
+  const DelayedConnection<S>* from(int64_t neuron) const { return connections_.data() + first(neuron); }
+  int64_t count(int64_t neuron) const { return first(neuron + 1) - first(neuron); }
 
  private:
+  int64_t first(int64_t neuron) const { return starts_ ? starts_[neuron] : neuron * neurons_; }
+
   int64_t neurons_;
+  const int64_t* starts_;
   Scratch<DelayedConnection<S>> connections_;
 };
 
@@ -120,11 +139,11 @@ class ArrivingCurrents {
   // Spikes of step t.
   SNNLIB_NOINLINE void send(int64_t t, const Fired<S>& fired) {
     window_.forget_before(t + 1);
-    const int64_t neurons = a_->view.inner;
     S* next = window_.at(t + 1);
     for (int64_t e = 0; e < fired.count; ++e) {
       const DelayedConnection<S>* to = connections_->from(fired.neuron[e]);
-      for (int64_t i = 0; i < neurons; ++i) {
+      const int64_t count = connections_->count(fired.neuron[e]);
+      for (int64_t i = 0; i < count; ++i) {
         Few<S, 2> tap, sum;
         std::memcpy(&tap, to[i].tap, sizeof tap);
         std::memcpy(&sum, next + to[i].place, sizeof sum);
@@ -173,20 +192,25 @@ class DelayedSignals {
   static constexpr int64_t kTogether = 8;
 
   SNNLIB_NOINLINE void see_some(int64_t t, const int32_t* neurons, S* out) const {
-    const int64_t count = a_->view.inner;
     const S* next = window_.at(t + 1);
     const DelayedConnection<S>* to[kTogether];
     Few<S, 2> sums[kTogether] = {};
-    for (int64_t m = 0; m < kTogether; ++m) to[m] = connections_->from(neurons[m]);
-    for (int64_t i = 0; i < count; ++i) {
-      for (int64_t m = 0; m < kTogether; ++m) {
-        Few<S, 2> tap, seen;
-        std::memcpy(&tap, to[m][i].tap, sizeof tap);
-        std::memcpy(&seen, next + to[m][i].place, sizeof seen);
-        sums[m] = sums[m] + seen * tap;
-      }
+    int64_t shared = connections_->count(neurons[0]);
+    for (int64_t m = 0; m < kTogether; ++m) {
+      to[m] = connections_->from(neurons[m]);
+      shared = std::min(shared, connections_->count(neurons[m]));
+    }
+    const auto add = [&](int64_t m, int64_t i) {
+      Few<S, 2> tap, seen;
+      std::memcpy(&tap, to[m][i].tap, sizeof tap);
+      std::memcpy(&seen, next + to[m][i].place, sizeof seen);
+      sums[m] = sums[m] + seen * tap;
+    };
+    for (int64_t i = 0; i < shared; ++i) {
+      for (int64_t m = 0; m < kTogether; ++m) add(m, i);
     }
     for (int64_t m = 0; m < kTogether; ++m) {
+      for (int64_t i = shared; i < connections_->count(neurons[m]); ++i) add(m, i);
       S lane[2];
       std::memcpy(lane, &sums[m], sizeof lane);
       out[neurons[m]] = lane[0] + lane[1];

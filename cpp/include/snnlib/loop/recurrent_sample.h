@@ -34,10 +34,13 @@ LinearFlags flags_of(const RecurrentArgs& a) {
 // A sample of fewer neurons is not worth several threads, and its rows come into the second cache ahead of their use.
 constexpr int64_t kFewNeurons = 8192;
 
+// Whether a spike adds a row of sparse connections to the next step's currents.
+inline bool by_rows(const RecurrentArgs& a) { return a.starts && !a.delays.delay; }
+
 // Parts of a sample's neurons, each with a thread, where there are fewer samples than threads: of sparse connections.
 inline int64_t parts_of(const RecurrentArgs& a) {
   const int64_t threads = a.executor.threads();
-  return a.starts && a.view.outer < threads && a.view.inner >= kFewNeurons ? threads : 1;
+  return by_rows(a) && a.view.outer < threads && a.view.inner >= kFewNeurons ? threads : 1;
 }
 
 // Calls f(part, first, end) for each part of so many vectors of neurons.
@@ -48,11 +51,6 @@ void for_parts(const RecurrentArgs& a, int64_t vectors, const F& f) {
     const int64_t first = part * each, end = first + each;
     f(part, first < vectors ? first : vectors, end < vectors ? end : vectors);
   });
-}
-
-template <class S>
-SparseRows<S> rows_of(const RecurrentArgs& a) {
-  return {static_cast<const S*>(a.weight), a.starts, a.targets, a.view.inner, a.view.inner};
 }
 
 // Calls f(n) in parallel for every sample. Neighbours in memory are of one thread, as far as that leaves each thread
