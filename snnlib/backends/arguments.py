@@ -208,7 +208,7 @@ class SrmKernel(_Neurons):
 
 @dataclass(frozen=True)
 class LinearKernel(_Neurons):
-    """Neurons of the linear family (`neurons/dynamics.py`): `LinearRows` and `LinearFlags` of neurons/linear.h.
+    """Neurons of the linear family (`neurons/dynamics.py`): `LinearRows` of neurons/linear.h and `LinearFlags`.
 
     Args:
         constants: coefficients `[P, C]`.
