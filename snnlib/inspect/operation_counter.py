@@ -142,6 +142,8 @@ class OperationCounter:
         """Add the products of one operation: accumulations if the inputs are -1, 0 and 1, multiplications otherwise."""
         counts = self.by_module[name]
         counts["acs" if found.unit else "macs"] += found.effective
+        if found.additions and not found.unit:
+            counts.update(graded=found.effective, additions=found.additions)
         counts.update(dense=found.dense, inputs=found.inputs, nonzero_inputs=found.nonzero)
 
 

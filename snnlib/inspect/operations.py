@@ -41,6 +41,8 @@ class LayerOperations:
         acs: effective accumulations: products of a nonzero weight and a nonzero input, in calls whose inputs all are
             -1, 0 or 1.
         macs: effective multiplications with accumulation: those products in calls with other inputs.
+        graded: multiplications of `macs` in calls whose inputs are whole numbers, as graded spikes are.
+        additions: accumulations in their place where an input of n is n unit spikes.
         dense: all products, as in a dense kernel.
         inputs: input elements of the products.
         nonzero_inputs: how many of them were nonzero.
@@ -61,6 +63,8 @@ class LayerOperations:
     kind: str
     acs: int = 0
     macs: int = 0
+    graded: int = 0
+    additions: int = 0
     dense: int = 0
     inputs: int = 0
     nonzero_inputs: int = 0
@@ -115,19 +119,23 @@ class Profile(ByLayer[LayerOperations]):
         }
         return LayerOperations("total", "", **sums)
 
-    def energy(self, model: str = "45nm", layer: str = "total") -> float:
+    def energy(self, model: str = "45nm", layer: str = "total", *, unit_spikes: bool = False) -> float:
         """Returns joules per sample under one of the models in `snnlib.inspect.energy.ENERGY_MODELS`.
+
+        With `unit_spikes` a graded spike of n costs n additions of the weight, in the place of one multiplication.
 
         Raises:
             ValueError: an unknown model.
             KeyError: an unknown layer.
         """
         known = ENERGY_MODELS[check_choice("model", model, *ENERGY_MODELS)]
-        return self._energy(known, self.total if layer == "total" else self[layer])
+        return self._energy(known, self.total if layer == "total" else self[layer], unit_spikes)
 
-    def _energy(self, model: EnergyModel, layer: LayerOperations) -> float:
-        joules = model.joules(layer.acs, layer.macs, layer.state_updates, layer.traffic_bytes)
-        return joules / max(self.samples, 1)
+    def _energy(self, model: EnergyModel, layer: LayerOperations, unit_spikes: bool = False) -> float:
+        acs, macs = layer.acs, layer.macs
+        if unit_spikes:
+            acs, macs = acs + layer.additions, macs - layer.graded
+        return model.joules(acs, macs, layer.state_updates, layer.traffic_bytes) / max(self.samples, 1)
 
     def neurobench(self) -> dict[str, Any]:
         """Returns the numbers under NeuroBench's names and definitions, for its JSON files.
@@ -156,12 +164,24 @@ class Profile(ByLayer[LayerOperations]):
         return [_HEADINGS, *(self._row(layer) for layer in (*self.layers, self.total))]
 
     def energy_rows(self) -> list[tuple[str, ...]]:
-        """Returns per energy model: name, microjoules per sample, the same for a dense net, assumptions, source."""
+        """Returns per energy model: name, microjoules per sample, the same for a dense net, assumptions, source.
+
+        A net with graded spikes has two rows per model: they are multiplied, or added as unit spikes.
+        """
         rows: list[tuple[str, ...]] = []
+        readings = {"": False, ", unit spikes": True} if self.total.graded else {"": False}
         for model in ENERGY_MODELS.values():
-            energy = self._energy(model, self.total) * 1e6
             dense = model.joules(0, self.total.dense, 0, 0) / max(self.samples, 1) * 1e6
-            rows.append((model.name, f"{energy:.4g}", f"{dense:.4g}", model.assumptions, model.source))
+            for reading, unit_spikes in readings.items():
+                energy = self._energy(model, self.total, unit_spikes) * 1e6
+                row = (
+                    f"{model.name}{reading}",
+                    f"{energy:.4g}",
+                    f"{dense:.4g}",
+                    model.assumptions,
+                    model.source,
+                )
+                rows.append(row)
         return rows
 
     def __str__(self) -> str:
@@ -172,6 +192,12 @@ class Profile(ByLayer[LayerOperations]):
             f"Assumes {assumptions} ({source})."
             for name, energy, dense, assumptions, source in self.energy_rows()
         ]
+        if self.total.graded:
+            macs, acs = (count / max(self.samples, 1) for count in (self.total.graded, self.total.additions))
+            lines.append(
+                f"Graded spikes: {macs:,.0f} of the MACs multiply whole numbers; they are {acs:,.0f} ACs where a spike "
+                "of n is n unit spikes."
+            )
         if self.uncounted:
             lines.append(f"Not counted: {', '.join(self.uncounted)}.")
         return "\n".join(lines)
@@ -200,10 +226,11 @@ def profile(net: nn.Module, data: Tensor | Iterable[Any], *, batch_first: bool =
 
     A product is effective if weight and input are both nonzero; the counts include borders, strides, dilation, groups
     and zero weights exactly. It is an accumulation (AC) if all inputs of the call are -1, 0 or 1, else a
-    multiplication with accumulation (MAC), as in NeuroBench. Convolutions and matrix products of any module count,
-    also in functional calls and attention, and every snnlib layer, fused or not. Biases and elementwise products do
-    not count. Traffic is a weight per effective product, and each state read and written once per time step, without
-    reuse.
+    multiplication with accumulation (MAC), as in NeuroBench. Graded spikes, whole numbers, are MACs; `additions` counts
+    them as unit spikes, n for a spike of n, and energies have both readings. Convolutions and matrix products of any
+    module count, also in functional calls and attention, and every snnlib layer, fused or not. Biases and elementwise
+    products do not count. Traffic is a weight per effective product, and each state read and written once per time
+    step, without reuse.
 
     The net runs once over the data, in evaluation mode and without gradients, since kernels count in such passes only:
     a training step cannot be profiled. No input is stored.

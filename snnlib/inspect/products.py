@@ -68,6 +68,8 @@ class Products:
         unit: whether all inputs are -1, 0 or 1, so that a product needs no multiplication.
         inputs: number of input elements.
         nonzero: how many of them are nonzero.
+        additions: effective products of whole numbers other than -1, 0 and 1, where an input of n is |n| unit spikes;
+            0 of other inputs.
     """
 
     effective: int
@@ -75,14 +77,22 @@ class Products:
     unit: bool
     inputs: int
     nonzero: int
+    additions: int = 0
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Nonzero elements of frames `[B, ...]`: per cell `[...]` in float64, and whether all are -1, 0 or 1."""
+    """Nonzero elements of frames `[B, ...]`.
+
+    Args:
+        per_cell: how many each cell has `[...]`, in float64.
+        unit: whether all are -1, 0 or 1.
+        sizes: sums of |n| of each cell, where all are whole numbers and some are not unit; else None.
+    """
 
     per_cell: Tensor
     unit: bool
+    sizes: Tensor | None = None
 
     @property
     def total(self) -> int:
@@ -111,7 +121,17 @@ def nonzero_counts(frames: Tensor) -> Counts:
         per_cell = counts.view(ordered.shape[1:])
         if ordered is not frames:
             per_cell = per_cell.permute([order.index(dim) for dim in range(1, frames.dim())])
-        return Counts(per_cell, unit)
+        return Counts(per_cell, unit, None if unit else _sizes(frames))
+
+
+def _sizes(frames: Tensor) -> Tensor | None:
+    """Sums of |n| of each cell over dimension 0, in float64; None where some value is no whole number."""
+    total = torch.zeros(frames.shape[1:], dtype=torch.float64, device=frames.device)
+    for block in torch.split(frames, max(1, _BLOCK // max(frames.shape[1:].numel(), 1))):
+        if not torch.equal(block, block.round()):
+            return None
+        total += block.abs().sum(0, dtype=torch.float64)
+    return total
 
 
 def _unseen(x: Tensor) -> AbstractContextManager[Any]:
@@ -221,7 +241,12 @@ class FanOut:
     def products(self, frames: int, counts: Counts) -> Products:
         """Products of so many frames."""
         effective = int((counts.per_cell * self.per_cell).sum())
-        return Products(effective, frames * self.dense, counts.unit, frames * self.cells, counts.total)
+        additions, inputs = self.additions(counts.sizes), frames * self.cells
+        return Products(effective, frames * self.dense, counts.unit, inputs, counts.total, additions)
+
+    def additions(self, sizes: Tensor | None) -> int:
+        """Products of unit spikes, as many as `Counts.sizes` says of each cell."""
+        return 0 if sizes is None else int((sizes * self.per_cell).sum())
 
     def products_of(self, frames: Tensor) -> Products:
         """Products of frames `[B, ...]`."""
@@ -312,10 +337,12 @@ class OperationProducts:
         if counts.spikes is not None and args.get("pool") is not None:
             call.updates += g.neuron_steps
             call.fired += counts.spikes
+        frames = x.flatten(0, 1)
         if counts.products is None:
-            return output, fan_out.products_of(x.flatten(0, 1))
+            return output, fan_out.products_of(frames)
         dense, inputs = (x.shape[0] * x.shape[1] * number for number in (fan_out.dense, fan_out.cells))
-        return output, Products(counts.products, dense, counts.graded == 0, inputs, counts.events)
+        additions = fan_out.additions(_sizes(frames)) if counts.graded else 0
+        return output, Products(counts.products, dense, not counts.graded, inputs, counts.events, additions)
 
     def _of_convolution(self, weight: Tensor, call: Call, *how: Any) -> FanOut:
         arguments = ConvolutionMap._make(tuple(part) if isinstance(part, Sequence) else part for part in how)
@@ -333,25 +360,23 @@ class OperationProducts:
     def _of_recurrence(self, args: dict[str, Any], spikes: Tensor, call: Call) -> Products:
         """Recurrent weights meet the spikes `[T, N, H]` of the step before, or of those that delays lead back to."""
         weight, delay = args["weight"], args["delay"]
-        counts, last = (nonzero_counts(part.flatten(0, 1)) for part in (spikes, spikes[-1:]))
         call.updates += spikes.numel()
-        call.fired += counts.total
-        sent, unit = counts.per_cell - last.per_cell, counts.unit
+        call.fired += nonzero(spikes)
         state = args["state"] if delay is None else args["past"]
-        if state is not None:
-            # The newest spikes of a state are its last, those of a past its first.
-            first = nonzero_counts(state[-1 if delay is None else 0])
-            sent, unit = sent + first.per_cell, unit and first.unit
+        # The newest spikes of a state are its last, those of a past its first.
+        newest = spikes[:0] if state is None else state[-1:] if delay is None else state[:1]
+        sent = torch.cat((newest.to(spikes), spikes[:-1]))
         sparse = args.get("starts") is not None
         fan_out = self._of_connections(args) if sparse else self._of_rows(weight)
-        found = fan_out.products(spikes.shape[0] * spikes.shape[1], Counts(sent, unit))
+        found = fan_out.products(spikes.shape[0] * spikes.shape[1], nonzero_counts(sent.flatten(0, 1)))
         if delay is None:
             return found
         before = spikes.new_zeros(1, *spikes.shape[1:]) if state is None else state.flip(0).to(spikes)
         arriving = torch.cat((before, spikes[:-1]))
         sources = Rows(weight, args["starts"], args["targets"]).sources() if sparse else None
-        met = _met_later(arriving, weight, delay, args["rounded"], len(spikes), sources)
-        return replace(found, effective=met)
+        how = weight, delay, args["rounded"], len(spikes), sources
+        additions = found.additions and _met_later(arriving.abs().long(), *how)
+        return replace(found, effective=_met_later(arriving.ne(0), *how), additions=additions)
 
     def _of_matrices(self, a: Tensor, b: Tensor, call: Call) -> Products:
         """Products of `[..., m, k] @ [..., k, n]`, or of vectors `[k]`: frames of the one meet rows of the other."""
@@ -392,9 +417,11 @@ def _contents(x: Tensor) -> tuple[Any, ...]:
 def _of_delays(args: dict[str, Any], call: Call) -> Products:
     """Products of a fully connected map whose events arrive later, or of a convolution that runs as one."""
     x, weight = args["x"].movedim(args["time_dim"], 0), args["weight"]
-    effective = _met_later(x, weight, args["delay"].detach(), args["rounded"], len(x))
+    how = weight, args["delay"].detach(), args["rounded"], len(x)
     counts = nonzero_counts(x.flatten(0, 1))
-    found = Products(effective, x.numel() * len(weight), counts.unit, x.numel(), counts.total)
+    additions = 0 if counts.sizes is None else _met_later(x.abs().long(), *how)
+    effective, dense = _met_later(x.ne(0), *how), x.numel() * len(weight)
+    found = Products(effective, dense, counts.unit, x.numel(), counts.total, additions)
     operator = getattr(call.module, "operator", None)
     if call.x is None or not isinstance(operator, Convolution):
         return found
@@ -408,14 +435,14 @@ def _of_delays(args: dict[str, Any], call: Call) -> Products:
 def _met_later(
     x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, steps: int, sources: Tensor | None = None
 ) -> int:
-    """Nonzero weights that nonzero inputs `[T, N, I]` meet within so many last steps, `delay` steps later.
+    """Nonzero weights that so many events `[T, N, I]` meet within so many last steps, `delay` steps later.
 
     An event that arrives between two steps meets a weight in both. `sources` are the inputs of sparse connections.
     """
     whole, rest = split(delay.expand(weight.shape), rounded)
     if sources is None:
         sources = torch.arange(x.shape[2], device=x.device).expand(weight.shape)
-    met, before = weight.ne(0), torch.nn.functional.pad(x.ne(0).sum(1).cumsum(0), (0, 0, 1, 0))
+    met, before = weight.ne(0), torch.nn.functional.pad(x.sum(1).cumsum(0), (0, 0, 1, 0))
     total = 0
     for arrival, weights in ((whole, met), (whole + 1, met & rest.ne(0))):
         # Events that arrive within the last steps lie between these two.

@@ -483,3 +483,58 @@ def test_a_profile_is_a_table_in_a_notebook() -> None:
     assert notes[0] == "Means of 3 samples."
     assert page.endswith(notes[-1])
     assert page.count("<br>") == len(notes) - 1
+
+
+@pytest.mark.parametrize("delays", [None, "channel", "connection"])
+def test_graded_spikes_count_as_unit_spikes_too(delays: str | None) -> None:
+    torch.manual_seed(0)
+    graded = snnlib.neurons.IF(levels=4)
+    how = {} if delays is None else {"delays": snnlib.Delays(3, delays)}  # type: ignore[arg-type]
+    net = nn.Sequential(
+        snnlib.SpikingConv2d(2, 3, 3, padding=1, neuron=graded),
+        nn.Flatten(2),
+        snnlib.SpikingLinear(108, 5, neuron=snnlib.neurons.LIF(levels=2), **how),
+        snnlib.SpikingLinear(5, 4),
+    ).eval()
+    net[0].weight.data.abs_().mul_(6)
+    net[2].weight.data.abs_().mul_(6)[:, ::3] = 0
+    x = 3 * (torch.rand(9, 2, 2, 6, 6) < 0.4).float()
+    spikes, late = net[0](x).flatten(0, 1).flatten(1), net[:3](x).flatten(0, 1)
+    assert spikes.unique().tolist() == [0, 1, 2, 3, 4] and late.max() == 2
+    counted = snnlib.profile(net, x)
+    inputs = snnlib.profile(nn.Sequential(net[0]), x / 3)["0"].acs
+    assert counted["0"].acs == 0 and (counted["0"].graded, counted["0"].additions) == (inputs, 3 * inputs)
+    connections = net[2].weight.ne(0).sum(0)
+    if delays is None:
+        assert counted["2"].graded == counted["2"].macs == int((spikes.ne(0).sum(0) * connections).sum())
+        assert counted["2"].additions == int((spikes.sum(0) * connections).sum())
+    else:
+        # Spikes of the last steps arrive after the end.
+        assert counted["2"].graded < counted["2"].additions < int((spikes.sum(0) * connections).sum())
+    assert counted["3"].additions == int(late.sum()) * 4
+    total = counted.total
+    saved = counted.energy("45nm") - counted.energy("45nm", unit_spikes=True)
+    assert saved == pytest.approx((total.graded * 4.6 - total.additions * 0.9) * 1e-12 / 2)
+    assert "45nm, unit spikes" in [row[0] for row in counted.energy_rows()]
+    assert f"they are {total.additions / 2:,.0f} ACs where a spike of n is n unit spikes" in str(counted)
+
+
+def test_recurrent_graded_spikes_count_as_unit_spikes_too() -> None:
+    torch.manual_seed(0)
+    neuron = snnlib.neurons.IF(levels=4, surrogate=snnlib.surrogate.Triangle(height=0.5))
+    net = snnlib.SpikingRNN(6, 5, neuron=neuron).eval()
+    net.layers[0].weight.data.abs_().mul_(4)
+    x = (torch.rand(9, 2, 6) < 0.5).float()
+    spikes, counted = net(x), snnlib.profile(net, x)["layers.0"]
+    assert spikes.max() > 1 and counted.acs == int(x.sum()) * 5
+    assert (
+        counted.additions == int(spikes[:-1].sum()) * 5 > counted.graded == int(spikes[:-1].ne(0).sum()) * 5
+    )
+
+
+def test_binary_and_analogue_nets_have_one_reading() -> None:
+    net = nn.Sequential(snnlib.SpikingLinear(6, 5), nn.Linear(5, 4))
+    for x in (torch.ones(3, 2, 6), torch.rand(3, 2, 6)):
+        counted = snnlib.profile(net, x)
+        assert counted.total.graded == counted.total.additions == 0
+        assert len(counted.energy_rows()) == 5 and "Graded" not in str(counted)
