@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from snnlib.exchange.compare import SpikeCounts
+from snnlib.exchange.unrolled_chain import NeuronMaker, chain_of
 from snnlib.inspect.shown import ShownAsText, in_columns
 from snnlib.structure.cells import Array
 from snnlib.structure.layers import neuron_of
@@ -58,6 +59,33 @@ class UnrolledNet(nn.Module):
         *_, (stage, last) = zip(self.stages, self.layers(x), strict=True)
         out = stage.unit * last.membranes if last.spikes is None else _pooled(stage, last.spikes).sum(1)
         return out.flatten(2) if not stage.axes else out.flatten(2, -stage.axes - 1)
+
+    def chain(self, neuron: NeuronMaker, dtype: torch.dtype = torch.float32) -> nn.Sequential:
+        """Returns the net as a chain of torch's layers and neurons of any library, over virtual steps.
+
+        The chain maps inputs `[T, N, ...]` to binary spikes `[T levels, N, O, H, W]`. Each of its neurons runs alike in
+        all virtual steps, so it has to be integrate-and-fire without a leak: such as SpikingJelly's `IFNode` with
+        `v_reset=None`.
+
+        Args:
+            neuron: makes neurons over sequences from threshold and start of the membrane; they fire at the threshold
+                and take it off.
+            dtype: of the weights. Default float32.
+
+        Raises:
+            ValueError: a layer with other neurons than `IF`, delays or recurrence; the message names it.
+
+        >>> import math, snnlib, torch
+        >>> from snnlib.exchange import unroll_spikes
+        >>> net = torch.nn.Sequential(snnlib.SpikingLinear(20, 8, neuron=snnlib.neurons.IF(levels=4)))
+        >>> x = (torch.rand(10, 3, 20) < 0.3).float()
+        >>> def neuron(threshold, start):
+        ...     options = {"threshold": threshold, "start_value": start, "reset": "subtract"}
+        ...     return snnlib.neurons.LIF(math.inf, decay_input=False, **options)
+        >>> unroll_spikes(net, x).chain(neuron)(x).shape
+        torch.Size([40, 3, 8, 1, 1])
+        """
+        return chain_of(self.stages, neuron, dtype)
 
     @torch.no_grad()
     def layers(self, x: Tensor) -> Iterator[LayerRun]:

@@ -274,3 +274,30 @@ def test_whole_numbers_of_spikes_of_spikingjelly(
     with pytest.raises(ValueError, match=r"1: its gradient window \(-1.0, 5.0\) has no counterpart"):
         node.surrogate_function = surrogate.MultiLevelSpikeCount(4, grad_window=(-1.0, 5.0))
         snnlib.convert(net, x, quiet=True, unsupported="raise")
+
+
+def test_spikingjelly_runs_graded_spikes_in_virtual_steps() -> None:
+    theirs = pytest.importorskip(
+        "spikingjelly.activation_based.neuron", reason="compares with SpikingJelly, which is not installed"
+    )
+
+    def neuron(threshold: float, start: float) -> nn.Module:
+        node: Any = theirs.IFNode(v_threshold=threshold, v_reset=None, step_mode="m")
+        node.set_reset_value("v", start)
+        node.reset()
+        return node  # type: ignore[no-any-return]
+
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        snnlib.SpikingConv2d(2, 4, 3, neuron=snnlib.neurons.IF(levels=4, threshold=0.5)),
+        snnlib.AvgPool2d(2),
+        nn.Flatten(2),
+        snnlib.SpikingLinear(36, 5, neuron=snnlib.neurons.IF(levels=7)),
+    ).eval()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_((parameter * 16 + 1).round() / 16)
+    x = torch.poisson(torch.full((9, 3, 2, 8, 8), 0.3))
+    spikes = snnlib.exchange.unroll_spikes(net, x).chain(neuron)(x)
+    assert spikes.unique().tolist() == [0, 1] and spikes.shape[:3] == (9 * 7, 3, 5)
+    assert torch.equal(spikes.view(9, 7, 3, 5).sum(1), net(x))

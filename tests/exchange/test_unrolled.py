@@ -107,6 +107,56 @@ def test_flips_are_counted() -> None:
     assert report.layers[0].flips > 0 and report.layers[0].potential > 0 and not report.equal
 
 
+def _integrates(threshold: float, start: float) -> Neuron:
+    """SpikingJelly's `IFNode` with a reset by subtraction, whose membrane starts here."""
+    return LIF(math.inf, decay_input=False, threshold=threshold, start_value=start, reset="subtract")
+
+
+def _chain() -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        snnlib.PerStep(nn.Conv2d(2, 4, 3, stride=2, padding=1, groups=2)),
+        IF(levels=4, threshold=0.5),
+        snnlib.AvgPool2d(2),
+        nn.Flatten(2),
+        snnlib.SpikingLinear(16, 6, neuron=IF(levels=7, level_rounding="floor")),
+        snnlib.SpikingLinear(6, 5, neuron=IF(reset="subtract")),
+    ).eval()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_((parameter * 16 + 1).round() / 16)
+    return net, torch.poisson(torch.full((9, 3, 2, 8, 8), 0.3))
+
+
+def test_a_chain_of_integrate_and_fire_neurons_gives_the_virtual_steps() -> None:
+    net, x = _chain()
+    unrolled = unroll_spikes(net, x)
+    chain, runs = unrolled.chain(_integrates), unrolled.layers(x)
+    value, run = x, next(runs)
+    for module in chain:
+        value = module(value)
+        if isinstance(module, Neuron):
+            assert run.spikes is not None and run.spikes.any()
+            assert torch.equal(value, run.spikes.flatten(0, 1))
+            run = next(runs, run)
+    assert torch.equal(value.flatten(2), net(x))
+
+
+@pytest.mark.parametrize(
+    ("neuron", "message"),
+    [
+        (LIF(levels=4), "^0: a leak, a synapse, delays and recurrence have no counterpart"),
+        (CubaLIF(levels=4), "^0: a leak, a synapse, delays and recurrence have no counterpart"),
+        (IF(levels=4, compare=">"), "^0: expected compare='>=', reset='subtract' and one threshold"),
+        (IF(), "^0: expected compare='>=', reset='subtract' and one threshold"),
+    ],
+)
+def test_other_neurons_are_no_chain(neuron: Neuron, message: str) -> None:
+    net, x = _layers(neuron)
+    with pytest.raises(ValueError, match=message):
+        unroll_spikes(net, x).chain(_integrates)
+
+
 @pytest.mark.parametrize(
     ("neuron", "message"),
     [
