@@ -17,7 +17,7 @@ NeuronMaker = Callable[[float, float], nn.Module]
 
 
 class FirstVirtualStep(nn.Module):
-    """Sums currents `[T given, N, C, H, W]` of a time step into the first of its virtual steps `[T levels, N, C, H, W]`.
+    """Sums currents `[T given, N, C, H, W]` of a time step into its first virtual step `[T levels, N, C, H, W]`.
 
     Args:
         given: virtual steps of the currents in a time step.
