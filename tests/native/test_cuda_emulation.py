@@ -208,6 +208,10 @@ SCANS: dict[str, Callable[..., neurons.Neuron]] = {
     "LIF, strict": partial(neurons.LIF, compare=">"),
     "LIF, gradient of the reset": partial(neurons.LIF, detach_reset=False),
     "LIF, no gradient through time": partial(neurons.LIF, gradient_through_time=False),
+    "LIF, four spikes": partial(neurons.LIF, levels=4, learnable=("tau", "threshold")),
+    "LIF, two spikes, triangles": partial(
+        neurons.LIF, levels=2, surrogate=snnlib.surrogate.EveryThreshold(snnlib.surrogate.Triangle())
+    ),
     "KLIF": neurons.KLIF,
     "KLIF, constant": partial(neurons.KLIF, learnable=(), reset="subtract", detach_reset=False),
     "CubaLIF": neurons.CubaLIF,
