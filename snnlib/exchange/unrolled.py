@@ -16,8 +16,11 @@ from snnlib.exchange.compare import SpikeCounts
 from snnlib.exchange.unrolled_chain import NeuronMaker, chain_of
 from snnlib.inspect.shown import ShownAsText, in_columns
 from snnlib.structure.cells import Array
+from snnlib.structure.graph import Step
 from snnlib.structure.layers import neuron_of
 from snnlib.structure.stages import Stage, modules_of, stages_of
+from snnlib.structure.unsupported import Unsupported
+from snnlib.structure.walk import Walk
 
 __all__ = ["UnrolledNet", "UnrolledReport", "unroll_spikes", "verify_unrolled"]
 
@@ -86,6 +89,13 @@ class UnrolledNet(nn.Module):
         torch.Size([40, 3, 8, 1, 1])
         """
         return chain_of(self.stages, neuron, dtype)
+
+    def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
+        """Raises Unsupported: writers of graphs have no layers that wait for each other."""
+        raise Unsupported(
+            "virtual steps, in which a layer waits for the layer before, have no counterpart; write the net of graded "
+            "spikes, or its chain of integrate-and-fire neurons"
+        )
 
     @torch.no_grad()
     def layers(self, x: Tensor) -> Iterator[LayerRun]:

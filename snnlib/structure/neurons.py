@@ -87,12 +87,13 @@ def neurons_of(neuron: Neuron) -> Neurons:
 def _fires(cell: Cell, neuron: SpikingNeuron) -> Neurons:
     threshold = array(neuron.constants()["threshold"])
     resets_all = neuron.reset_states == "all" and cell.decay_s is not None
+    beside = "" if neuron.reset == "subtract" else f" beside reset={neuron.reset!r}"
     faults = {
         "reset": (neuron.reset != "zero", f"reset={neuron.reset!r}"),
         "reset_states": (resets_all, "reset_states='all'"),
         "reset_time": (neuron.reset_time != "same", "reset_time='next'"),
         "floor": (neuron.floor is not None, f"floor={neuron.floor or 0:g}"),
-        "levels": (neuron.levels != 1, f"levels={neuron.levels:g} beside reset={neuron.reset!r}"),
+        "levels": (neuron.levels != 1, f"levels={neuron.levels:g}{beside}"),
         "refractory": (neuron.refractory != 0, f"refractory={neuron.refractory:g}"),
         "fixed_point": (neuron.fixed_point, _FIXED_POINT),
     }

@@ -30,7 +30,7 @@ def _same_everywhere(seed: int, folder: Path | None = None) -> bool:
     assert all(((run.spikes == 0) | (run.spikes == 1)).all() for run in unrolled.layers(x))  # type: ignore[operator]
     assert torch.equal(unrolled(x), y)
     small = snnlib.to_integers(net, x, scale="power-of-two", state_bits=32)
-    narrow = snnlib.to_integers(net, x, scale="power-of-two")
+    narrow = snnlib.to_integers(unrolled, x, scale="power-of-two")
     assert torch.equal(small(x), y), seed
     with snnlib.use_path("reference"):
         for integers in (small, narrow):
@@ -160,7 +160,7 @@ def test_other_neurons_are_no_chain(neuron: Neuron, message: str) -> None:
 @pytest.mark.parametrize(
     ("neuron", "message"),
     [
-        (IF(levels=math.inf), r"^0 \(SpikingLinear\): levels=inf beside reset='subtract' has no counterpart"),
+        (IF(levels=math.inf), r"^0 \(SpikingLinear\): levels=inf has no counterpart"),
         (
             IF(levels=4, reset="zero"),
             r"^0 \(SpikingLinear\): levels=4 beside reset='zero' has no counterpart",
@@ -179,6 +179,17 @@ def test_writers_without_graded_spikes_say_so(tmp_path: Path) -> None:
     net, _ = _layers(IF(levels=4))
     with pytest.raises(ValueError, match=r"0 \(SpikingLinear\): expected neurons in Loihi's arithmetic"):
         to_lava(net, tmp_path / "net.net")
+
+
+def test_nir_has_no_graded_spikes() -> None:
+    pytest.importorskip("nir", reason="NIR graphs need the package nir, which is not installed")
+    net, x = _layers(IF(levels=4))
+    with pytest.raises(
+        ValueError, match=r"^0 \(SpikingLinear\): reset='subtract' and levels=4 has no counterpart in NIR"
+    ):
+        snnlib.to_nir(net)
+    with pytest.raises(ValueError, match=r"^net \(UnrolledNet\): virtual steps, in which a layer waits"):
+        snnlib.to_nir(unroll_spikes(net, x))
 
 
 def test_counts_of_integers_are_bytes() -> None:

@@ -16,6 +16,7 @@ from snnlib.exchange.integers.c_layout import LARGEST_NUMBER
 from snnlib.exchange.integers.integer_layer import LARGEST_COUNT, LEAK_BITS, IntegerLayer, bounds, steps_of
 from snnlib.exchange.integers.integer_net import IntegerNet
 from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
+from snnlib.exchange.unrolled import UnrolledNet
 from snnlib.structure.cells import Array
 from snnlib.structure.connections import Connections
 from snnlib.structure.stages import Stage, decay_numbers, stages_of
@@ -53,7 +54,8 @@ def to_integers(
 
     Args:
         net: a chain of this library's layers and neurons, `PerStep` with convolutions, linear layers and batch norm,
-            and average pooling without overlap; in evaluation mode. One time constant per layer.
+            and average pooling without overlap; in evaluation mode. One time constant per layer. Or an unrolled net,
+            whose virtual steps are the comparisons of the integer net.
         x: inputs for calibration `[T, N, ...]`: counts of events from 0 to 255, like the net's later inputs.
         weight_bits: 8 or 4.
         state_bits: 16, or 32 for states that never saturate. A last layer that outputs potentials always has 32.
@@ -81,7 +83,7 @@ def to_integers(
     check_choice("decay", decay, *get_args(Decay))
     layers: list[IntegerLayer] = []
     divisor, most = 1.0, LARGEST_COUNT
-    stages = stages_of(net, x)
+    stages = net.stages if isinstance(net, UnrolledNet) else stages_of(net, x)
     for stage in stages:
         _check(stage, stage is stages[-1])
         assert stage.cell is not None
