@@ -50,6 +50,7 @@ void bind_kernels(pybind11::module_& module, KernelTable table) {
   bind("batch_norm_moments", &Kernels::batch_norm, &BatchNormKernels::moments);
   bind("batch_norm_backward", &Kernels::batch_norm, &BatchNormKernels::backward);
   bind("count_nonzero", &Kernels::nonzero, &NonzeroKernels::count);
+  bind("count_sampled", &Kernels::nonzero, &NonzeroKernels::sample);
 }
 
 }  // namespace snnlib

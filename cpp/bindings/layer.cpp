@@ -9,8 +9,11 @@
 #include "bindings.h"
 #include "snnlib/core/isa.h"
 #include "snnlib/core/threads.h"
+#include "snnlib/layer/weight_copy.h"
 
 namespace snnlib {
+using SNNLIB_ISA::copy_weights;
+using SNNLIB_ISA::Scratch;
 namespace {
 
 // Slopes and gains of a forward pass until a tensor of the right size takes them, or what it counted instead.
@@ -63,9 +66,29 @@ class SpikeRecord {
   std::vector<Tally> tallies_;
 };
 
-std::unique_ptr<SpikeRecord> forward(const pybind11::kwargs& values) {
-  LayerForwardArgs args = Arguments::filled<LayerForwardArgs>(values);
+// Passes with the weight as torch has it. Copies are made in the caller's mode of denormal numbers, as torch's are.
+struct ForwardCall : LayerForwardArgs {
+  WeightCopy rows;
+  SNNLIB_MORE_FIELDS(LayerForwardArgs, rows)
+};
+struct BackwardCall : LayerBackwardArgs {
+  WeightCopy rows;
+  WeightCopy gradient;  // from `grad_weight`
+  SNNLIB_MORE_FIELDS(LayerBackwardArgs, rows, gradient)
+};
+
+// The weight in the order of the kernels, in this memory; null where there is none to copy.
+const float* ordered(WeightCopy rows, Scratch<float>& memory, const Executor& executor) {
+  if (!rows.from.data) return nullptr;
+  rows.to = memory.reserve(rows.floats);
+  copy_weights(rows, executor.threads());
+  return rows.to;
+}
+
+std::unique_ptr<SpikeRecord> forward(ForwardCall args, bool) {
   const pybind11::gil_scoped_release unlocked;
+  Scratch<float> rows;
+  args.weight = ordered(args.rows, rows, args.executor);
   auto record =
       std::make_unique<SpikeRecord>(args.shape.batch * args.bands.count, args.bits, args.fan_out && !args.bits);
   args.tasks = record->tasks();
@@ -73,6 +96,26 @@ std::unique_ptr<SpikeRecord> forward(const pybind11::kwargs& values) {
   const FloatMode mode(FloatMode::flushed());
   kernels().layer->forward(args);
   return record;
+}
+
+void backward(BackwardCall args, bool) {
+  const pybind11::gil_scoped_release unlocked;
+  Scratch<float> rows, blocks;
+  args.weight = ordered(args.rows, rows, args.executor);
+  if (args.gradient.to) {
+    const int64_t tasks = args.shape.batch * args.bands.count;
+    const int64_t floats = (tasks + args.tasks_per_block - 1) / args.tasks_per_block * args.block_floats;
+    args.grad_weight_blocks = blocks.reserve(floats + args.block_floats);
+    args.grad_weight = args.grad_weight_blocks + floats;
+  }
+  {
+    const FloatMode mode(FloatMode::flushed());
+    kernels().layer->backward(args);
+  }
+  if (args.gradient.to) {
+    args.gradient.from = {args.grad_weight, DType::kFloat32};
+    copy_weights(args.gradient, args.executor.threads());
+  }
 }
 
 }  // namespace
@@ -83,8 +126,8 @@ void bind_layer(pybind11::module_& module) {
       .def_property_readonly("count", &SpikeRecord::count)
       .def_property_readonly("tally", &SpikeRecord::tally)
       .def("move_to", &SpikeRecord::move_to);
-  module.def("layer_forward", &forward);
-  bind_kernel(module, &kernels, "layer_backward", &Kernels::layer, &LayerKernels::backward);
+  define_kernel<ForwardCall>(module, "layer_forward", &forward);
+  define_kernel<BackwardCall>(module, "layer_backward", &backward);
   bind_kernel(module, &kernels, "layer_signals", &Kernels::layer, &LayerKernels::signals);
 }
 

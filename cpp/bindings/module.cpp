@@ -51,6 +51,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("isa", [] { return std::string(snnlib::kernels().isa); });
   module.def("available_isas", &snnlib::available_isas);
   module.def("select_isa", &snnlib::select_isa);
+  pybind11::class_<snnlib::Slot>(module, "Slot").def(pybind11::init<size_t>());
   snnlib::bind_kernels(module, &snnlib::kernels);
   // The same with delays, which the kernels of the CPU alone know.
   for (const char* pass : {"recurrent_forward", "recurrent_backward"})

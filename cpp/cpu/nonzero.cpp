@@ -3,6 +3,7 @@
 #include "snnlib/events/nonzero.h"
 
 #include <atomic>
+#include <cmath>
 
 #include "snnlib/core/threads.h"
 
@@ -60,9 +61,36 @@ bool count(const NonzeroArgs& a) {
   }
 }
 
+// A row of `n` elements.
+template <class T>
+int64_t count_row(const T* x, int64_t n, int64_t stride) {
+  int64_t found = 0;
+  for (int64_t i = 0; i < n; ++i) found += to_state(x[i * stride]) != 0.0f;
+  return found;
+}
+
+int64_t sample(const SampleArgs& a) {
+  const auto& [steps, batch, channels, height, width] = a.size;
+  // The innermost loop goes along the axis whose elements are neighbours.
+  const bool last = a.stride[2] == 1;
+  const int outer = last ? 4 : 2, inner = last ? 2 : 4;
+  int64_t found = 0;
+  for (int64_t i = 0; i < a.frames; ++i) {
+    const int64_t step = (2 * i + 1) * steps / (2 * a.frames);
+    const int64_t n = int64_t(std::fmod(double(i) * 0.618, 1.0) * double(batch));
+    for (int64_t y = 0; y < height; ++y) {
+      for (int64_t j = 0; j < a.size[outer]; ++j) {
+        const int64_t at = step * a.stride[0] + n * a.stride[1] + y * a.stride[3] + j * a.stride[outer];
+        typed(a.elements, at, [&](const auto* x) { found += count_row(x, a.size[inner], a.stride[inner]); });
+      }
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
-extern const NonzeroKernels nonzero_kernels = {count};
+extern const NonzeroKernels nonzero_kernels = {count, sample};
 
 }  // namespace SNNLIB_ISA
 }  // namespace snnlib

@@ -9,14 +9,17 @@ day: the same call takes the same algorithm. The environment variable `SNNLIB_CO
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
+from snnlib.backends import native
 from snnlib.backends.geometry import GROUP, Geometry, block_channels, scatters, scatters_back
+from snnlib.backends.memo import MOST, once
 from snnlib.backends.process_setting import ProcessSetting
 
 Convolution = Literal["auto", "events", "dense"]
@@ -80,12 +83,27 @@ def density(x: Tensor) -> float:
     if not x.numel():
         return 0.0
     steps, batch = x.shape[:2]
-    elements = min(max(_LEAST_SAMPLE, int(_SAMPLE * x.numel())), _MOST_SAMPLE)
-    frames = min(max(1, elements // x[0, 0].numel()), steps * batch)
+    frames, counter = _sampling(x, native.asked_path())
+    if counter is not None:
+        return float(counter(x) / (frames * math.prod(x.shape[2:])))
     # Evenly over the steps; over the samples by the golden ratio, which follows no rhythm.
     step = [(2 * i + 1) * steps // (2 * frames) for i in range(frames)]
     sample = x[step, [int(i * 0.618 % 1 * batch) for i in range(frames)]]
     return int(torch.count_nonzero(sample)) / sample.numel()
+
+
+@once
+def _sampling(x: Tensor, _path: native.Path) -> tuple[int, Callable[[Tensor], int] | None]:
+    """Returns the number of frames that `density` looks at, and the kernel that does, on the path that is asked for."""
+    steps, batch, *frame = x.shape
+    elements = min(max(_LEAST_SAMPLE, int(_SAMPLE * x.numel())), _MOST_SAMPLE)
+    frames = min(max(1, elements // math.prod(frame)), steps * batch)
+    if x.dim() > 5 or x.dtype == torch.float64 or not native.has_kernel("count_sampled", x):
+        return frames, None
+    none = [1] * (5 - x.dim())
+    events = {"data": native.slot(1), "dtype": native.DTYPE_CODES[x.dtype]}
+    layout = {"size": [*x.shape, *none], "stride": [*x.stride(), *none]}
+    return frames, native.prepare("count_sampled", x.device, elements=events, frames=frames, **layout)
 
 
 def costs(g: Geometry, share: float, neurons: bool = True) -> tuple[float, float]:
@@ -145,13 +163,18 @@ def decide(x: Tensor, g: Geometry, streaming: bool, neurons: bool = True) -> Dec
     return Decision("events" if by_events <= dense else "dense", share, by_events, dense, facts)
 
 
+def is_small(g: Geometry) -> bool:
+    """Returns whether events have no cost that matters, whatever the data are."""
+    return not g.unsupported and costs(g, 1.0)[0] < _SMALL
+
+
 def path(x: Tensor, g: Geometry, streaming: bool, neurons: bool = True) -> Literal["events", "dense"]:
     """Returns the path of `decide`, and reads the sequence only if the choice depends on it."""
     if g.unsupported:
         return "dense"
     if _choice.value != "auto":
         return _choice.value
-    if streaming or costs(g, 1.0)[0] < _SMALL:
+    if streaming or is_small(g):
         return "events"
     return decide(x, g, streaming, neurons).path
 
@@ -201,31 +224,40 @@ def _pixels(g: Geometry) -> int:
 
 def weight_costs(g: Geometry, share: float, spikes: int) -> dict[str, float]:
     """Returns the cost of each algorithm for inputs with this share of nonzeros."""
+    window, sums, per_spike, dense = _weight_costs(g)
+    by_inputs = share * window * _WINDOW + sums if windows_are_rows(g) else math.inf
+    return {"inputs": by_inputs, "spikes": spikes * per_spike, "dense": dense}
+
+
+@lru_cache(MOST)
+def _weight_costs(g: Geometry) -> tuple[int, float, float, float]:
+    """Returns vectors of all windows, the cost of sums by inputs, of a spike, and of the dense algorithm."""
     frames, block = g.steps * g.batch, block_channels(g)
     window = _pixels(g) * g.kernel_h * g.kernel_w * g.in_channels * math.ceil(g.channels / GROUP)
     dense = _pixels(g) * g.taps * g.in_channels * math.ceil(g.channels / GROUP)
     patch = g.kernel_h * math.ceil(g.kernel_w * g.in_channels / GROUP)
     sums = frames * g.bands(1)[1] * math.ceil(g.channels / block) * g.in_channels * g.kernel_h
     sum_cost = _SUMS + _SUMS_VECTOR * g.kernel_w * block / GROUP
-    return {
-        "inputs": share * window * _WINDOW + sums * sum_cost if windows_are_rows(g) else math.inf,
-        "spikes": spikes * (_SPIKE + _PICK * patch),
-        "dense": dense * _BACK_DENSE + g.neuron_steps * _SIGNAL,
-    }
+    return window, sums * sum_cost, _SPIKE + _PICK * patch, dense * _BACK_DENSE + g.neuron_steps * _SIGNAL
 
 
 def input_costs(g: Geometry, spikes: int) -> dict[str, float]:
     """Cost of each algorithm."""
+    per_spike, dense = _input_costs(g)
+    return {"spikes": spikes * per_spike, "dense": dense}
+
+
+@lru_cache(MOST)
+def _input_costs(g: Geometry) -> tuple[float, float]:
+    """Returns the cost of a spike and of the dense algorithm."""
     vectors = math.ceil(g.in_channels / GROUP)
     if scatters_back(g):
         patch = _BACK_SCATTER * g.kernel_h * math.ceil(g.kernel_w * g.in_channels / GROUP)
     else:
         patch = _BACK_GATHER * g.kernel_h * g.kernel_w * vectors
     inputs = g.steps * g.batch * g.in_height * g.in_width * g.in_channels
-    return {
-        "spikes": spikes * (_SPIKE + patch),
-        "dense": g.neuron_steps * (g.taps * vectors * _BACK_DENSE + _SIGNAL) + inputs * _MULTIPLY,
-    }
+    dense = g.neuron_steps * (g.taps * vectors * _BACK_DENSE + _SIGNAL) + inputs * _MULTIPLY
+    return _SPIKE + patch, dense
 
 
 def _cheapest(found: dict[str, float]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -99,10 +99,10 @@ class _Neurons:
     moves_spikes: ClassVar[bool] = True
     is_fixed_point: bool = False
 
-    @property
+    @cached_property
     def key(self) -> tuple[Any, ...]:
         """Key in a memo."""
-        return tuple(map(kind, vars(self).values()))
+        return tuple([kind(getattr(self, field.name)) for field in fields(self)])  # type: ignore[arg-type]
 
     @property
     def states(self) -> int:
@@ -441,7 +441,7 @@ class LayerArgs:
     pool: Sequence[int]
     time_dim: int
 
-    @property
+    @cached_property
     def key(self) -> tuple[Any, ...]:
         """Key in a memo."""
         return kind(self.x), kind(self.weight), self.options, tuple(self.pool), self.time_dim
@@ -456,6 +456,11 @@ class LayerArgs:
         """Checks sizes and options of the convolution and of the windows."""
         checks.check_conv_sizes(self.x, self.weight, *self.options, self.pool)
         checks.check_time_dim(self.time_dim)
+
+    @property
+    def tasks(self) -> int:
+        """Work items of the kernels."""
+        return self.geometry.batch * self.geometry.bands(self.pool[0])[1]
 
     @property
     def band(self) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -41,13 +42,10 @@ def empty_strided(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtyp
     """`torch.empty_strided` on the CPU, for elements that lie in memory without gaps."""
     module = native.cpu_memory()
     nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes < _LEAST_BYTES:
+        return torch.empty_strided(tuple(shape), tuple(stride), dtype=dtype)
     # Deterministic algorithms may ask that memory is filled before it is used, which torch's own functions see to.
-    if (
-        module is None
-        or nbytes < _LEAST_BYTES
-        or not module.blocks_are_kept()
-        or torch.are_deterministic_algorithms_enabled()
-    ):
+    if module is None or not module.blocks_are_kept() or torch.are_deterministic_algorithms_enabled():
         fresh = torch.empty_strided(tuple(shape), tuple(stride), dtype=dtype)
         if module is not None and nbytes >= _HUGE_PAGE_BYTES:
             module.advise_huge_pages(fresh.data_ptr(), nbytes)
@@ -55,6 +53,19 @@ def empty_strided(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtyp
     memory = torch.frombuffer(module.Block(nbytes), dtype=torch.uint8)
     # Not a view of the buffer's tensor, as autograd lets nobody write into a view that comes out of a function.
     return torch.empty(0, dtype=dtype).set_(memory.untyped_storage(), 0, tuple(shape), tuple(stride))
+
+
+def allocation(
+    shape: Sequence[int], order: Sequence[int], like: Tensor, dtype: torch.dtype
+) -> Callable[[], Tensor]:
+    """Returns a function that allocates as `empty_permuted` does."""
+    size = math.prod(shape) * dtype.itemsize
+    if not _is_on_cpu(like):
+        return partial(torch.empty_permuted, tuple(shape), tuple(order), dtype=dtype, device=like.device)
+    strides = tuple(dense_strides(shape, order))
+    return partial(
+        torch.empty_strided if size < _LEAST_BYTES else empty_strided, tuple(shape), strides, dtype=dtype
+    )
 
 
 def dense_strides(shape: Sequence[int], order: Sequence[int]) -> list[int]:
@@ -72,10 +83,7 @@ def empty_permuted(
 
     `order` has the dimensions as they lie in memory, the outermost first.
     """
-    dtype = like.dtype if dtype is None else dtype
-    if not _is_on_cpu(like):
-        return torch.empty_permuted(tuple(shape), tuple(order), dtype=dtype, device=like.device)
-    return empty_strided(shape, dense_strides(shape, order), dtype)
+    return allocation(shape, order, like, like.dtype if dtype is None else dtype)()
 
 
 def empty_like(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -157,6 +157,24 @@ def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., 
     return None
 
 
+def prepare(name: str, device: torch.device, **fields: Any) -> Callable[..., Any]:
+    """Returns the compiled function `name` with these fields, as a function of those that are a `slot`.
+
+    It is for devices with the kernel. Arguments are tensors, None, or numbers, in the order of the slots, from 1 on.
+    """
+    function = getattr(_kernels[device.type], f"prepare_{name}")(**fields, executor=slot(0))
+    if device.type == "cuda":
+        run = _on_cuda(lambda tensors, executor: function(executor, *tensors), device)
+        return lambda *tensors: run(tensors=tensors)
+    return lambda *tensors: function(torch.get_num_threads(), *tensors)
+
+
+def slot(place: int) -> Any:
+    """Returns what stands for a field that the calls of a prepared function give, as this argument."""
+    assert _module is not None
+    return _module.Slot(place)
+
+
 def dense(dtype: torch.dtype, **tensors: Tensor | None) -> dict[str, Tensor | None]:
     """Returns arguments of a kernel, contiguous and of this dtype; None stays."""
     return {name: x if x is None else x.to(dtype).contiguous() for name, x in tensors.items()}
@@ -220,7 +238,7 @@ def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _on_cuda(function: Callable[..., None], device: torch.device) -> Callable[..., None]:
-    def run(**arguments: object) -> None:
+    def run(**arguments: Any) -> None:
         with torch.cuda.device(device):
             # The module's copy of the runtime may know nothing of torch's choice in a thread that it has not met.
             _kernels["cuda"].use_device(device.index)

@@ -107,10 +107,11 @@ def check_conv_sizes(
 
 def check_record(
     bits: Tensor, record: Tensor, starts: Tensor, shape: Sequence[int], tasks: int, values: int = 2
-) -> None:
+) -> int:
     """Check what a forward pass kept: `bits` of this shape, and so many numbers of each spike or entry, by task.
 
-    That a task has as many numbers as its bits say is the kernels' to check, as they count the bits.
+    Returns how many of them there are. That a task has as many numbers as its bits say is the kernels' to check, as
+    they count the bits.
     """
     check_dtype("bits", bits, torch.int16)
     check_shape("bits", bits, shape)
@@ -122,12 +123,13 @@ def check_record(
         raise ValueError(f"starts: expected at least {tasks + 1} numbers, got shape {tuple(starts.shape)}")
     for name, tensor in (("record", record), ("starts", starts)):
         check_device(name, tensor, bits)
-    first = starts[: tasks + 1].cpu().numpy()
-    if first[0] != 0 or (first[1:] < first[:-1]).any() or first[-1] > record.shape[1]:
+    first: list[int] = starts[: tasks + 1].tolist()
+    if first[0] != 0 or first != sorted(first) or first[-1] > record.shape[1]:
         raise ValueError(
             f"starts: expected numbers that rise from 0 to at most {record.shape[1]}, the spikes on record, "
             f"got {first[0]} to {first[-1]}"
         )
+    return first[-1]
 
 
 def check_conv2d_sizes(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from snnlib.backends import native
 from snnlib.backends.arguments import LayerArgs, NeuronKernel
 from snnlib.backends.geometry import block_channels, scatters, scatters_back
 from snnlib.backends.memo import once
@@ -32,22 +33,45 @@ def _sizes(call: LayerArgs) -> dict[str, Any]:
     }
 
 
-def layer_arguments(call: LayerArgs, neuron: NeuronKernel | None, constants: Tensor | None) -> dict[str, Any]:
-    """Returns `LayerArgs` of cpp/include/snnlib/layer/layer.h; without neurons the output is currents.
+def _layer_fields(call: LayerArgs, neuron: NeuronKernel | None, place: int) -> dict[str, Any]:
+    """Returns `LayerArgs` of cpp/include/snnlib/layer/layer.h, with a slot for the constants of the neurons.
 
-    The constants have to be contiguous float32.
+    Without neurons the output is currents.
     """
     neurons: dict[str, Any] = dict.fromkeys(("srm", "linear", "exact"))
-    if neuron is None or constants is None:
+    if neuron is None:
         return {**_sizes(call), **neurons, "neuron": _NO_NEURONS}
-    neurons[neuron.family] = neuron.native(constants)
+    neurons[neuron.family] = {**neuron.native(neuron.constants), "rows": native.slot(place)}
     return {**_sizes(call), **neurons, "neuron": _NEURONS[neuron.family]}
+
+
+def _output_dtype(call: LayerArgs, neuron: NeuronKernel | None) -> torch.dtype:
+    return torch.float32 if neuron is None else call.x.dtype
+
+
+@once
+def _forward(call: LayerArgs, neuron: NeuronKernel | None) -> Callable[..., Any]:
+    """Returns the kernel for calls of this kind."""
+    slot, scatter = native.slot, scatters(call.geometry)
+    return native.prepare(
+        "layer_forward",
+        call.x.device,
+        input=conv_layout.input_sequence(call.x, call.time_dim, 1),
+        rows=conv_layout.weight_rows(call, scatter, 2),
+        **_layer_fields(call, neuron, 3),
+        scatter=scatter,
+        current=slot(4),
+        state_in=slot(5),
+        state_out=slot(6),
+        output=conv_layout.elements(7, _output_dtype(call, neuron)),
+        bits=slot(8),
+        fan_out=slot(9),
+    )
 
 
 def forward(
     call: LayerArgs,
     neuron: NeuronKernel | None,
-    kernel: Callable[..., Any],
     out: Tensor,
     by_events: bool = True,
     *,
@@ -59,35 +83,84 @@ def forward(
     Without neurons `out` gets the currents. Currents are sums over events or, at high rates, torch's convolution.
     `states` holds the states before the first and after the last step.
     """
-    numbers = None if neuron is None else neuron.constants.to(torch.float32).contiguous()
-    arguments = layer_arguments(call, neuron, numbers)
-    scatter = scatters(call.geometry)
+    constants = None if neuron is None else neuron.constants.to(torch.float32).contiguous()
     counts = counting.active() if bits is None else None
-    record = kernel(
-        **arguments,
-        input=conv_layout.input_sequence(call.x, call.time_dim),
-        weight=conv_layout.kernel_rows(call.weight, call.options.dilation, scatter) if by_events else None,
-        scatter=scatter,
-        current=None if by_events else torch_conv.currents(call.x, call.weight, call.options),
-        state_in=states[0],
-        state_out=states[1],
-        output=conv_layout.elements(out),
-        bits=bits,
-        fan_out=None if counts is None else counts.fan_out,
-    )
+    current = None if by_events else torch_conv.currents(call.x, call.weight, call.options)
+    weight, fan_out = call.weight if by_events else None, None if counts is None else counts.fan_out
+    record = _forward(call, neuron)(call.x, weight, constants, current, *states, out, bits, fan_out)
     if counts is not None:
         counts.take(record.tally, by_events)
     return record
 
 
+class SavedRecord(NamedTuple):
+    """Tensors of `LayerRecord` in cpp/include/snnlib/layer/layer.h, with the constants of the neurons."""
+
+    grad_output: Tensor
+    grad_state: Tensor | None = None
+    constants: Tensor | None = None
+    bits: Tensor | None = None
+    slope: Tensor | None = None
+    gain: Tensor | None = None
+    task_starts: Tensor | None = None
+    output: Tensor | None = None
+
+
+# Slots 1 to 8.
+_RECORD = len(SavedRecord._fields)
+
+
+def _record_fields(call: LayerArgs, neuron: NeuronKernel | None) -> dict[str, Any]:
+    """Returns the fields of `LayerRecord`."""
+    places = {name: place for place, name in enumerate(SavedRecord._fields, 1)}
+    fields = _layer_fields(call, neuron, places.pop("constants"))
+    for name in ("output", "grad_output"):
+        fields[name] = conv_layout.elements(places.pop(name), _output_dtype(call, neuron))
+    return {**fields, **{name: native.slot(place) for name, place in places.items()}}
+
+
+@once
+def _signals(call: LayerArgs, neuron: NeuronKernel | None) -> Callable[..., Any]:
+    """Returns the kernel of dense signals for calls of this kind."""
+    names = {name: native.slot(_RECORD + place) for place, name in enumerate(("a", "b", "grad_start"), 1)}
+    return native.prepare("layer_signals", call.x.device, **_record_fields(call, neuron), **names)
+
+
+@once
+def _backward(call: LayerArgs, neuron: NeuronKernel | None, by_inputs: bool) -> Callable[..., Any]:
+    """Returns the kernel of event-driven gradients for calls of this kind; the weight's is a sum over blocks."""
+    g, scatter = call.geometry, scatters_back(call.geometry)
+    size = math.prod(conv_layout.gradient_rows(g, by_inputs))
+    most = max(_LEAST_BLOCKS, min(_MOST_BLOCKS, _BLOCK_BYTES // max(4 * size, 1)))
+    return native.prepare(
+        "layer_backward",
+        call.x.device,
+        **_record_fields(call, neuron),
+        input=conv_layout.input_sequence(call.x, call.time_dim, _RECORD + 1),
+        rows=conv_layout.weight_rows(call, scatter, _RECORD + 2, back=True),
+        gradient=conv_layout.weight_gradient(call, by_inputs, _RECORD + 3),
+        by_inputs=block_channels(g) if by_inputs else 0,
+        block_floats=size,
+        tasks_per_block=max(1, math.ceil(call.tasks / most)),
+        grad_input=conv_layout.elements(_RECORD + 5, call.x.dtype),
+        input_frames=conv_layout.frame_order(g, call.time_dim),
+        scatter=scatter,
+        input_grad_scale=native.slot(_RECORD + 6),
+        grad_start=native.slot(_RECORD + 7),
+    )
+
+
 class GradientCall(NamedTuple):
-    """Backward pass of a layer; each method returns the requested gradients, and empty tensors for the others."""
+    """Backward pass of a layer; each method returns the requested gradients, and None for the others.
+
+    `scale` is the factor of the input's gradient, `weight_scale` of the weight's.
+    """
 
     layer: LayerArgs
-    input_grad_scale: float
-    tasks: int
-    # `LayerRecord` of cpp/include/snnlib/layer/layer.h.
-    record: dict[str, Any]
+    neuron: NeuronKernel | None
+    record: SavedRecord
+    scale: float = 1.0
+    weight_scale: float = 1.0
 
     def empty_signal(self) -> Tensor:
         """Allocates a dense signal, one number per neuron and step."""
@@ -99,50 +172,23 @@ class GradientCall(NamedTuple):
 
         Neurons with a surrogate have only a.
         """
-        kernel = conv_layout.kernel("layer_signals", self.layer.x)
-        kernel(**self.record, a=a, b=b, grad_start=start)  # type: ignore[misc]
+        _signals(self.layer, self.neuron)(*self.record, a, b, start)
 
     def by_events(
         self, of_weight: bool, of_input: bool, by_inputs: bool, start: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Returns gradients from input events or output spikes; the weight's is a sum over blocks of work items.
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Returns gradients of weight, in float32, and input from input events or output spikes.
 
         Fills `start` with dL/dstate before the first step.
         """
-        call = self.layer
-        x, weight, g, dilation = call.x, call.weight, call.geometry, call.options.dilation
-        partial, grad_x = weight.new_empty(0), x.new_empty(0)
         if not (of_weight or of_input):
             if start is not None:
                 self.signals(None, None, start)
-            return partial, grad_x
-        shape = conv_layout.gradient_rows(g, by_inputs)
-        size = math.prod(shape)
-        most = max(_LEAST_BLOCKS, min(_MOST_BLOCKS, _BLOCK_BYTES // max(4 * size, 1)))
-        tasks_per_block = max(1, math.ceil(self.tasks / most))
-        if of_weight:
-            blocks = math.ceil(self.tasks / tasks_per_block)
-            partial = weight.new_empty(blocks + 1, *shape, dtype=torch.float32)
-        scatter, rows = scatters_back(g), None
-        if of_input:
-            grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:])
-            rows = conv_layout.kernel_rows(weight.flip(3).transpose(0, 1), dilation, scatter)
-        kernel = conv_layout.kernel("layer_backward", x)
-        kernel(  # type: ignore[misc]
-            **self.record,
-            input=conv_layout.input_sequence(x, call.time_dim),
-            by_inputs=block_channels(g) if by_inputs else 0,
-            grad_weight_blocks=partial if of_weight else None,
-            grad_weight=partial[-1] if of_weight else None,
-            block_floats=size,
-            tasks_per_block=tasks_per_block,
-            grad_input=conv_layout.elements(grad_x if of_input else None),
-            input_frames=conv_layout.frame_order(g, call.time_dim),
-            weight=rows,
-            scatter=scatter,
-            input_grad_scale=self.input_grad_scale,
-            grad_start=start,
-        )
-        if of_weight:
-            return conv_layout.from_gradient_rows(partial[-1], g, dilation, by_inputs), grad_x
-        return partial, grad_x
+            return None, None
+        x, weight = self.layer.x, self.layer.weight
+        grad_weight = torch.empty(weight.shape, dtype=torch.float32) if of_weight else None
+        grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if of_input else None
+        run = _backward(self.layer, self.neuron, by_inputs)
+        targets = grad_weight, self.weight_scale, grad_x, self.scale, start
+        run(*self.record, x, weight if of_input else None, *targets)
+        return grad_weight, grad_x

@@ -15,11 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib.backends import cpu_memory, native
+from snnlib.backends.arguments import LayerArgs
+from snnlib.backends.cpu_memory import dense_strides
 from snnlib.backends.geometry import GROUP, ConvOptions, Geometry, block_channels, geometry
+from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype
 
 # Channels whose weights under one tap lie next to each other: few enough for the second cache, and whole lines of it.
 _PIECE = 128
+# A weight that lies in one piece.
+_ONE_BLOCK = {"block": 1 << 62, "block_stride": 0}
 # Weights below which one copy of a view takes less time than a transposition and its three views.
 _SMALL = 1 << 14
 
@@ -37,21 +42,27 @@ def empty_sequence(
     return _empty((*x.shape[:2], channels, *space), x, dtype)
 
 
-def _empty(shape: Sequence[int], x: Tensor, dtype: torch.dtype | None) -> Tensor:
+def allocation(shape: Sequence[int], x: Tensor, dtype: torch.dtype) -> Callable[[], Tensor]:
+    """Returns a function that allocates a channels-last sequence or state."""
     # No view of another tensor, as autograd lets nobody write into a view that comes out of a function.
-    return cpu_memory.empty_permuted(shape, _order(shape), x, dtype)
+    return cpu_memory.allocation(shape, _order(shape), x, dtype)
+
+
+def _empty(shape: Sequence[int], x: Tensor, dtype: torch.dtype | None) -> Tensor:
+    return allocation(shape, x, x.dtype if dtype is None else dtype)()
 
 
 def _order(shape: Sequence[int]) -> tuple[int, ...]:
     return 0, 1, *range(3, len(shape)), 2
 
 
+@once
 def lies_in_order(tensor: Tensor) -> bool:
     """Returns whether a sequence or state is channels-last; strides of dimensions of size 1 are ignored."""
     strides = zip(
         tensor.shape,
         tensor.stride(),
-        cpu_memory.dense_strides(tensor.shape, _order(tensor.shape)),
+        dense_strides(tensor.shape, _order(tensor.shape)),
         strict=True,
     )
     return all(stride == wanted for size, stride, wanted in strides if size > 1)
@@ -94,29 +105,21 @@ def no_gradient(x: Tensor, weight: Tensor, options: Sequence[Any], time_dim: int
     return empty_output(x, geometry(x, weight, ConvOptions(*map_), time_dim), pool).zero_()
 
 
-def empty_bits(x: Tensor, g: Geometry, keep: bool) -> Tensor:
-    """Allocates the record's spike bits, without elements unless they are saved."""
-    if not keep:
-        return x.new_empty(0, dtype=torch.int16)
-    shape = bits_shape(x, g)
-    return cpu_memory.empty_permuted(shape, range(len(shape)), x, torch.int16)
-
-
 def bits_shape(x: Tensor, g: Geometry) -> tuple[int, ...]:
     """Returns the shape of the record's spike bits: 16-bit words of each row of neurons."""
     return (*x.shape[:2], g.height, -(-g.row // GROUP))
 
 
-def elements(tensor: Tensor | None) -> dict[str, Any]:
-    """Returns `Elements` of cpp/include/snnlib/core/dtype.h."""
-    return {"data": tensor, "dtype": 0 if tensor is None else native.DTYPE_CODES[tensor.dtype]}
+def elements(place: int, dtype: torch.dtype) -> dict[str, Any]:
+    """Returns `Elements` of cpp/include/snnlib/core/dtype.h, with a slot for the tensor."""
+    return {"data": native.slot(place), "dtype": native.DTYPE_CODES[dtype]}
 
 
-def input_sequence(x: Tensor, time_dim: int) -> dict[str, Any]:
-    """Returns `InputSequence` of cpp/include/snnlib/layer/layer.h."""
+def input_sequence(x: Tensor, time_dim: int, place: int) -> dict[str, Any]:
+    """Returns `InputSequence` of cpp/include/snnlib/layer/layer.h, with a slot for the tensor."""
     strides = x.stride()
     named = {"step": strides[time_dim], "batch": strides[1 - time_dim], "channel": strides[2]}
-    return {**named, "height": strides[-2], "width": strides[-1], "elements": elements(x)}
+    return {**named, "height": strides[-2], "width": strides[-1], "elements": elements(place, x.dtype)}
 
 
 def frame_order(g: Geometry, time_dim: int) -> dict[str, int]:
@@ -129,11 +132,70 @@ def _padded(floats: int) -> int:
     return -(-floats // GROUP) * GROUP
 
 
-def kernel_rows(weight: Tensor, dilation: Sequence[int], by_scatter: bool) -> Tensor:
-    """Returns a weight `[O, C, kh, kw]` in float32, in the order in which `scatter` (by event) or `gather` read it."""
-    by_tap = _by_tap(_spread(weight.to(torch.float32), dilation))
-    rows = by_tap.flip(1).transpose(1, 2).flatten(2) if by_scatter else by_tap.flatten(1, 2)
-    return _whole_groups(rows).contiguous()
+def weight_rows(
+    call: LayerArgs, by_scatter: bool, place: int, *, back: bool = False
+) -> dict[str, Any] | None:
+    """Returns `WeightCopy` of cpp/include/snnlib/layer/weight_copy.h, with a slot for the weight `[O, C, kh, kw]`.
+
+    The copy has the order in which `scatter` (by event) or `gather` read it, or with `back` that of the transposed
+    convolution. None for convolutions without an event-driven kernel.
+    """
+    g, (gap_h, gap_w, *_) = call.geometry, call.options.dilation
+    if g.unsupported:
+        return None
+    size, strides, first = list(call.weight.shape), list(call.weight.stride()), 0
+    if back:
+        size[:2], strides[:2] = size[1::-1], strides[1::-1]
+        first, strides[3] = (size[3] - 1) * strides[3], -strides[3]
+    outputs, inputs, width = *size[:2], g.kernel_w
+    if by_scatter:
+        row = _padded(width * outputs)
+        to_first, kernel_row, column = (width - 1) * outputs, inputs * row, -outputs
+    else:
+        row = _padded(outputs)
+        to_first, kernel_row, column = 0, width * inputs * row, inputs * row
+    return {
+        "from": elements(place, call.weight.dtype),
+        "to": None,
+        "size": size,
+        "from_first": first,
+        "from_stride": strides,
+        "to_first": to_first,
+        "to_stride": [1, row, gap_h * kernel_row, gap_w * column],
+        **_ONE_BLOCK,
+        "floats": g.kernel_h * kernel_row,
+        "scale": 1.0,
+    }
+
+
+def weight_gradient(call: LayerArgs, by_inputs: bool, place: int) -> dict[str, Any] | None:
+    """Returns `WeightCopy` from the kernels' gradient to `[O, C, kh, kw]`, with slots for this and for its factor.
+
+    None as from `weight_rows`.
+    """
+    g, (gap_h, gap_w, *_) = call.geometry, call.options.dilation
+    if g.unsupported:
+        return None
+    size, first, blocks = list(call.weight.shape), 0, _ONE_BLOCK
+    if by_inputs:
+        _, inputs, height, width, block = gradient_rows(g, by_inputs)
+        first, strides = (width - 1) * block, [1, height * width * block, width * block, -block]
+        blocks = {"block": block, "block_stride": inputs * strides[1]}
+    else:
+        _, outputs, row = gradient_rows(g, by_inputs)
+        strides = [row, 1, outputs * row, size[1]]
+    return {
+        "from": None,
+        "to": native.slot(place),
+        "size": size,
+        "from_first": first,
+        "from_stride": [*strides[:2], gap_h * strides[2], gap_w * strides[3]],
+        "to_first": 0,
+        "to_stride": dense_strides(size, range(4)),
+        **blocks,
+        "floats": math.prod(size),
+        "scale": native.slot(place + 1),
+    }
 
 
 def tap_rows(weight: Tensor) -> Tensor:
@@ -165,28 +227,9 @@ def from_tap_rows(rows: Tensor) -> Tensor:
     return matrix.view(outputs, inputs, *taps)
 
 
-def _spread(weight: Tensor, dilation: Sequence[int]) -> Tensor:
-    if max(dilation) == 1:
-        return weight
-    sizes = ((taps - 1) * step + 1 for taps, step in zip(weight.shape[2:], dilation, strict=True))
-    wide = weight.new_zeros(*weight.shape[:2], *sizes)
-    wide[..., :: dilation[0], :: dilation[1]] = weight
-    return wide
-
-
 def gradient_rows(g: Geometry, by_inputs: bool) -> tuple[int, ...]:
     """Returns the shape of a weight gradient in the kernels."""
     if not by_inputs:
         return g.kernel_h, g.channels, _padded(g.kernel_w * g.in_channels)
     block = block_channels(g)
     return _padded(g.channels) // block, g.in_channels, g.kernel_h, g.kernel_w, block
-
-
-def from_gradient_rows(rows: Tensor, g: Geometry, dilation: Sequence[int], by_inputs: bool) -> Tensor:
-    """`[O, C, kh, kw]`"""
-    if by_inputs:
-        wide = rows.flip(3).permute(0, 4, 1, 2, 3).flatten(0, 1)[: g.channels]
-    else:
-        total = rows[:, :, : g.kernel_w * g.in_channels]
-        wide = total.reshape(g.kernel_h, g.channels, g.kernel_w, g.in_channels).permute(1, 3, 0, 2)
-    return wide[..., :: dilation[0], :: dilation[1]].contiguous()

@@ -39,14 +39,10 @@ def weight_gradient(signal: Tensor, call: LayerArgs) -> Tensor:
         return _weight_gradient_by_taps(signal, call)
     if way == "dense":
         return torch_conv.weight_gradient(signal, call.x, call.weight, call.options)
-    record = {
-        **conv_call.layer_arguments(replace(call, pool=(1, 1)), None, None),
-        **dict.fromkeys(("bits", "slope", "gain", "task_starts", "grad_state")),
-        "output": conv_layout.elements(None),
-        "grad_output": conv_layout.elements(signal),
-    }
-    gradient = conv_call.GradientCall(call, 1.0, g.batch * g.bands(1)[1], record)
-    return gradient.by_events(True, False, True, None)[0]
+    gradient = conv_call.GradientCall(replace(call, pool=(1, 1)), None, conv_call.SavedRecord(signal))
+    found, _ = gradient.by_events(True, False, True, None)
+    assert found is not None
+    return found
 
 
 def in_order(x: Tensor, g: Geometry) -> bool:
@@ -145,7 +141,7 @@ def _forward(call: LayerArgs) -> Tensor:
         return out.copy_(reference.srm_conv.convolve(x, weight, options))
     if algorithm.by_taps(g) and out.dtype == torch.float32:
         return _currents_by_taps(call, out)
-    conv_call.forward(call, None, kernel, out)
+    conv_call.forward(call, None, out)
     return out
 
 

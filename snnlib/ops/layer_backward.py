@@ -14,19 +14,21 @@ import torch
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import algorithm, reference
+from snnlib.backends import algorithm, native, reference
 from snnlib.backends.arguments import (
     ExactKernel,
     LayerArgs,
+    LinearKernel,
     NeuronKernel,
     SrmKernel,
     neuron_kernel,
     row_names,
 )
 from snnlib.backends.geometry import ConvOptions, geometry
+from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_layout, currents, torch_conv
-from snnlib.ops.conv_call import GradientCall, layer_arguments
+from snnlib.ops.conv_call import GradientCall, SavedRecord
 from snnlib.ops.declare import custom_op, register_fake
 from snnlib.ops.layer_forward import OPTIONS, check, check_record, record_rows
 
@@ -34,12 +36,19 @@ from snnlib.ops.layer_forward import OPTIONS, check, check_record, record_rows
 _GAIN = row_names(1).index("b0")
 
 
-class Record(NamedTuple):
-    """Record of a forward pass: bits of spikes or near-threshold steps, their numbers, and each work item's first."""
+class Saved(NamedTuple):
+    """Tensors of a forward pass: its output if gradients need it, bits of spikes or near-threshold steps, their numbers
+    and each work item's first.
+    """
 
+    output: Tensor | None
     bits: Tensor
-    numbers: Tensor
+    record: Tensor
     starts: Tensor
+
+
+# dL/dW, dL/dx and dL/dstate before the first step.
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 class Needs(NamedTuple):
@@ -50,7 +59,7 @@ class Needs(NamedTuple):
     state: bool
 
 
-class Plan(NamedTuple):
+class Ways(NamedTuple):
     """Algorithm of each gradient."""
 
     # Each of them densely, from signals that are computed once.
@@ -66,77 +75,98 @@ class Plan(NamedTuple):
     f"Tensor starts, {OPTIONS}, float input_grad_scale, SymInt time_dim, bool need_weight, bool need_input, "
     "Tensor? grad_state=None, bool need_state=False) -> (Tensor, Tensor, Tensor)",
 )
-def layer_backward(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
+def layer_backward(c: SimpleNamespace) -> tuple[Tensor, ...]:
     """Returns dL/dW, dL/dx and dL/dstate before the first step; unneeded gradients have no elements.
 
     `output`, from the forward pass, is needed only for pooled neurons with an event-driven gradient; `grad_state` is
     dL/dstate after the last step, and not supported by neurons with exact spike times.
     """
-    x, grad_output, grad_state, scale = c.x, c.grad_output, c.grad_state, c.input_grad_scale
-    call = LayerArgs(x, c.weight, ConvOptions.of(c), c.pool, c.time_dim)
+    call = LayerArgs(c.x, c.weight, ConvOptions.of(c), tuple(c.pool), c.time_dim)
     neuron = neuron_kernel(c.constants, None, c.flags, c.taus)
     needs = Needs(c.need_weight, c.need_input, c.need_state)
-    saved = Record(c.bits, c.record, c.starts)
+    saved = Saved(c.output, c.bits, c.record, c.starts)
     check(call, neuron)
     check_record(neuron)
     if isinstance(neuron, SrmKernel):
-        checks.check_finite("input_grad_scale", scale)
+        checks.check_finite("input_grad_scale", c.input_grad_scale)
     g = call.geometry
-    shape = conv_layout.output_shape(x, g, call.pool)
-    checks.check_gradient("grad_output", grad_output, shape, "the output's shape", x)
-    tasks = g.batch * g.bands(call.pool[0])[1]
-    neuron.check_state(grad_state, (g.batch, g.channels, *g.space), x, "grad_state")
-    checks.check_device("bits", c.bits, x)
-    checks.check_record(*saved, conv_layout.bits_shape(x, g), tasks, values=record_rows(neuron))
-    output = _checked_output(call, neuron, c.output)
+    shape = conv_layout.output_shape(c.x, g, call.pool)
+    checks.check_gradient("grad_output", c.grad_output, shape, "the output's shape", c.x)
+    neuron.check_state(c.grad_state, (g.batch, g.channels, *g.space), c.x, "grad_state")
+    checks.check_device("bits", c.bits, c.x)
     if isinstance(neuron, ExactKernel):
-        _check_exact(neuron, grad_state, needs)
-    kernel = conv_layout.kernel("layer_backward", x, grad_output=grad_output, grad_state=grad_state)
-    if kernel is None:
-        return _by_reference(call, neuron, saved, needs, grad_output, grad_state, scale)
-    grad_output = conv_layout.laid_out(grad_output, x.dtype)
-    output = None if output is None else conv_layout.laid_out(output, x.dtype)
-    record = c.record.to(torch.float32).contiguous()
-    bits, starts = c.bits.contiguous(), c.starts.contiguous()
-    constants = c.constants.to(torch.float32).contiguous()
-    after = None if grad_state is None else conv_layout.laid_out(grad_state, state_dtype(x))
-    stored = {
-        **layer_arguments(call, neuron, constants),
-        "bits": bits,
-        "slope": record[0],
-        "gain": record[-1],
-        "task_starts": starts,
-        "output": conv_layout.elements(output),
-        "grad_output": conv_layout.elements(grad_output),
-        "grad_state": after,
-    }
-    # What an SRM neuron's signal b is multiplied by, or the signal a of the linear family; that of exact times has it.
-    gain = (
-        scale
-        if isinstance(neuron, SrmKernel)
-        else 1.0
-        if isinstance(neuron, ExactKernel)
-        else float(constants[_GAIN, 0])
+        _check_exact(neuron, c.grad_state, needs)
+    found = run(call, neuron, saved, c.grad_output, c.grad_state, c.input_grad_scale, needs)
+    wide = state_dtype(c.x)
+    sizes = zip(found, (c.weight.dtype, c.x.dtype, wide), strict=True)
+    return tuple(c.x.new_empty(0, dtype=dtype) if one is None else one for one, dtype in sizes)
+
+
+class _Plan(NamedTuple):
+    """Facts that the kind of a call determines: whether a kernel runs, shape of the bits, and work items."""
+
+    native: bool
+    bits: tuple[int, ...]
+    tasks: int
+
+
+@once
+def _plan(call: LayerArgs, neuron: NeuronKernel, _path: native.Path) -> _Plan:
+    kernel = conv_layout.kernel("layer_backward", call.x, **neuron.tensors())
+    return _Plan(kernel is not None, conv_layout.bits_shape(call.x, call.geometry), call.tasks)
+
+
+def run(
+    call: LayerArgs,
+    neuron: NeuronKernel,
+    saved: Saved,
+    grad_output: Tensor,
+    grad_state: Tensor | None,
+    input_grad_scale: float,
+    needs: Needs,
+) -> Gradients:
+    """Returns the gradients of `layer_backward` from checked arguments; None for those that are not needed."""
+    x, plan = call.x, _plan(call, neuron, native.asked_path())
+    numbers = checks.check_record(*saved[1:], plan.bits, plan.tasks, values=record_rows(neuron))
+    output = _checked_output(call, neuron, saved.output)
+    if not plan.native:
+        return _by_reference(call, neuron, saved, needs, grad_output, grad_state, input_grad_scale)
+    record, constants = (
+        saved.record.to(torch.float32).contiguous(),
+        neuron.constants.to(torch.float32).contiguous(),
     )
-    gradient = GradientCall(call, gain, tasks, stored)
-    plan = _plan(call, neuron, int(starts[tasks]), needs, after is not None)
-    grad_start = conv_layout.empty_grad_state(x, g, neuron.states, needs.state)
-    start = grad_start if needs.state else None
-    any_dense = plan.dense_weight or plan.dense_input
-    by_signal = (_by_two_signals if isinstance(neuron, SrmKernel) else _by_signal)(gradient, plan, start)
+    tensors = SavedRecord(
+        conv_layout.laid_out(grad_output, x.dtype),
+        None if grad_state is None else conv_layout.laid_out(grad_state, state_dtype(x)),
+        constants,
+        saved.bits.contiguous(),
+        record[0],
+        record[-1],
+        saved.starts.contiguous(),
+        None if output is None else conv_layout.laid_out(output, x.dtype),
+    )
+    # Factor of an SRM neuron's signal b, or of the signal a of the linear family; that of exact times has it.
+    gain = 1.0 if isinstance(neuron, ExactKernel) else input_grad_scale
+    if isinstance(neuron, LinearKernel):
+        gain = float(constants[_GAIN, 0])
+    gradient = GradientCall(call, neuron, tensors, gain, 1.0 if neuron.moves_spikes else gain)
+    ways = _choose(call, neuron, numbers, needs, grad_state is not None)
+    grad_start = conv_layout.empty_state(x, call.geometry, neuron.states) if needs.state else None
+    any_dense = ways.dense_weight or ways.dense_input
+    by_signal = _by_two_signals if isinstance(neuron, SrmKernel) else _by_signal
+    dense = by_signal(gradient, ways, grad_start) if any_dense else (None, None)
     by_events = gradient.by_events(
-        needs.weight and not plan.dense_weight,
-        needs.input and not plan.dense_input,
-        plan.by_inputs,
-        None if any_dense else start,
+        needs.weight and not ways.dense_weight,
+        needs.input and not ways.dense_input,
+        ways.by_inputs,
+        None if any_dense else grad_start,
     )
-    grad_weight = by_signal[0] if plan.dense_weight else by_events[0]
-    grad_x = by_signal[1] if plan.dense_input else by_events[1]
-    if not neuron.moves_spikes:
-        grad_weight = grad_weight * gain
-    if plan.dense_input and isinstance(neuron, ExactKernel) and neuron.options.by_time:
-        grad_x = reference.exact.by_time(grad_x, x, c.time_dim)
-    return grad_weight.to(c.weight.dtype), grad_x.to(x.dtype), grad_start
+    grad_weight, grad_x = (event if one is None else one for one, event in zip(dense, by_events, strict=True))
+    if grad_x is not None and ways.dense_input and isinstance(neuron, ExactKernel) and neuron.options.by_time:
+        grad_x = reference.exact.by_time(grad_x, x, call.time_dim)
+    if grad_weight is not None:
+        grad_weight = grad_weight.to(call.weight.dtype)
+    return grad_weight, None if grad_x is None else grad_x.to(x.dtype), grad_start
 
 
 def _check_exact(neuron: ExactKernel, grad_state: Tensor | None, needs: Needs) -> None:
@@ -153,27 +183,26 @@ def _check_exact(neuron: ExactKernel, grad_state: Tensor | None, needs: Needs) -
 def _by_reference(
     call: LayerArgs,
     neuron: NeuronKernel,
-    saved: Record,
+    saved: Saved,
     needs: Needs,
     grad_output: Tensor,
     grad_state: Tensor | None,
     input_grad_scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> Gradients:
     x, weight = call.x, call.weight
     if isinstance(neuron, ExactKernel):
-        found: tuple[Tensor, ...] = reference.exact.layer_backward(call, neuron, saved, grad_output)
+        found: tuple[Tensor, ...] = reference.exact.layer_backward(call, neuron, saved[1:], grad_output)
     else:
         path = reference.srm_conv if isinstance(neuron, SrmKernel) else reference.layer
-        found = path.backward(call, neuron, saved, grad_output, grad_state)
-    grad_x = x.new_empty(0)
+        found = path.backward(call, neuron, saved[1:], grad_output, grad_state)
+    grad_x = grad_start = None
     if needs.input:
         # The linear family has its own among its constants.
         scale = input_grad_scale if isinstance(neuron, SrmKernel) else 1.0
         grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]).copy_(found[1] * scale)
-    grad_start = conv_layout.empty_grad_state(x, call.geometry, neuron.states, needs.state)
     if needs.state:
-        grad_start.copy_(found[2])
-    return found[0].to(weight.dtype).contiguous() if needs.weight else weight.new_empty(0), grad_x, grad_start
+        grad_start = conv_layout.empty_state(x, call.geometry, neuron.states).copy_(found[2])
+    return found[0].to(weight.dtype).contiguous() if needs.weight else None, grad_x, grad_start
 
 
 def _checked_output(call: LayerArgs, neuron: NeuronKernel, output: Tensor | None) -> Tensor | None:
@@ -197,50 +226,48 @@ def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
     return grad_weight, grad_x, conv_layout.empty_grad_state(x, g, states, c.need_state)
 
 
-def _plan(call: LayerArgs, neuron: NeuronKernel, numbers: int, needs: Needs, from_state: bool) -> Plan:
+def _choose(call: LayerArgs, neuron: NeuronKernel, numbers: int, needs: Needs, from_state: bool) -> Ways:
     x, g = call.x, call.geometry
     if isinstance(neuron, SrmKernel):
         paths = algorithm.decide_backward(x, g, numbers, needs.weight, from_state)
         dense_weight, dense_input = paths.weight == "dense", paths.input == "dense"
-        return Plan(needs.weight and dense_weight, needs.input and dense_input, paths.weight == "inputs")
+        return Ways(needs.weight and dense_weight, needs.input and dense_input, paths.weight == "inputs")
     paths = algorithm.decide_for_entries(x, g, numbers, needs.weight, from_state)
     dense_weight = needs.weight and paths.weight in ("taps", "dense")
     dense_input = needs.input and paths.input == "dense"
     if (dense_weight or dense_input) and not algorithm.is_matrix(g):
         dense_weight, dense_input = needs.weight, needs.input
-    return Plan(dense_weight, dense_input, paths.weight == "inputs")
+    return Ways(dense_weight, dense_input, paths.weight == "inputs")
 
 
-def _by_two_signals(gradient: GradientCall, plan: Plan, start: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns gradients of SRM layers from the dense signals a and b; unneeded gradients have no elements.
+def _by_two_signals(
+    gradient: GradientCall, ways: Ways, start: Tensor | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """Returns gradients of SRM layers from the dense signals a and b; None for the others.
 
     Also fills `start` with dL/dstate before the first step.
     """
     x, weight, options = gradient.layer.x, gradient.layer.weight, gradient.layer.options
-    wanted = plan.dense_weight, plan.dense_input
+    wanted = ways.dense_weight, ways.dense_input
     a, b = (gradient.empty_signal() if want else None for want in wanted)
-    if a is not None or b is not None:
-        gradient.signals(a, b, start)
+    gradient.signals(a, b, start)
     return (
-        weight.new_empty(0) if a is None else torch_conv.weight_gradient(a, x, weight, options),
-        x.new_empty(0)
-        if b is None
-        else torch_conv.input_gradient(b, x, weight, options, gradient.input_grad_scale),
+        None if a is None else torch_conv.weight_gradient(a, x, weight, options),
+        None if b is None else torch_conv.input_gradient(b, x, weight, options, gradient.scale),
     )
 
 
-def _by_signal(gradient: GradientCall, plan: Plan, start: Tensor | None) -> tuple[Tensor, Tensor]:
+def _by_signal(
+    gradient: GradientCall, ways: Ways, start: Tensor | None
+) -> tuple[Tensor | None, Tensor | None]:
     """Returns gradients for neurons with one dense adjoint, computed once; otherwise as `_by_two_signals`."""
-    call = gradient.layer
-    grad_weight, grad_x = call.weight.new_empty(0), call.x.new_empty(0)
-    if not (plan.dense_weight or plan.dense_input):
-        return grad_weight, grad_x
+    call, grad_weight, grad_x = gradient.layer, None, None
     signal = gradient.empty_signal()
     gradient.signals(signal, None, start)
-    if plan.dense_weight:
-        grad_weight = currents.weight_gradient(signal, call)
-    if plan.dense_input:
+    if ways.dense_weight:
+        grad_weight = currents.weight_gradient(signal, call) * gradient.weight_scale
+    if ways.dense_input:
         grad_x = torch_conv.field(signal, call.x, call.weight, call.options)
-        if gradient.input_grad_scale != 1:
-            grad_x = grad_x.mul_(gradient.input_grad_scale)
+        if gradient.scale != 1:
+            grad_x = grad_x.mul_(gradient.scale)
     return grad_weight, grad_x

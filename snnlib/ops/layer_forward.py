@@ -10,14 +10,17 @@ cpp/cpu/layer_forward.cpp; reference: snnlib/backends/reference/layer.py and srm
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import algorithm, cpu_memory, reference
+from snnlib.backends import algorithm, cpu_memory, native, reference
 from snnlib.backends.arguments import (
     ExactKernel,
     LayerArgs,
@@ -76,18 +79,66 @@ def record_rows(neuron: NeuronKernel) -> int:
     return 2 if neuron.moves_spikes else 1
 
 
-def _empty_outputs(
-    call: LayerArgs, neuron: NeuronKernel, return_state: bool, keep: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Allocates all outputs but the record's numbers, whose length depends on the data."""
+# Spikes, state after the last step, bits and numbers of the record, and the first number of each work item.
+Outputs = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+Allocation = Callable[[], Tensor]
+
+
+def _allocations(
+    call: LayerArgs, neuron: NeuronKernel
+) -> tuple[Allocation, Allocation, Allocation, Allocation]:
+    """Returns allocations of all outputs but the record's numbers, whose length depends on the data."""
     x, g = call.x, call.geometry
-    out = conv_layout.empty_output(x, g, call.pool)
-    final = x.new_empty(0, dtype=state_dtype(x))
-    if return_state:
-        final = conv_layout.empty_state(x, g, neuron.states)
-    bits = conv_layout.empty_bits(x, g, keep)
-    starts = x.new_zeros(g.batch * g.height + 1 if keep else 0, dtype=torch.int64)
-    return out, final, bits, starts
+    return (
+        conv_layout.allocation(conv_layout.output_shape(x, g, call.pool), x, x.dtype),
+        conv_layout.allocation((neuron.states, g.batch, g.channels, *g.space), x, state_dtype(x)),
+        cpu_memory.allocation(conv_layout.bits_shape(x, g), range(4), x, torch.int16),
+        partial(torch.zeros, g.batch * g.height + 1, dtype=torch.int64, device=x.device),
+    )
+
+
+class _Plan(NamedTuple):
+    """Facts that the kind of a call determines; `small`: events beat a dense product whatever the data are."""
+
+    native: bool
+    small: bool
+    neuron_steps: int
+    allocations: tuple[Allocation, Allocation, Allocation, Allocation]
+
+
+@once
+def _plan(call: LayerArgs, neuron: NeuronKernel, _path: native.Path) -> _Plan:
+    """Checks a call on the path that is asked for, and returns its plan."""
+    check(call, neuron)
+    kernel = conv_layout.kernel("layer_forward", call.x, weight=call.weight, **neuron.tensors())
+    g = call.geometry
+    return _Plan(kernel is not None, algorithm.is_small(g), g.neuron_steps, _allocations(call, neuron))
+
+
+def run(call: LayerArgs, neuron: NeuronKernel, return_state: bool, keep: bool, exact: bool = True) -> Outputs:
+    """Returns the outputs of `layer_forward`; None for those that are not wanted."""
+    plan = _plan(call, neuron, native.asked_path())
+    empty_output, empty_state, empty_bits, empty_starts = plan.allocations
+    out, last = empty_output(), empty_state() if return_state or neuron.is_fixed_point else None
+    bits, starts = (empty_bits(), empty_starts()) if keep else (None, None)
+    x, state, record = call.x, neuron.state, None
+    if plan.native:
+        start = None if state is None else conv_layout.laid_out(state, state_dtype(x))
+        by_events = plan.small and algorithm.chosen() == "auto"
+        if not by_events:
+            streaming = return_state or start is not None
+            by_events = algorithm.path(x, call.geometry, streaming) == "events"
+        found = conv_call.forward(call, neuron, out, by_events, states=(start, last), bits=bits)
+        if keep:
+            count = found.count if exact else plan.neuron_steps
+            record = cpu_memory.empty_strided((record_rows(neuron), count), (count, 1), state_dtype(x))
+            found.move_to(record[0], record[1] if len(record) > 1 else None, starts, torch.get_num_threads())
+    else:
+        record = _by_reference(call, neuron, (out, last, bits, empty_starts() if starts is None else starts))
+        if keep and not exact:
+            record = F.pad(record, (0, plan.neuron_steps - record.shape[1]))
+    neuron.check_final(last)
+    return out, last if return_state else None, bits, record if keep else None, starts
 
 
 @custom_op(
@@ -95,7 +146,7 @@ def _empty_outputs(
     f"(Tensor x, Tensor weight, Tensor constants, Tensor? state, {OPTIONS}, SymInt time_dim, bool return_state, "
     "bool keep, bool exact) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
-def layer_forward(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def layer_forward(c: SimpleNamespace) -> tuple[Tensor, ...]:
     """Returns (pooled spikes, last state, bits and numbers of the record, first number of each work item).
 
     `constants`, `flags` and `taus` are those of `neuron_kernel`. The state has no elements unless `return_state`, the
@@ -103,48 +154,34 @@ def layer_forward(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor, T
     compilers, which need the size in advance).
     """
     checks.check_reverse_mode("spiking layer")
-    x, state, keep, return_state = c.x, c.state, c.keep, c.return_state
-    call = LayerArgs(x, c.weight, ConvOptions.of(c), c.pool, c.time_dim)
-    neuron = neuron_kernel(c.constants, state, c.flags, c.taus)
-    check(call, neuron)
-    if keep:
+    call = LayerArgs(c.x, c.weight, ConvOptions.of(c), tuple(c.pool), c.time_dim)
+    neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
+    if c.keep:
         check_record(neuron)
-    g = call.geometry
-    out, final, bits, starts = _empty_outputs(call, neuron, return_state, keep)
-    kernel = conv_layout.kernel("layer_forward", x, weight=c.weight, **neuron.tensors())
-    last = final if return_state else None
-    if neuron.is_fixed_point and last is None:
-        last = conv_layout.empty_state(x, g, neuron.states)
-    if kernel is None:
-        record = _by_reference(call, neuron, (out, last, bits if keep else None, starts))
-        neuron.check_final(last)
-        if keep and not c.exact:
-            record = F.pad(record, (0, g.neuron_steps - record.shape[1]))
-        return out, final, bits, record, starts
-    start = None if state is None else conv_layout.laid_out(state, state_dtype(x))
-    by_events = algorithm.path(x, g, streaming=return_state or start is not None) == "events"
-    kept = bits if keep else None
-    found = conv_call.forward(call, neuron, kernel, out, by_events, states=(start, last), bits=kept)
-    neuron.check_final(last)
-    count = (found.count if c.exact else g.neuron_steps) if keep else 0
-    record = cpu_memory.empty_strided([record_rows(neuron), count], [count, 1], state_dtype(x))
-    if keep:
-        found.move_to(record[0], record[1] if len(record) > 1 else None, starts, torch.get_num_threads())
-    return out, final, bits, record, starts
+    return _given(call, neuron, run(call, neuron, c.return_state, c.keep, c.exact))
+
+
+def _given(call: LayerArgs, neuron: NeuronKernel, outputs: Outputs) -> tuple[Tensor, ...]:
+    """Returns the outputs, without elements where there is none."""
+    x, wide = call.x, state_dtype(call.x)
+    shapes = [0], [0], [0], [record_rows(neuron), 0], [0]
+    given = zip(outputs, shapes, (x.dtype, wide, torch.int16, wide, torch.int64), strict=True)
+    return tuple(x.new_empty(shape, dtype=dtype) if one is None else one for one, shape, dtype in given)
 
 
 @register_fake(layer_forward)
-def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _(c: SimpleNamespace) -> tuple[Tensor, ...]:
     neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
     for name, tensor in (("weight", c.weight), (neuron.constants_name, c.constants)):
         checks.check_device(name, tensor, c.x)
     call = LayerArgs(c.x, c.weight, ConvOptions.of(c), c.pool, c.time_dim)
-    out, final, bits, starts = _empty_outputs(call, neuron, c.return_state, c.keep)
-    count: int | torch.SymInt = 0
+    out, final, bits, starts = _allocations(call, neuron)
+    record = None
     if c.keep:
         count = torch.library.get_ctx().new_dynamic_size() if c.exact else call.geometry.neuron_steps
-    record = c.x.new_empty(record_rows(neuron), count, dtype=state_dtype(c.x))
-    return out, final, bits, record, starts
+        record = c.x.new_empty(record_rows(neuron), count, dtype=state_dtype(c.x))
+    saved = (bits(), record, starts()) if c.keep else (None, None, None)
+    return _given(call, neuron, (out(), final() if c.return_state else None, *saved))
 
 
 def _by_reference(

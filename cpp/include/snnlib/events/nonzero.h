@@ -17,9 +17,20 @@ struct NonzeroArgs {
   SNNLIB_FIELDS(dtype, frames, cells, frame_stride, parts, elements, counts, executor)
 };
 
+// Nonzero elements of so many frames of a sequence [steps, batch, channels, height, width], evenly over the steps and
+// by the golden ratio over the samples.
+struct SampleArgs {
+  Elements elements;
+  int64_t frames, size[5], stride[5];
+  Executor executor;
+  SNNLIB_FIELDS(elements, frames, size, stride, executor)
+};
+
 struct NonzeroKernels {
   // Whether all elements are -1, 0 or 1.
   bool (*count)(const NonzeroArgs&);
+  // The number of nonzero elements.
+  int64_t (*sample)(const SampleArgs&);
 };
 
 }  // namespace snnlib

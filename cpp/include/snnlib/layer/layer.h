@@ -116,7 +116,7 @@ struct LayerArgs {
 
 struct LayerForwardArgs : LayerArgs {
   InputSequence input;
-  // [kernel_h][...] as `scatter` or `gather` of events/conv.h want them; null with `current`.
+  // [kernel_h][...] as `scatter` or `gather` of events/conv.h want them; null with `current`. The bindings fill it.
   const float* weight;
   bool scatter;
   const float* current;  // given instead of being computed from events
@@ -130,7 +130,7 @@ struct LayerForwardArgs : LayerArgs {
   // each task; null where nothing is. A pass that keeps entries does not count.
   const int32_t* fan_out;
   Tally* tallies;
-  SNNLIB_MORE_FIELDS(LayerArgs, input, weight, scatter, current, state_in, state_out, output, bits, fan_out)
+  SNNLIB_MORE_FIELDS(LayerArgs, input, scatter, current, state_in, state_out, output, bits, fan_out)
 };
 
 // What a forward pass kept of its spikes, and what comes back to them.
@@ -155,13 +155,14 @@ struct LayerBackwardArgs : LayerRecord {
   InputSequence input;
   // dL/dW of each block of tasks and their sum in order, `block_floats` each, by events of the inputs, with so many
   // output channels at a time (16 or 32), or 0: by output spikes. Layouts: layer/weights_by_inputs.h and
-  // weights_by_spikes.h.
+  // weights_by_spikes.h. The bindings allocate them.
   int64_t by_inputs;
   float* grad_weight_blocks;
   float* grad_weight;
   int64_t block_floats;
   int64_t tasks_per_block;
-  // dL/dx in `input_frames` channels-last frames, with the weight as `scatter` or `gather` want it; null: not wanted.
+  // dL/dx in `input_frames` channels-last frames, with the weight as `scatter` or `gather` want it, which the bindings
+  // fill; null: not wanted.
   Elements grad_input;
   FrameOrder input_frames;
   const float* weight;
@@ -169,8 +170,8 @@ struct LayerBackwardArgs : LayerRecord {
   float input_grad_scale;
   // dL/dstate before the first step, as `grad_state`; null: not wanted.
   float* grad_start;
-  SNNLIB_MORE_FIELDS(LayerRecord, input, by_inputs, grad_weight_blocks, grad_weight, block_floats, tasks_per_block,
-                     grad_input, input_frames, weight, scatter, input_grad_scale, grad_start)
+  SNNLIB_MORE_FIELDS(LayerRecord, input, by_inputs, block_floats, tasks_per_block, grad_input, input_frames, scatter,
+                     input_grad_scale, grad_start)
 };
 
 // The signals a and b of neurons/srm.h, channels-last, and dL/dstate before the first step, as `grad_state`; each null
