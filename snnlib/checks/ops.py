@@ -123,7 +123,7 @@ def check_record(
         raise ValueError(f"starts: expected at least {tasks + 1} numbers, got shape {tuple(starts.shape)}")
     for name, tensor in (("record", record), ("starts", starts)):
         check_device(name, tensor, bits)
-    first: list[int] = starts[: tasks + 1].tolist()
+    first: list[int] = starts[: tasks + 1].cpu().numpy().tolist()
     if first[0] != 0 or first != sorted(first) or first[-1] > record.shape[1]:
         raise ValueError(
             f"starts: expected numbers that rise from 0 to at most {record.shape[1]}, the spikes on record, "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -26,17 +26,17 @@ from snnlib.checks import (
     autocast_dtype,
     check_lengths,
     check_untransformed,
-    differentiable_once,
     first_state,
 )
 from snnlib.functional.currents import Delayed, SequenceMap
+from snnlib.functional.layer_function import LayerFunction
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, channels_of
 from snnlib.functional.pool import neurons_and_pool, pooled
 from snnlib.functional.recurrent import FULL_MATRIX, Recurrence
 from snnlib.functional.sparse import SparselyConnected
 from snnlib.functional.two_signals import TwoSignals
 from snnlib.neurons.base import Neuron, Output, start_state, starts_at_zero
-from snnlib.neurons.constants import check_channels
+from snnlib.neurons.constants import check_channels, kept_tables
 from snnlib.neurons.event import ByEvent
 from snnlib.neurons.models.srm import SRM
 from snnlib.sequences.input_time import spike_time_gradient
@@ -238,8 +238,7 @@ def layer_currents(x: Tensor, weight: Tensor, operator: LinearOperator | Delayed
     return sequence_map(x, operator, time_dim).currents(x, weight)
 
 
-@dataclass(frozen=True)
-class LayerPlan:
+class LayerPlan(NamedTuple):
     """How one call of a layer runs.
 
     Args:
@@ -337,7 +336,7 @@ class LayerPlan:
         operator, neuron, kernel = self.operator, self.neuron, self.kernel
         assert isinstance(operator, (Convolution, FullyConnected)) and kernel is not None
         x, weight, options, axes = operator.unfolded(x, weight)
-        time_dim = int(neuron.batch_first)
+        time_dim, return_state = int(neuron.batch_first), self.return_state
         if state is not None or not starts_at_zero(neuron):
             g = geometry(x, weight, options, time_dim)
             space = g.space[len(g.space) - axes :]
@@ -360,14 +359,18 @@ class LayerPlan:
             kernel.flags,
             kernel.taus,
             time_dim,
-            self.return_state,
+            return_state,
             self.facts.differentiates,
         )
         moved = self.pool != (1, 1) and kernel.moves_spikes
+        # Compilers take the kernel's parts alone.
+        direct = kernel if ops.direct.is_direct(*tensors) else None
         with watched as note:
-            out, final = _Layer.apply(*tensors, call, moved, input_grad_scale, note)  # type: ignore[no-untyped-call]
-        added = tuple(range(3, 5 - axes))
-        return Output(out.squeeze(added), (final.squeeze(added) if self.return_state else final,))
+            out, final = LayerFunction.apply(*tensors, call, moved, input_grad_scale, note, direct)  # type: ignore[no-untyped-call]
+        if axes < 2:
+            added = tuple(range(3, 5 - axes))
+            out, final = out.squeeze(added), final.squeeze(added) if return_state else final
+        return Output(out, (final,) if return_state else ())
 
     def _by_two_signals(self, x: Tensor, weight: Tensor, kernel: SrmKernel, state: State | None) -> Output:
         """Runs SRM neurons behind any operator, with different signals for weights and inputs."""
@@ -419,79 +422,43 @@ def plan_layer(
     else:
         operator.check(x, weight)
         channels = channels_of(operator.operator if isinstance(operator, Delayed) else operator, weight)
-    check_channels(neuron, channels, x)
     shift = None
     learned = (x, weight, *(state if isinstance(state, tuple) else ()))
     if isinstance(operator, Delayed):
         learned = (*learned, operator.delay)
         if neuron.gradient == "surrogate" and operator.shifts(x):
             shift, operator = operator, operator.operator
-    kernel = neuron.kernel(x) if kernel is None else kernel
-    facts = call_facts(
-        x,
-        operator,
-        neuron,
-        kernel,
-        back=back,
-        channels=channels,
-        differentiates=torch.is_grad_enabled()
-        and any(isinstance(part, Tensor) and part.requires_grad for part in learned),
-        streams=return_state or state is not None,
-    )
-    return LayerPlan(facts, *choose(facts), operator, neuron, kernel, return_state, pool, shift, back)
-
-
-class _Layer(torch.autograd.Function):
-    """Convolution, neurons and pooling as one op, with gradients from a record of the neurons."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        constants: Tensor,
-        state: Tensor | None,
-        call: tuple[Any, ...],
-        moved: bool,
-        input_grad_scale: float,
-        note: Callable[[Tensor], None] | None,
-    ) -> tuple[Tensor, Tensor]:
-        *options, time_dim, return_state, keep = call
-        # A compiler has to know the size of the record beforehand.
-        exact = not torch.compiler.is_compiling()
-        out, final, *record = ops.layer_forward.layer_forward(x, weight, constants, state, *call, exact)
-        if note is not None:
-            note(record[1])
-        if keep:
-            ctx.save_for_backward(x, weight, constants, out if moved else None, *record)
-            ctx.options = (*options, input_grad_scale, time_dim)
-        # A state that nobody uses has no gradient, not one of zeros.
-        ctx.set_materialize_grads(False)
-        ctx.gives_state = return_state
-        if not return_state:
-            ctx.mark_non_differentiable(final)
-        return out, final
-
-    @staticmethod
-    @differentiable_once
-    def backward(
-        ctx: Any, grad_output: Tensor | None, grad_state: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        need_x, need_weight, _, need_state = ctx.needs_input_grad[:4]
-        saved = ctx.saved_tensors
-        if not ctx.gives_state:
-            # A compiler's is one without elements.
-            grad_state = None
-        if grad_output is None:
-            x, weight = saved[:2]
-            grad_output = ops.conv_layout.no_gradient(x, weight, ctx.options[:5], ctx.options[-1])
-        grad_weight, grad_x, grad_start = ops.layer_backward.layer_backward(
-            grad_output, *saved, *ctx.options, need_weight, need_x, grad_state, need_state
+    differentiates = torch.is_grad_enabled() and any(_learns(part) for part in learned)
+    streams = return_state or state is not None
+    # Facts follow from the kinds of a call and from constants and options, with whose changes the tables end.
+    tables = kept_tables(neuron) if kernel is None else None
+    found, key = None, None
+    if tables is not None:
+        key = (
+            *(type(operator), x.dtype, x.device, channels, differentiates, streams),
+            *(native.asked_path(), autocast_dtype(x), _ENTRIES_ONLY.get()),
+            *((back.name, back.delay is None) if back is not None else ()),
         )
-        return (
-            grad_x if need_x else None,
-            grad_weight if need_weight else None,
-            None,
-            grad_start if need_state else None,
-            *[None] * 4,
+        found = tables.get(key)
+    if found is None:
+        check_channels(neuron, channels, x)
+        kernel = neuron.kernel(x) if kernel is None else kernel
+        facts = call_facts(
+            x,
+            operator,
+            neuron,
+            kernel,
+            back=back,
+            channels=channels,
+            differentiates=differentiates,
+            streams=streams,
         )
+        found = facts, *choose(facts), kernel
+        if tables is not None:
+            tables[key] = found
+    facts, path, lacking, kernel = found
+    return LayerPlan(facts, path, lacking, operator, neuron, kernel, return_state, pool, shift, back)
+
+
+def _learns(part: Any) -> bool:
+    return isinstance(part, Tensor) and part.requires_grad

@@ -51,6 +51,11 @@ def _is_ordinary(tensor: Tensor | None) -> bool:
     return type(tensor) in _ORDINARY and not (tensor.is_meta or tensor.is_neg() or tensor._is_zerotensor())
 
 
+def is_direct(*tensors: Tensor | None) -> bool:
+    """Returns whether ops on these tensors may be called directly."""
+    return not (torch.compiler.is_compiling() or _has_listener()) and all(map(_is_ordinary, tensors))
+
+
 class Op:
     """An op of torch that is called directly where nobody listens to the dispatcher.
 
@@ -72,10 +77,10 @@ class Op:
         self.learning: Callable[..., Any] = self.overload
 
     def __call__(self, *values: Any) -> Any:
-        if torch.compiler.is_compiling() or len(values) != self.count or _has_listener():
+        if torch.compiler.is_compiling() or len(values) != self.count:
             return self.overload(*values)
         tensors = [values[place] for place in self.tensors]
-        if not all(map(_is_ordinary, tensors)):
+        if not is_direct(*tensors):
             return self.overload(*values)
         if not torch.is_grad_enabled() or all(one is None or not one.requires_grad for one in tensors):
             return self.function(self.named(*values))

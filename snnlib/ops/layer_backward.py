@@ -87,15 +87,11 @@ def layer_backward(c: SimpleNamespace) -> tuple[Tensor, ...]:
     saved = Saved(c.output, c.bits, c.record, c.starts)
     check(call, neuron)
     check_record(neuron)
-    if isinstance(neuron, SrmKernel):
-        checks.check_finite("input_grad_scale", c.input_grad_scale)
     g = call.geometry
     shape = conv_layout.output_shape(c.x, g, call.pool)
     checks.check_gradient("grad_output", c.grad_output, shape, "the output's shape", c.x)
     neuron.check_state(c.grad_state, (g.batch, g.channels, *g.space), c.x, "grad_state")
     checks.check_device("bits", c.bits, c.x)
-    if isinstance(neuron, ExactKernel):
-        _check_exact(neuron, c.grad_state, needs)
     found = run(call, neuron, saved, c.grad_output, c.grad_state, c.input_grad_scale, needs)
     wide = state_dtype(c.x)
     sizes = zip(found, (c.weight.dtype, c.x.dtype, wide), strict=True)
@@ -125,7 +121,11 @@ def run(
     input_grad_scale: float,
     needs: Needs,
 ) -> Gradients:
-    """Returns the gradients of `layer_backward` from checked arguments; None for those that are not needed."""
+    """Returns the gradients of `layer_backward` from arguments of checked kinds; None for those that are not needed."""
+    if isinstance(neuron, SrmKernel):
+        checks.check_finite("input_grad_scale", input_grad_scale)
+    if isinstance(neuron, ExactKernel):
+        _check_exact(neuron, grad_state, needs)
     x, plan = call.x, _plan(call, neuron, native.asked_path())
     numbers = checks.check_record(*saved[1:], plan.bits, plan.tasks, values=record_rows(neuron))
     output = _checked_output(call, neuron, saved.output)
