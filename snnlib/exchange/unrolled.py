@@ -97,10 +97,24 @@ class UnrolledNet(nn.Module):
             "spikes, or its chain of integrate-and-fire neurons"
         )
 
+    def frames(self, x: Tensor) -> Tensor:
+        """Returns inputs `[T, N, ...]` as the frames `[T, 1, N, C, H, W]` of one virtual step."""
+        shape = self.stages[0].input
+        if x.dim() < 3 or x.shape[2:].numel() != math.prod(shape) or not len(x):
+            sizes = ", ".join(map(str, shape))
+            raise ValueError(
+                f"x: expected [T, N, {sizes}] with a time step at least, got shape {tuple(x.shape)}"
+            )
+        return x.reshape(len(x), 1, x.shape[1], *shape)
+
     @torch.no_grad()
     def layers(self, x: Tensor) -> Iterator[LayerRun]:
-        """Yields a run of each layer for inputs `[T, N, ...]` of the net, first to last."""
-        frames = x.reshape(len(x), 1, x.shape[1], *self.stages[0].input)
+        """Yields a run of each layer for inputs `[T, N, ...]` of the net, first to last.
+
+        Raises:
+            ValueError: inputs of another size, or without a time step.
+        """
+        frames = self.frames(x)
         for stage in self.stages:
             run = _run(stage, frames)
             yield run
@@ -279,7 +293,7 @@ def verify_unrolled(net: nn.Module, unrolled: UnrolledNet, x: Tensor) -> Unrolle
     (True, True)
     """
     modules = [module for _, module in modules_of(net)]
-    value, begin, frames = x, 0, x.reshape(len(x), 1, x.shape[1], *unrolled.stages[0].input)
+    value, begin, frames = x, 0, unrolled.frames(x)
     layers = []
     for stage, run in zip(unrolled.stages, unrolled.layers(x), strict=True):
         assert stage.cell is not None

@@ -210,3 +210,24 @@ def test_onnx_has_no_graded_spikes(tmp_path: Path) -> None:
     net, x = _layers(IF(levels=4))
     with pytest.raises(ValueError, match=r"^0: levels=4 have no counterpart in this graph$"):
         export_onnx(net, tmp_path / "net.onnx", x)
+
+
+@pytest.mark.parametrize("shape", [(5, 2, 11), (0, 2, 12), (5, 12)])
+def test_inputs_of_another_size_are_refused(shape: tuple[int, ...]) -> None:
+    net, x = _layers(IF(levels=4))
+    unrolled = unroll_spikes(net, x)
+    with pytest.raises(
+        ValueError, match=r"^x: expected \[T, N, 12, 1, 1\] with a time step at least, got shape"
+    ):
+        unrolled(torch.zeros(shape))
+
+
+def test_each_channel_has_its_own_threshold() -> None:
+    net, x = _layers(IF(levels=4, threshold=torch.tensor([0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0])))
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_((parameter.abs() * 32 + 1).round() / 16)
+    x = (x * 16).round() / 16
+    report = verify_unrolled(net, unroll_spikes(net, x), x)
+    assert report.exact and report.equal, str(report)
+    assert net[0](x).detach().sum((0, 1)).ne(0).all()
