@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import snnlib
+from snnlib.app.training.neuron import build_neuron
 from snnlib.neurons import LIF
 from snnlib.nn import SRMReadout
 from snnlib.recipes import recipe
@@ -74,21 +75,22 @@ def spiking(
 ) -> nn.Module:
     """The net of a recipe, with other neurons in place of its own where they are given."""
     config = recipe(name).config(root="")
-    net = snnlib.models.from_notation(
-        config.net, shape, neuron=LIF(TAU), batch_norm=True, dropout=config.dropout
-    )
+    own = build_neuron(config)
+    net = snnlib.models.from_notation(config.net, shape, neuron=own, batch_norm=True, dropout=config.dropout)
     last, layer = list(net.named_children())[-1]
     net.set_submodule(last, SRMReadout(layer.in_features, layer.out_features, tau_m=1.0, tau_s=1.0))
     if neuron is not None:
         for path, module in list(net.named_modules()):
-            if isinstance(module, LIF):
+            if isinstance(module, type(own)):
                 net.set_submodule(path, neuron())
     return Mean(net)
 
 
-# Neurons of other libraries with the constants of ours; None of ours.
+# Neurons in place of a recipe's own, with one spike a step and one time constant in all libraries; None for its own.
 NEURONS: dict[str, Callable[[], nn.Module] | None] = {
     "snnlib": None,
+    "LIF": lambda: LIF(TAU),
+    "ReLU": nn.ReLU,
     "SpikingJelly": lambda: Jelly(TAU),
     "snnTorch": lambda: Leaky(TAU),
 }
