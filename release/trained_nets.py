@@ -77,7 +77,7 @@ def inputs_of(config: TrainConfig) -> dict[str, Any]:
         return {"of": "beats"}
     made, images = config.kind.transform(config, torch.float32), "images" in config.kind.has
     if isinstance(made, WordToSteps):
-        of_sound = {"sample_rate": made.frames.front_end.sample_rate, "frames": made.frames.frames}
+        of_sound = {"sample_rate": made.front_end.sample_rate, "frames": made.steps * made.stack.hop}
         return {"of": "word", **of_sound, "hop": made.stack.hop, "window": made.stack.window}
     names = ("encoding", "time_steps", "mean", "std") if images else ("time_steps", "step_us", "mode", "late")
     return {"of": "image" if images else "events", **{key: getattr(made, key) for key in names}}

@@ -127,9 +127,9 @@ def load(name: str) -> TrainedNet:
     Args:
         name: `"digits"`: the net of `snnlib train` on the embedded event digits; `"mnist"`: the net of recipe `mnist`,
             trained by spike-time gradients; `"nmnist"`: the net of recipe `nmnist`, trained on 700 recordings;
-            `"ecg"`: a recurrent net of the recipe of this name; `"keywords"`, `"spoken-digits"` and `"beats"`: LIF
-            nets of the recipes of these names, for words at 16 kHz, digits at 8 kHz and heart beats; `"yin-yang"`: a
-            net of exact spike times.
+            `"ecg"`: a recurrent net of the recipe of this name; `"keywords"`, `"spoken-digits"` and `"beats"`: nets of
+            the recipes of these names, for words at 16 kHz, digits at 8 kHz and heart beats; `"keywords-chip"`: a
+            smaller net for words that `export_c` takes; `"yin-yang"`: a net of exact spike times.
 
     Raises:
         ValueError: an unknown name.

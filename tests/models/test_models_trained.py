@@ -111,15 +111,16 @@ def test_ecg_is_as_good_as_the_card_says() -> None:
 
 
 @torch.no_grad()
-def test_keywords_are_as_good_as_the_card_says() -> None:
-    trained = snnlib.models.load("keywords")
+@pytest.mark.parametrize("name", ["keywords", "keywords-chip"])
+def test_keywords_are_as_good_as_the_card_says(name: str) -> None:
+    trained = snnlib.models.load(name)
     (archive,) = _data("keywords").glob("*.zip")
     samples = SpeechCommands(archive, "test", trained.transform, num_classes=12, fold=3)
     assert trained.classes == tuple(samples.classes)
     right = _right(trained, DataLoader(samples, 100, collate_fn=stack_time_first))
-    _compare("keywords", right, len(samples), moved=2.01)
+    _compare(name, right, len(samples), moved=2.01)
     assert "CC BY 4.0" in trained.card.licence
-    assert trained.card.accuracy > 0.8
+    assert trained.card.accuracy > 0.87
 
 
 @torch.no_grad()
