@@ -11,12 +11,14 @@ extern const ScanPoolKernels scan_pool_kernels;
 extern const RecurrentKernels recurrent_kernels;
 extern const DelayKernels delay_kernels;
 extern const EventKernels event_kernels;
+extern const NormalizedKernels normalized_kernels;
 
 Kernels all_kernels() {
   Kernels table{"cuda"};
   table.srm = &srm_kernels, table.srm_pool = &srm_pool_kernels, table.pool = &pool_kernels;
   table.scan = &scan_kernels, table.scan_pool = &scan_pool_kernels, table.recurrent = &recurrent_kernels;
   table.delay = &delay_kernels, table.event = &event_kernels;
+  table.normalized = &normalized_kernels;
   return table;
 }
 }  // namespace cuda

@@ -6,8 +6,8 @@
 #include "chunks.h"
 #include "element.h"
 #include "launch.h"
+#include "scan_input.h"
 #include "scan_options.h"
-#include "snnlib/loop/scan.h"
 
 namespace snnlib {
 namespace cuda {
@@ -48,14 +48,16 @@ __device__ LinearState<K, S> state_at(const void* states, int64_t neurons, int64
   return state;
 }
 
-template <class T, int K, bool Next, bool Quadratic, int V, bool Rests>
-__global__ void forward_kernel(ScanForwardArgs a, Places places) {
+template <class T, int K, bool Next, bool Quadratic, int V, bool Rests, class Input>
+__global__ void forward_kernel(ScanForwardArgs a, Places places, Input input) {
   using S = typename StateOf<T>::type;
   const int64_t neurons = a.view.outer * a.view.inner, neuron = thread_index() * V;
   if (neuron >= neurons) return;
   const NeuronPlace place = places.of(a.view, neuron);
+  using Read = ScanInput<Input, S>;
+  const Read read_as(input, places.constants(place));
   LinearCoefficients<K, S> coefficients[V];
-  load_coefficients(a, places.constants(place), coefficients);
+  load_coefficients(a, a.period == 1 ? 0 : places.constants(place), coefficients);
   LinearState<K, S> state[V];
   SNNLIB_UNROLL
   for (int v = 0; v < V; ++v) state[v] = state_at<S, K, Next, Rests>(a.state_in, neurons, neuron + v);
@@ -75,7 +77,8 @@ __global__ void forward_kernel(ScanForwardArgs a, Places places) {
             to_states(read[j], x);
             SNNLIB_UNROLL
             for (int v = 0; v < V; ++v) {
-              const LinearStep<K, S> out = linear_step<K, Next, Quadratic>(state[v], x[v], k[v], flags, S(1));
+              const LinearStep<K, S> out =
+                  linear_step<K, Next, Quadratic>(state[v], read_as.read(x[v]), k[v], flags, S(1));
               x[v] = flags.membrane ? out.h[0] : out.spike;
             }
             store_pack(value, 0, to_pack<T>(x));
@@ -97,8 +100,8 @@ __global__ void forward_kernel(ScanForwardArgs a, Places places) {
 template <int K, bool Next, bool Learn, bool Quadratic, bool Rests>
 constexpr int kKept = K + (Next ? 1 : 0) + (Learn || Quadratic ? K : 0) + (Rests ? 1 : 0);
 
-template <class T, int K, bool Next, bool Learn, bool Quadratic, int V, bool Rests>
-__global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks) {
+template <class T, int K, bool Next, bool Learn, bool Quadratic, int V, bool Rests, class Input>
+__global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks, Input input) {
   using S = typename StateOf<T>::type;
   constexpr int kValues = kKept<K, Next, Learn, Quadratic, Rests>;
   constexpr bool kUsual = kHasUsual<S, K, Next, Learn> && !Rests;
@@ -107,8 +110,10 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
   const int64_t neurons = a.view.outer * a.view.inner, neuron = thread_index() * V;
   if (neuron >= neurons) return;
   const NeuronPlace place = places.of(a.view, neuron);
+  using Read = ScanInput<Input, S>;
+  Read read_as(input, places.constants(place));
   LinearCoefficients<K, S> coefficients[V];
-  load_coefficients(a, places.constants(place), coefficients);
+  load_coefficients(a, a.period == 1 ? 0 : places.constants(place), coefficients);
   const int64_t stride = a.view.step_stride, start = a.view.offset(place.outer, 0, place.inner);
   const T* current = static_cast<const T*>(a.current) + start;
   const T* grad_value = static_cast<const T*>(a.grad_value) + start;
@@ -142,7 +147,8 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
             if (Rests) values[kValues - 1].lane[v] = state[v].left;
             SNNLIB_UNROLL
             for (int s = 0; s < K && (Learn || Quadratic); ++s) values[K + Next + s].lane[v] = state[v].y[s];
-            const LinearStep<K, S> out = linear_step<K, Next, Quadratic>(state[v], x[v], k[v], flags, S(1));
+            const LinearStep<K, S> out =
+                linear_step<K, Next, Quadratic>(state[v], read_as.read(x[v]), k[v], flags, S(1));
             SNNLIB_UNROLL
             for (int s = 0; s < K; ++s) values[s].lane[v] = out.raw[s];
           }
@@ -183,9 +189,11 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
     LinearCarry<K, S> after[V];
     SNNLIB_UNROLL
     for (int v = 0; v < V; ++v) after[v] = carry[v];
+    const Read read_before = read_as;
     const auto back = [&](const LinearFlags& flags, const auto& k, const auto& reciprocal) {
       SNNLIB_UNROLL
       for (int v = 0; v < V; ++v) carry[v] = after[v];
+      read_as = read_before;
       int64_t read_at = (first + count - 1) * stride, write_at = read_at;
       const Kept* from = kept + count * kValues * kScratchThreads;
       for_each_group<kAheadBackward<T, K>>(count, [&](auto size, int) {
@@ -194,7 +202,7 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
         SNNLIB_UNROLL
         for (int j = 0; j < n; ++j, read_at -= stride) {
           q[j] = load_pack<T, V>(grad_value, read_at);
-          if (Learn) x[j] = load_pack<T, V>(current, read_at);
+          if (Learn || Read::kNormalizes) x[j] = load_pack<T, V>(current, read_at);
         }
         SNNLIB_UNROLL
         for (int j = 0; j < n; ++j, write_at -= stride) {
@@ -202,9 +210,9 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
           Kept values[kValues];
           SNNLIB_UNROLL
           for (int i = 0; i < kValues; ++i) values[i] = read_pack<Kept>(&from[i * kScratchThreads]);
-          S given[V], input[V], grad[V];
+          S given[V], given_input[V], grad[V];
           to_states(q[j], given);
-          if (Learn) to_states(x[j], input);
+          if (Learn || Read::kNormalizes) to_states(x[j], given_input);
           SNNLIB_UNROLL
           for (int v = 0; v < V; ++v) {
             LinearSeen<K, S> seen = {};
@@ -216,12 +224,14 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
               SNNLIB_UNROLL
               for (int s = 0; s < K; ++s) seen.y[s] = values[K + Next + s].lane[v];
             }
-            if (Learn) seen.x = input[v];
+            if (Learn) seen.x = given_input[v];
             grad[v] =
                 linear_back<K, Next, Learn, Quadratic>(carry[v], given[v], seen, k[v], flags, S(1), sum[v], reciprocal);
+            grad[v] = read_as.back(grad[v], given_input[v]);
           }
-          store_pack(grad_current, write_at, to_pack<T>(grad));
+          if (read_as.stores()) store_pack(grad_current, write_at, to_pack<T>(grad));
         }
+        read_as.end_group();
       });
     };
     by_usual<kUsual, Rests>(a.flags, coefficients, [&](const LinearFlags& usual, const auto& k) {
@@ -229,6 +239,7 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
                               [&](const LinearFlags& flags, const auto& reciprocal) { back(flags, k, reciprocal); });
     });
   }
+  read_as.store_sums(thread_index(), neurons / V);
   SNNLIB_UNROLL
   for (int v = 0; v < V; ++v) {
     S* out = static_cast<S*>(a.grad_state_in) + neuron + v;
@@ -243,10 +254,10 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
   }
 }
 
-template <class T, int K, bool Next, bool Quadratic, int V, bool Rests = false>
-void launch_forward_packs(const ScanForwardArgs& a) {
-  launch("scan_forward", forward_kernel<T, K, Next, Quadratic, V, Rests>, a.view.outer * a.view.inner / V, a.executor,
-         Scratch{}, a, Places(a.view, a.period));
+template <class T, int K, bool Next, bool Quadratic, int V, bool Rests = false, class Input = AsTheyAre>
+void launch_forward_packs(const ScanForwardArgs& a, const Input& input = {}) {
+  launch("scan_forward", forward_kernel<T, K, Next, Quadratic, V, Rests, Input>, a.view.outer * a.view.inner / V,
+         a.executor, Scratch{}, a, Places(a.view, period_of(a, input)), input);
 }
 
 template <class T, int K, bool Next>
@@ -257,15 +268,16 @@ void launch_forward(const ScanForwardArgs& a) {
   launch_forward_packs<T, K, Next, false, 1>(a);
 }
 
-template <class T, int K, bool Next, bool Learn, bool Quadratic, int V, bool Rests = false>
-void launch_backward_packs(const ScanBackwardArgs& a) {
+template <class T, int K, bool Next, bool Learn, bool Quadratic, int V, bool Rests = false, class Input = AsTheyAre>
+void launch_backward_packs(const ScanBackwardArgs& a, const Input& input = {}) {
   using S = typename StateOf<T>::type;
   constexpr int kBytes = kKept<K, Next, Learn, Quadratic, Rests> * V * int(sizeof(S));
   static_assert((kScratchBytes / kBytes + 2) / 2 * sizeof(T) >= sizeof(LinearState<K, S>),
                 "a chunk has room for a state");
   const Chunks chunks = even_chunks<kBytes>(a.view.steps);
-  launch("scan_backward", backward_kernel<T, K, Next, Learn, Quadratic, V, Rests>, a.view.outer * a.view.inner / V,
-         a.executor, Scratch{chunks.steps * kBytes}, a, Places(a.view, a.period), chunks);
+  launch("scan_backward", backward_kernel<T, K, Next, Learn, Quadratic, V, Rests, Input>,
+         a.view.outer * a.view.inner / V, a.executor, Scratch{chunks.steps * kBytes}, a,
+         Places(a.view, period_of(a, input)), chunks, input);
 }
 
 template <class T, int K, bool Next, bool Learn>
@@ -359,6 +371,14 @@ void backward(const ScanBackwardArgs& a) {
 }  // namespace
 
 extern const ScanKernels scan_kernels = {forward, backward};
+
+void normalized_forward(const ScanForwardArgs& a, const Normalization& input) {
+  launch_forward_packs<float, 1, false, false, 1, false>(a, input);
+}
+
+void normalized_backward(const ScanBackwardArgs& a, const Normalization& input) {
+  launch_backward_packs<float, 1, false, false, false, 1, false>(a, input);
+}
 
 }  // namespace cuda
 }  // namespace snnlib

@@ -2,6 +2,7 @@
 // currents: a thread takes the neurons of a window through all time steps. Spikes are never stored. Forward reads
 // currents and writes a quarter as many means; backward repeats the recurrence, and shares a window's gradient out to
 // its neurons. Math: neurons/linear.h; the bits are those of scan.cu followed by a pool.
+#include "scan_input.h"
 #include "scan_options.h"
 #include "window_places.h"
 
@@ -24,8 +25,8 @@ __device__ void load_states(const void* states, const WindowPlaces& places, int6
   }
 }
 
-template <class T, int P, bool Last>
-__global__ void scan_pool_forward_kernel(ScanForwardArgs a, WindowPlaces places) {
+template <class T, int P, bool Last, class Input>
+__global__ void scan_pool_forward_kernel(ScanForwardArgs a, WindowPlaces places, Input input) {
   using S = typename StateOf<T>::type;
   using Shape = WindowShape<P, Last>;
   const int64_t index = thread_index();
@@ -33,13 +34,14 @@ __global__ void scan_pool_forward_kernel(ScanForwardArgs a, WindowPlaces places)
   const WindowPlace place = places.of<P, Last>(uint32_t(index));
   LinearCoefficients<1, S> coefficients[Shape::kChannels];
   load_coefficients(a, a.period == 1 ? 0 : place.channel, coefficients);
+  const ScanInput<Input, S> read_as(input, place.channel);
   LinearState<1, S> state[Shape::kCells];
   load_states<S, P, Last>(a.state_in, places, place.neuron, state);
   by_usual<kUsual<S>>(a.flags, coefficients, [&](const LinearFlags& flags, const auto& k) {
     const T* current = static_cast<const T*>(a.current) + place.cell;
     T* value = static_cast<T*>(a.value) + place.window;
     write_means<T, P, Last>(places, int(a.view.steps), current, value, [&](int n, int v, S x) {
-      return linear_step<1, false>(state[n], x, k[Shape::channel(v)], flags, S(1)).spike;
+      return linear_step<1, false>(state[n], read_as.read(x), k[Shape::channel(v)], flags, S(1)).spike;
     });
   });
   S* out = static_cast<S*>(a.state_out) + place.neuron;
@@ -47,8 +49,8 @@ __global__ void scan_pool_forward_kernel(ScanForwardArgs a, WindowPlaces places)
   for (int n = 0; n < Shape::kCells; ++n) out[places.offset<Last>(n / P) + n % P] = state[n].y[0];
 }
 
-template <class T, int P, bool Last>
-__global__ void scan_pool_backward_kernel(ScanBackwardArgs a, WindowPlaces places, Chunks chunks) {
+template <class T, int P, bool Last, class Input>
+__global__ void scan_pool_backward_kernel(ScanBackwardArgs a, WindowPlaces places, Chunks chunks, Input input) {
   using S = typename StateOf<T>::type;
   using Shape = WindowShape<P, Last>;
   using Parked = StateInColumn<T, LinearState<1, S>>;
@@ -60,6 +62,8 @@ __global__ void scan_pool_backward_kernel(ScanBackwardArgs a, WindowPlaces place
   const WindowPlace place = places.of<P, Last>(uint32_t(index));
   LinearCoefficients<1, S> coefficients[Shape::kChannels];
   load_coefficients(a, a.period == 1 ? 0 : place.channel, coefficients);
+  using Read = ScanInput<Input, S>;
+  Read read_as(input, place.channel);
   const int64_t stride = places.step_stride;
   const T* current = static_cast<const T*>(a.current) + place.cell;
   const T* grad_value = static_cast<const T*>(a.grad_value) + place.window;
@@ -91,7 +95,7 @@ __global__ void scan_pool_backward_kernel(ScanBackwardArgs a, WindowPlaces place
             for (int v = 0; v < P; ++v) {
               const int c = pack * P + v;
               potentials[c / 2].lane[c % 2] =
-                  linear_step<1, false>(state[c], x[v], k[Shape::channel(v)], flags, S(1)).raw[0];
+                  linear_step<1, false>(state[c], read_as.read(x[v]), k[Shape::channel(v)], flags, S(1)).raw[0];
             }
           }
           SNNLIB_UNROLL
@@ -127,9 +131,12 @@ __global__ void scan_pool_backward_kernel(ScanBackwardArgs a, WindowPlaces place
     LinearCarry<1, S> after[kCells];
     SNNLIB_UNROLL
     for (int n = 0; n < kCells; ++n) after[n] = carry[n];
+    const Read read_before = read_as;
     const auto back = [&](const LinearFlags& flags, const auto& k, const auto& reciprocal) {
       SNNLIB_UNROLL
       for (int n = 0; n < kCells; ++n) carry[n] = after[n];
+      read_as = read_before;
+      const T* x_at = current + (first + count - 1) * stride;
       const T* q = grad_value + (first + count - 1) * (stride / 4);
       T* out = grad_current + (first + count - 1) * stride;
       const Kept* from = kept + count * kPairs * kScratchThreads;
@@ -138,6 +145,9 @@ __global__ void scan_pool_backward_kernel(ScanBackwardArgs a, WindowPlaces place
         Pack<T, Shape::kWindows> grads[n];
         SNNLIB_UNROLL
         for (int j = 0; j < n; ++j, q -= stride / 4) grads[j] = read_pack<Pack<T, Shape::kWindows>>(q);
+        Pack<T, P> cells[n][Shape::kPacks];
+        SNNLIB_UNROLL
+        for (int j = 0; j < n && Read::kNormalizes; ++j, x_at -= stride) places.read<T, P, Last>(x_at, cells[j]);
         SNNLIB_UNROLL
         for (int j = 0; j < n; ++j, out -= stride) {
           from -= kPairs * kScratchThreads;
@@ -152,7 +162,8 @@ __global__ void scan_pool_backward_kernel(ScanBackwardArgs a, WindowPlaces place
           to_states(to_pack<T>(share), share);
           SNNLIB_UNROLL
           for (int pack = 0; pack < Shape::kPacks; ++pack) {
-            S grad[P];
+            S x[P], grad[P];
+            if (Read::kNormalizes) to_states(cells[j][pack], x);
             SNNLIB_UNROLL
             for (int v = 0; v < P; ++v) {
               const int c = pack * P + v;
@@ -161,10 +172,12 @@ __global__ void scan_pool_backward_kernel(ScanBackwardArgs a, WindowPlaces place
               LinearCoefficients<1, S> none;
               grad[v] = linear_back<1, false, false>(carry[c], share[Shape::window(v)], seen, k[Shape::channel(v)],
                                                      flags, S(1), none, reciprocal);
+              grad[v] = read_as.back(grad[v], x[v]);
             }
-            store_pack(out, places.offset<Last>(pack), to_pack<T>(grad));
+            if (read_as.stores()) store_pack(out, places.offset<Last>(pack), to_pack<T>(grad));
           }
         }
+        read_as.end_group();
       });
     };
     by_usual<kUsual<S>>(a.flags, coefficients, [&](const LinearFlags& usual, const auto& k) {
@@ -172,34 +185,40 @@ __global__ void scan_pool_backward_kernel(ScanBackwardArgs a, WindowPlaces place
                                  [&](const LinearFlags& flags, const auto& reciprocal) { back(flags, k, reciprocal); });
     });
   }
+  read_as.store_sums(index, places.threads);
   S* out = static_cast<S*>(a.grad_state_in) + place.neuron;
   SNNLIB_UNROLL
   for (int n = 0; n < kCells; ++n) out[places.offset<Last>(n / P) + n % P] = carry[n].g[0];
 }
 
+template <class T, class Shape, class Input = AsTheyAre>
+void launch_forward(const ScanPoolForwardArgs& a, const Input& input = {}) {
+  constexpr int P = Shape::kLanes;
+  const WindowPlaces places = WindowPlaces::split<P, Shape::kLast>("scan_pool_forward", a.planes, a.view);
+  launch("scan_pool_forward", scan_pool_forward_kernel<T, P, Shape::kLast, Input>, places.threads, a.executor,
+         Scratch{}, a, places, input);
+}
+
 template <class T>
 void forward_as(const ScanPoolForwardArgs& a) {
-  by_layout<T>(a.planes, [&](auto shape) {
-    constexpr int P = decltype(shape)::kLanes;
-    constexpr bool Last = decltype(shape)::kLast;
-    const WindowPlaces places = WindowPlaces::split<P, Last>("scan_pool_forward", a.planes, a.view);
-    launch("scan_pool_forward", scan_pool_forward_kernel<T, P, Last>, places.threads, a.executor, Scratch{}, a, places);
-  });
+  by_layout<T>(a.planes, [&](auto shape) { launch_forward<T, decltype(shape)>(a); });
+}
+
+template <class T, class Shape, class Input = AsTheyAre>
+void launch_backward(const ScanPoolBackwardArgs& a, const Input& input = {}) {
+  using S = typename StateOf<T>::type;
+  constexpr int P = Shape::kLanes, kBytes = Shape::kCells * int(sizeof(S));
+  static_assert((kScratchBytes / kBytes + 2) / 2 * sizeof(T) >= sizeof(LinearState<1, S>),
+                "a chunk has room for a state");
+  const WindowPlaces places = WindowPlaces::split<P, Shape::kLast>("scan_pool_backward", a.planes, a.view);
+  const Chunks chunks = even_chunks<kBytes>(a.view.steps);
+  launch("scan_pool_backward", scan_pool_backward_kernel<T, P, Shape::kLast, Input>, places.threads, a.executor,
+         Scratch{chunks.steps * kBytes}, a, places, chunks, input);
 }
 
 template <class T>
 void backward_as(const ScanPoolBackwardArgs& a) {
-  by_layout<T>(a.planes, [&](auto shape) {
-    using S = typename StateOf<T>::type;
-    using Shape = decltype(shape);
-    constexpr int P = Shape::kLanes, kBytes = Shape::kCells * int(sizeof(S));
-    static_assert((kScratchBytes / kBytes + 2) / 2 * sizeof(T) >= sizeof(LinearState<1, S>),
-                  "a chunk has room for a state");
-    const WindowPlaces places = WindowPlaces::split<P, Shape::kLast>("scan_pool_backward", a.planes, a.view);
-    const Chunks chunks = even_chunks<kBytes>(a.view.steps);
-    launch("scan_pool_backward", scan_pool_backward_kernel<T, P, Shape::kLast>, places.threads, a.executor,
-           Scratch{chunks.steps * kBytes}, a, places, chunks);
-  });
+  by_layout<T>(a.planes, [&](auto shape) { launch_backward<T, decltype(shape)>(a); });
 }
 
 void forward(const ScanPoolForwardArgs& a) {
@@ -210,9 +229,20 @@ void backward(const ScanPoolBackwardArgs& a) {
   by_dtype(a.dtype, a, backward_as<float>, backward_as<double>, backward_as<__nv_bfloat16>, backward_as<__half>);
 }
 
+void forward_normalized(const Normalized<ScanPoolForwardArgs>& a) {
+  if (a.planes.height == 0) return normalized_forward(a, a.input);
+  launch_forward<float, WindowShape<1, true>>(a, a.input);
+}
+
+void backward_normalized(const Normalized<ScanPoolBackwardArgs>& a) {
+  if (a.planes.height == 0) return normalized_backward(a, a.input);
+  launch_backward<float, WindowShape<1, true>>(a, a.input);
+}
+
 }  // namespace
 
 extern const ScanPoolKernels scan_pool_kernels = {forward, backward};
+extern const NormalizedKernels normalized_kernels = {forward_normalized, backward_normalized};
 
 }  // namespace cuda
 }  // namespace snnlib

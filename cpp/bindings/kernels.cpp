@@ -5,6 +5,7 @@
 #include "snnlib/events/nonzero.h"
 #include "snnlib/events/sparse.h"
 #include "snnlib/events/taps.h"
+#include "snnlib/loop/normalized.h"
 #include "snnlib/loop/recurrent.h"
 #include "snnlib/loop/scan.h"
 #include "snnlib/loop/srm.h"
@@ -49,6 +50,8 @@ void bind_kernels(pybind11::module_& module, KernelTable table) {
   bind("winograd_adjoint", &Kernels::winograd, &WinogradKernels::adjoint);
   bind("batch_norm_moments", &Kernels::batch_norm, &BatchNormKernels::moments);
   bind("batch_norm_backward", &Kernels::batch_norm, &BatchNormKernels::backward);
+  bind("normalized_forward", &Kernels::normalized, &NormalizedKernels::forward);
+  bind("normalized_backward", &Kernels::normalized, &NormalizedKernels::backward);
   bind("count_nonzero", &Kernels::nonzero, &NonzeroKernels::count);
   bind("count_sampled", &Kernels::nonzero, &NonzeroKernels::sample);
 }

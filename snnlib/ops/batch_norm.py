@@ -14,7 +14,7 @@ from torch import Tensor
 from snnlib.backends import native, reference
 
 
-def _rows(x: Tensor) -> tuple[int, int] | None:
+def rows_of(x: Tensor) -> tuple[int, int] | None:
     """Returns (rows, channels) if the tensor is a matrix in memory, else None."""
     last = x.movedim(2, -1)
     return (math.prod(last.shape[:-1]), last.shape[-1]) if last.is_contiguous() and x.numel() else None
@@ -22,7 +22,7 @@ def _rows(x: Tensor) -> tuple[int, int] | None:
 
 def moments(x: Tensor) -> Tensor:
     """Returns mean and biased variance per channel `[2, C]`, float64."""
-    rows = _rows(x)
+    rows = rows_of(x)
     run = native.kernel("batch_norm_moments", x) if rows and x.dtype == torch.float32 else None
     if run is None or rows is None:
         return reference.batch_norm.moments(x)
@@ -36,7 +36,7 @@ def backward_(grad: Tensor, x: Tensor, moments: Tensor, epsilon: float) -> Tenso
 
     Returns sums over the given `grad`, `[2, C]` in float64: of `grad`, and of its products with `x - mean`.
     """
-    rows = _rows(x)
+    rows = rows_of(x)
     fits = rows and x.dtype == grad.dtype == torch.float32 and grad.stride() == x.stride()
     run = native.kernel("batch_norm_backward", x, grad=grad) if fits else None
     if run is None or rows is None:

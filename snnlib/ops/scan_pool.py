@@ -111,17 +111,16 @@ def as_windows(grad: Tensor, current: Tensor, window: Window) -> Tensor:
 
 def empty_value(current: Tensor, window: Window) -> Tensor:
     """Allocates the windows, in the layout of the currents."""
-    high, wide = window
-    shape = [*current.shape[:3], current.shape[3] // high, current.shape[4] // wide]
+    space = [size // extent for size, extent in zip(current.shape[3:], window, strict=False)]
+    shape = [*current.shape[:3], *space]
     strides = cpu_memory.dense_strides(shape, [0, 1, *(neuron_order(current) or _PLANES)])
     return torch.empty_strided(shape, strides, dtype=current.dtype, device=current.device)
 
 
-def _arguments(current: Tensor, neuron: NeuronKernel, time_dim: int, window: Window) -> dict[str, Any]:
-    """Returns `ScanPool...Args` or `SrmPool...Args` of cpp/include/snnlib/loop, for a zero initial state."""
-    current, constants = aligned(current), neuron.constants.to(state_dtype(current)).contiguous()
+def planes_of(current: Tensor, window: Window) -> dict[str, int]:
+    """Returns `CellPlanes` of cpp/include/snnlib/loop/scan_args.h."""
     channels, height, width = current.shape[2:]
-    planes = {
+    return {
         "channels": channels,
         "height": height,
         "width": width,
@@ -129,7 +128,15 @@ def _arguments(current: Tensor, neuron: NeuronKernel, time_dim: int, window: Win
         "window_rows": window[0],
         "window_columns": window[1],
     }
-    return {**scan_arguments(current, neuron, constants, time_dim), "planes": planes}
+
+
+def _arguments(current: Tensor, neuron: NeuronKernel, time_dim: int, window: Window) -> dict[str, Any]:
+    """Returns `ScanPool...Args` or `SrmPool...Args` of cpp/include/snnlib/loop, for a zero initial state."""
+    current, constants = aligned(current), neuron.constants.to(state_dtype(current)).contiguous()
+    return {
+        **scan_arguments(current, neuron, constants, time_dim),
+        "planes": planes_of(current, window),
+    }
 
 
 def forward(current: Tensor, neuron: NeuronKernel, time_dim: int, window: Window) -> tuple[Tensor, Tensor]:

@@ -245,3 +245,11 @@ def test_unfused_for_a_while() -> None:
         assert_bits(net[0](x), spikes)
         raise RuntimeError("stop")
     assert repr(net) == partly
+
+
+def test_convolutions_on_a_gpu_become_channels_last() -> None:
+    """The device "meta" stands for a GPU; on a CPU weights keep their layout."""
+    net = nn.Sequential(snnlib.PerStep(nn.Conv2d(2, 4, 3)), snnlib.PerStep(nn.Flatten(), nn.Linear(64, 5)))
+    for device in ("cpu", "meta"):
+        weight = snnlib.fuse_(copy.deepcopy(net).to(device))[0][0].weight
+        assert weight.is_contiguous(memory_format=torch.channels_last) == (device == "meta")

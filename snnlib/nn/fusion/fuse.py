@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
+import torch
 from torch import Tensor, nn
 
 from snnlib.checks import warn_caller
 from snnlib.nn.fusion.event_driven_map import EventDrivenMap, linear_map_of
 from snnlib.nn.fusion.fused_block import Block, pooled_layer_at
 from snnlib.nn.fusion.gradient_kinds import gradient_findings
+from snnlib.nn.fusion.linear_map import first_linear_map
 from snnlib.nn.fusion.normalized_block import normalized_neurons_at
 from snnlib.nn.layers.per_step import PerStep
 
@@ -94,6 +96,8 @@ def fuse_(net: Net) -> Net:
       `nn.Linear`;
     - `PerStep` of a convolution or linear layer anywhere else in the net, as in converted nets: event-driven currents.
 
+    Convolutions in a `PerStep` on a GPU become channels-last, as tensor cores read them: move the net before `fuse_`.
+
     Children, their names and the `state_dict` stay the same, and `unfuse_` dissolves the blocks. Results and gradients
     are the same up to rounding. A block runs as separate layers if one of its modules has a hook, so that the hook
     sees the output of its module; a block with batch norm also in dtypes other than float32 and in compiled nets.
@@ -135,6 +139,9 @@ def fuse_(net: Net) -> Net:
     for module in net.modules():
         if module not in within and linear_map_of(module) is not None:
             module.__class__ = EventDrivenMap
+        linear = first_linear_map(module) if isinstance(module, PerStep) else None
+        if isinstance(linear, nn.Conv2d) and linear.weight.device.type != "cpu":
+            cast(Any, linear).to(memory_format=torch.channels_last)
     return net
 
 

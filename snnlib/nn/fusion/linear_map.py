@@ -37,7 +37,11 @@ def operator_of(linear: LinearMap) -> LinearOperator:
 
 def currents_of(linear: LinearMap, x: Tensor, time_dim: int = 0) -> Tensor:
     """Returns the currents `[T, N, C, ...]` of the map and its bias: sums over events on a CPU."""
-    current = layer_currents(x, linear.weight, operator_of(linear), time_dim)
+    return with_bias(linear, layer_currents(x, linear.weight, operator_of(linear), time_dim))
+
+
+def with_bias(linear: LinearMap, current: Tensor) -> Tensor:
+    """Returns the sums of the map with its bias."""
     return current if linear.bias is None else current + along_channels(linear.bias, current)
 
 

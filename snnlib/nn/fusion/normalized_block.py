@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -11,18 +12,21 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib import ops
+from snnlib.checks import step_shape
 from snnlib.functional.normalized import after_affine, along_channels, scaled_neurons
 from snnlib.functional.plan import Path, layer_currents, plan_layer
-from snnlib.functional.pool import neurons_and_pool
+from snnlib.functional.pool import neurons_and_pool, pooled
 from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons import Neuron
+from snnlib.neurons.base import start_state
 from snnlib.neurons.constants import check_channels
 from snnlib.nn.fusion.event_driven_map import linear_map_of
 from snnlib.nn.fusion.fused_block import Block, Child, check_pool
-from snnlib.nn.fusion.linear_map import LinearMap, currents_of, operator_of, runs_on_events
+from snnlib.nn.fusion.linear_map import LinearMap, operator_of, runs_on_events, with_bias
 from snnlib.nn.layers.per_step import AvgPool2d, PerStep, pooling_window
 from snnlib.nn.norm.batch_norm import BatchNorm1d, BatchNorm2d
 from snnlib.nn.norm.joint_statistics import update_statistics
+from snnlib.ops.normalized_scan import Normalization
 
 # Torch's batch norm, and the factor of what it gives.
 Norm = tuple[nn.BatchNorm1d | nn.BatchNorm2d, float]
@@ -76,7 +80,9 @@ class NormalizedNeurons(Block):
             return spiking_layer(x, weight, operator, neuron, return_state=False, pool=self.window).value
         operator.check(x, weight)
         check_channels(neuron, len(weight), x)
-        return self._run_on_cpu(x, linear, norm) if x.device.type == "cpu" else self._run_on_device(x, linear)
+        if x.device.type == "cpu" and not ops.normalized_scan.has_kernels(x):
+            return self._run_on_cpu(x, linear, norm)
+        return self._run_on_device(x, linear, norm)
 
     def _run_on_cpu(self, x: Tensor, linear: LinearMap, norm: Norm | None) -> Tensor:
         """Runs neurons that normalise their currents on reading."""
@@ -100,10 +106,17 @@ class NormalizedNeurons(Block):
         current = layer_currents(x, weight, operator, time_dim)
         return _scaled(current, scale, mean, offset, neuron, self.window)
 
-    def _run_on_device(self, x: Tensor, linear: LinearMap) -> Tensor:
-        """Runs torch's batch norm, which does not wait for the device, then neurons and pooling in one kernel."""
+    def _run_on_device(self, x: Tensor, linear: LinearMap, norm: Norm | None) -> Tensor:
+        """Runs neurons that normalise their currents on reading, without waiting for the device.
+
+        Other neurons, layouts and options run torch's batch norm, then neurons and pooling in one kernel.
+        """
         neuron = cast(Neuron, self.neurons)
-        current = currents_of(linear, x, int(neuron.batch_first))
+        current = layer_currents(x, linear.weight, operator_of(linear), int(neuron.batch_first))
+        value = None if norm is None else _normalized(current, linear, norm, neuron, self.window)
+        if value is not None:
+            return value
+        current = with_bias(linear, current)
         first, *others = self.parts[: self.parts.index(neuron)]
         current = cast(PerStep, first).run_from(1, current)
         for part in others:
@@ -113,6 +126,45 @@ class NormalizedNeurons(Block):
 
 def _by_batch(norm: Norm) -> bool:
     return norm[0].training or norm[0].running_mean is None
+
+
+def _normalized(
+    current: Tensor, linear: LinearMap, norm: Norm, neuron: Neuron, window: tuple[int, int]
+) -> Tensor | None:
+    """Returns pooled spikes of neurons that normalise their currents on reading, or None where torch's batch norm runs.
+
+    Updates the running statistics.
+    """
+    of_torch, factor = norm
+    kernel, share = neuron.kernel(current), of_torch.momentum
+    # An average over all batches reads their number; torch has an error for a single value.
+    few = current.numel() // max(current.shape[2], 1) < 2
+    if share is None or few or kernel is None or not ops.normalized_scan.takes(current, kernel):
+        return None
+    bias: Tensor | None = of_torch.bias
+    running = mean, variance = of_torch.running_mean, of_torch.running_var
+    if _by_batch(norm):
+        if not of_torch.track_running_stats:
+            running = None, None
+        mean, variance = torch.batch_norm_update_stats(current.detach().flatten(0, 1), *running, share)
+        if linear.bias is not None:
+            # It goes with the mean: its gradient is zero, as everywhere else.
+            bias = 0 * linear.bias + (0 if bias is None else bias)
+        if running[0] is not None:
+            cast(Tensor, of_torch.num_batches_tracked).add_(1)
+            if linear.bias is not None:
+                running[0].add_(linear.bias.detach(), alpha=share)
+    else:
+        current = with_bias(linear, current)
+    numbers = Normalization(
+        cast(Tensor, mean), cast(Tensor, variance), of_torch.weight, bias, of_torch.eps, factor
+    )
+    time_dim = int(neuron.batch_first)
+    start = start_state(neuron, step_shape(current.shape, time_dim), current)
+    one_pass = ops.scan_pool.can_fuse(current, kernel, window)
+    place = time_dim, window if one_pass else (1, 1)
+    value = ops.normalized_scan.run(current, replace(kernel, state=start), *place, numbers, _by_batch(norm))
+    return value if one_pass else pooled(value, window, neuron)
 
 
 def _gamma(norm: Norm) -> Tensor:

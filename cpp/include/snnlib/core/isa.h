@@ -13,8 +13,9 @@
   family(delay, DelayKernels) family(delayed_linear, DelayedLinearKernels) family(nonzero, NonzeroKernels)    \
   family(pack, PackKernels) family(max_pool, MaxPoolKernels) family(tap, TapKernels)                          \
   family(winograd, WinogradKernels) family(exact, ExactKernels) family(sparse, SparseKernels)
+#define SNNLIB_CUDA_FAMILIES(family) \
+  family(srm_pool, SrmPoolKernels) family(event, EventKernels) family(normalized, NormalizedKernels)
 // clang-format on
-#define SNNLIB_CUDA_FAMILIES(family) family(srm_pool, SrmPoolKernels) family(event, EventKernels)
 
 namespace snnlib {
 
