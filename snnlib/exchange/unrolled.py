@@ -63,7 +63,7 @@ class UnrolledNet(nn.Module):
         out = stage.unit * last.membranes if last.spikes is None else _pooled(stage, last.spikes).sum(1)
         return out.flatten(2) if not stage.axes else out.flatten(2, -stage.axes - 1)
 
-    def chain(self, neuron: NeuronMaker, dtype: torch.dtype = torch.float32) -> nn.Sequential:
+    def chain(self, neuron: NeuronMaker) -> nn.Sequential:
         """Returns the net as a chain of torch's layers and neurons of any library, over virtual steps.
 
         The chain maps inputs `[T, N, ...]` to binary spikes `[T levels, N, O, H, W]`. Each of its neurons runs alike in
@@ -73,7 +73,6 @@ class UnrolledNet(nn.Module):
         Args:
             neuron: makes neurons over sequences from threshold and start of the membrane; they fire at the threshold
                 and take it off.
-            dtype: of the weights. Default float32.
 
         Raises:
             ValueError: a layer with other neurons than `IF`, delays or recurrence; the message names it.
@@ -88,14 +87,11 @@ class UnrolledNet(nn.Module):
         >>> unroll_spikes(net, x).chain(neuron)(x).shape
         torch.Size([40, 3, 8, 1, 1])
         """
-        return chain_of(self.stages, neuron, dtype)
+        return chain_of(self.stages, neuron)
 
     def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
         """Raises Unsupported: writers of graphs have no layers that wait for each other."""
-        raise Unsupported(
-            "virtual steps, in which a layer waits for the layer before, have no counterpart; write the net of graded "
-            "spikes, or its chain of integrate-and-fire neurons"
-        )
+        raise Unsupported("virtual steps, in which a layer waits for the layer before, have no counterpart")
 
     def frames(self, x: Tensor) -> Tensor:
         """Returns inputs `[T, N, ...]` as the frames `[T, 1, N, C, H, W]` of one virtual step."""
@@ -139,8 +135,8 @@ def unroll_spikes(net: nn.Module, x: Tensor) -> UnrolledNet:
         x: an input `[T, N, ...]`, for the sizes of frames. Inputs are taken as they are, in the first virtual step.
 
     Raises:
-        ValueError: a module without counterpart, `levels=inf`, or several levels with a reset other than `"subtract"`;
-            the message names the module by its path.
+        ValueError: a module without counterpart, fixed-point arithmetic, `levels=inf`, or several levels with a reset
+            other than `"subtract"`; the message names the module by its path.
 
     Source: Luo et al., "Integer-valued training and spike-driven inference spiking neural network for
     high-performance and energy-efficient object detection", ECCV 2024, for neurons that keep their leak to the first
@@ -154,7 +150,13 @@ def unroll_spikes(net: nn.Module, x: Tensor) -> UnrolledNet:
     >>> [tuple(layer.spikes.shape) for layer in unrolled.layers(x)]  # [T, levels, N, neurons, 1, 1]
     [(10, 4, 3, 8, 1, 1)]
     """
-    return UnrolledNet(stages_of(net, x))
+    stages = stages_of(net, x)
+    for stage in stages:
+        if stage.refractory is not None:
+            raise Unsupported(
+                f"{stage.name}: fixed-point arithmetic has no counterpart in virtual steps", True
+            )
+    return UnrolledNet(stages)
 
 
 def _pooled(stage: Stage, spikes: Tensor) -> Tensor:

@@ -181,6 +181,12 @@ def test_writers_without_graded_spikes_say_so(tmp_path: Path) -> None:
         to_lava(net, tmp_path / "net.net")
 
 
+def test_fixed_point_has_no_virtual_steps() -> None:
+    net, x = _layers(snnlib.neurons.LoihiLIF())
+    with pytest.raises(ValueError, match=r"^0: fixed-point arithmetic has no counterpart in virtual steps$"):
+        unroll_spikes(net, x)
+
+
 def test_nir_has_no_graded_spikes() -> None:
     pytest.importorskip("nir", reason="NIR graphs need the package nir, which is not installed")
     net, x = _layers(IF(levels=4))
