@@ -29,8 +29,7 @@ class Backward {
   static constexpr int64_t L = Simd<S>::kLanes, kFirst = kSaved<K, Next, kStates>;
 
  public:
-  SNNLIB_NOINLINE void run(const RecurrentBackwardArgs& args, const DelayedConnections<S>& connections,
-                           int64_t sample) {
+  SNNLIB_NOINLINE void run(const RecurrentBackwardArgs& args, const LateConnections<S>& connections, int64_t sample) {
     a_ = &args, n_ = sample;
     count_ = args.view.inner, vectors_ = (count_ + L - 1) / L;
     values_ = kFirst + (flags_of<Usual>(args).refractory != 0);
@@ -273,7 +272,7 @@ void weight_gradient(const RecurrentBackwardArgs& a, int states) {
 
 template <class S, int K, bool Next, bool Learn, bool Quadratic>
 void walk_back(const RecurrentBackwardArgs& a) {
-  const DelayedConnections<S> connections(a);
+  const LateConnections<S> connections(a);
   const auto run = [&](auto as_usual) {
     for_samples(a, [&](int64_t n) {
       thread_local Backward<S, K, Next, Learn, Quadratic, decltype(as_usual)::value> backward;

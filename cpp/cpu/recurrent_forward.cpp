@@ -16,7 +16,7 @@ class Forward {
   static constexpr int64_t L = Simd<S>::kLanes;
 
  public:
-  SNNLIB_NOINLINE void run(const RecurrentForwardArgs& a, const DelayedConnections<S>& connections, int64_t n) {
+  SNNLIB_NOINLINE void run(const RecurrentForwardArgs& a, const LateConnections<S>& connections, int64_t n) {
     const int64_t count = a.view.inner, steps = steps_of(a, n);
     const bool delayed = a.delays.delay;
     const S* weight = static_cast<const S*>(a.weight);
@@ -134,7 +134,7 @@ class Forward {
 
 template <class S, int K, bool Next, bool Quadratic = false>
 void forward_with(const RecurrentForwardArgs& a) {
-  const DelayedConnections<S> connections(a);
+  const LateConnections<S> connections(a);
   const auto run = [&](auto as_usual) {
     for_samples(a, [&](int64_t n) {
       thread_local Forward<S, K, Next, Quadratic, decltype(as_usual)::value> forward;

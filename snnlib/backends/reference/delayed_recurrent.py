@@ -36,8 +36,10 @@ class _Connections(Rows):
         arriving = torch.cat((arriving[:, 1:], torch.zeros_like(arriving[:, :1])), 1)
         return self.add(arriving.flatten(1), spikes).view_as(arriving)
 
-    def see(self, signals: Tensor) -> Tensor:
+    def see(self, signals: Tensor, full: bool) -> Tensor:
         """Sums `[N, H]` over connections from each neuron of signals `[N, longest + 2, H]` of the steps behind."""
+        if not full:
+            return self.times(signals.flatten(1))
         place = 2 * self.sources() + torch.arange(len(self.values), device=signals.device) % 2
         out = signals.new_zeros(len(signals), 2 * signals.shape[2])
         for seen, sums in zip(signals.flatten(1), out, strict=True):
@@ -109,17 +111,17 @@ def backward(
     connections = _Connections.of(weight, delays, dtype)
     seen, _ = linear._run(total.to(dtype).unbind(0), rows, own, flags)
     adjoint = linear._Adjoint(rows, flags, own, grad_state)
-    signals = own.new_zeros((own.shape[1], longest + 2, own.shape[2]))
+    full, signals = isinstance(weight, Tensor), own.new_zeros((own.shape[1], longest + 2, own.shape[2]))
     grads: list[Tensor] = []
     for t in range(len(seen) - 1, -1, -1):
         back = adjoint.zero
         if grads and spikes_back:
-            back = torch.where(adjoint.slope(seen[t]) != 0, connections.see(signals), adjoint.zero)
+            back = torch.where(adjoint.slope(seen[t]) != 0, connections.see(signals, full), adjoint.zero)
         grads.append(adjoint.step(grad_value[t].to(dtype) + back, total[t].to(dtype), seen[t]))
         signals = torch.cat((grads[-1][:, None], signals[:, :-1]), 1)
     past = []
     for _ in range(longest + 2):
-        past.append(connections.see(signals) if spikes_back else adjoint.zero)
+        past.append(connections.see(signals, full) if spikes_back else adjoint.zero)
         signals = torch.cat((adjoint.zero[:, None], signals[:, :-1]), 1)
     current = torch.stack(grads[::-1]) if grads else total.to(dtype)
     return current, adjoint.coefficients(), adjoint.state(), torch.stack(past)

@@ -1,10 +1,9 @@
 // Recurrent spikes that arrive later, with a delay for each connection: what they send to the neurons of a sample, and
 // what the neurons' signals send back. Equations: snnlib/loop/recurrent.h. Sums are taken in one order on every
 // instruction set: of what arrives at a step by time and then by neuron, of signals by neuron, those of the first and
-// of the second taps apart.
+// of the second taps apart. Sparse connections meet a window with the neurons of a step side by side, and take the sums
+// of events/sparse_rows.h.
 #pragma once
-
-#include <algorithm>
 
 #include "snnlib/delay/connections.h"
 #include "snnlib/events/matrix.h"
@@ -20,7 +19,8 @@ SparseRows<S> rows_of(const RecurrentArgs& a) {
 }
 
 // Steps of the future or past of each neuron, side by side: a row holds a window of steps that moves with time. Rows
-// are an odd number of cache lines long, or those of many neurons would share few places in the cache.
+// are an odd number of cache lines long, or those of many neurons would share few places in the cache. With sparse
+// connections there is one row, of steps that are as wide as there are neurons.
 template <class S>
 class StepWindow {
  public:
@@ -30,24 +30,27 @@ class StepWindow {
     return ((longest + 2 + more + line - 1) / line | 1) * line;
   }
 
-  void start(int64_t neurons, int64_t longest, int64_t first) {
-    neurons_ = neurons, reach_ = longest + 2, row_ = row_of(longest), first_ = first;
+  void start(const RecurrentArgs& a, int64_t first) {
+    const int64_t neurons = a.view.inner, longest = a.delays.longest;
+    rows_ = a.starts ? 1 : neurons, width_ = a.starts ? neurons : 1;
+    reach_ = longest + 2, row_ = row_of(longest), first_ = first;
     cells_.zeroed(neurons * row_);
   }
 
-  // Row of neuron 0, at this step.
-  S* at(int64_t t) const { return cells_.data() + (t - first_); }
-  int64_t row() const { return row_; }
+  // Neuron 0 at this step.
+  S* at(int64_t t) const { return cells_.data() + (t - first_) * width_; }
+  // From a neuron to the next one.
+  int64_t stride() const { return rows_ > 1 ? row_ : 1; }
   int64_t last() const { return first_ + row_ - 1; }
 
   // Lets go of all steps before `t`, where step t + longest + 1 has no place yet; new steps are zero.
   void forget_before(int64_t t) {
     if (t + reach_ - 1 <= last()) return;
     const int64_t gone = t - first_, kept = row_ - gone;
-    for (int64_t i = 0; i < neurons_; ++i) {
-      S* row = cells_.data() + i * row_;
-      std::memmove(row, row + gone, size_t(kept) * sizeof(S));
-      std::memset(row + kept, 0, size_t(gone) * sizeof(S));
+    for (int64_t i = 0; i < rows_; ++i) {
+      S* row = cells_.data() + i * row_ * width_;
+      std::memmove(row, row + gone * width_, size_t(kept * width_) * sizeof(S));
+      std::memset(row + kept * width_, 0, size_t(gone * width_) * sizeof(S));
     }
     first_ = t;
   }
@@ -56,15 +59,15 @@ class StepWindow {
   void forget_behind(int64_t t) {
     if (t >= first_) return;
     const int64_t gone = last() - (t + reach_);
-    for (int64_t i = 0; i < neurons_; ++i) {
-      S* row = cells_.data() + i * row_;
-      std::memmove(row + gone, row, size_t(row_ - gone) * sizeof(S));
+    for (int64_t i = 0; i < rows_; ++i) {
+      S* row = cells_.data() + i * row_ * width_;
+      std::memmove(row + gone * width_, row, size_t((row_ - gone) * width_) * sizeof(S));
     }
     first_ -= gone;
   }
 
  private:
-  int64_t neurons_ = 0, reach_ = 0, row_ = 0, first_ = 0;
+  int64_t rows_ = 0, width_ = 0, reach_ = 0, row_ = 0, first_ = 0;
   Scratch<S> cells_;
 };
 
@@ -77,39 +80,74 @@ struct DelayedConnection {
   S tap[2];
 };
 
-// All connections of a call by the neuron that they lead from; none without delays.
+// All connections of a call, [from][to]; none without delays.
 template <class S>
 class DelayedConnections {
  public:
-  explicit DelayedConnections(const RecurrentArgs& a) : neurons_(a.view.inner), starts_(a.starts) {
-    if (!a.delays.delay) return;
+  explicit DelayedConnections(const RecurrentArgs& a) : neurons_(a.view.inner) {
+    if (!a.delays.delay || a.starts) return;
     const int64_t row = StepWindow<S>::row_of(a.delays.longest);
     const S *delay = static_cast<const S*>(a.delays.delay), *weight = static_cast<const S*>(a.weight);
-    const SparseRows<S> rows = rows_of<S>(a);
-    DelayedConnection<S>* to = connections_.reserve(first(neurons_));
-    const auto add = [&](int64_t i, int64_t c) {
-      const SplitDelay<S> split = split_delay(a.delays, delay[c]);
-      *to++ = {split.whole + int32_t(i * row), {weight[c] * (S(1) - split.rest), weight[c] * split.rest}};
-    };
+    DelayedConnection<S>* to = connections_.reserve(neurons_ * neurons_);
     for (int64_t j = 0; j < neurons_; ++j) {
-      if (starts_) {
-        check_starts(rows, j, j + 1);
-        if (!are_within(a.targets + starts_[j], rows.count(j), 0, neurons_)) refuse_row(rows, j);
-        for (int64_t c = starts_[j]; c < starts_[j + 1]; ++c) add(a.targets[c], c);
-      } else {
-        for (int64_t i = 0; i < neurons_; ++i) add(i, i * neurons_ + j);
+      for (int64_t i = 0; i < neurons_; ++i, ++to) {
+        const SplitDelay<S> split = split_delay(a.delays, delay[i * neurons_ + j]);
+        const S w = weight[i * neurons_ + j];
+        *to = {split.whole + int32_t(i * row), {w * (S(1) - split.rest), w * split.rest}};
       }
     }
   }
-  const DelayedConnection<S>* from(int64_t neuron) const { return connections_.data() + first(neuron); }
-  int64_t count(int64_t neuron) const { return first(neuron + 1) - first(neuron); }
+  const DelayedConnection<S>* from(int64_t neuron) const { return connections_.data() + neuron * neurons_; }
 
  private:
-  int64_t first(int64_t neuron) const { return starts_ ? starts_[neuron] : neuron * neurons_; }
-
   int64_t neurons_;
-  const int64_t* starts_;
   Scratch<DelayedConnection<S>> connections_;
+};
+
+// The taps of all sparse connections of a call as rows of connections to the neurons of every step of a window; none
+// without delays. Where delays are rounded there are first taps alone.
+template <class S>
+class DelayedRows {
+ public:
+  explicit DelayedRows(const RecurrentArgs& a) {
+    if (!a.delays.delay || !a.starts) return;
+    const int64_t neurons = a.view.inner, taps = a.delays.two ? 2 : 1, all = taps * a.starts[neurons];
+    const S* delay = static_cast<const S*>(a.delays.delay);
+    const SparseRows<S> rows = rows_of<S>(a);
+    int64_t* starts = starts_.reserve(neurons + 1);
+    int32_t* targets = targets_.reserve(all);
+    S* weights = weights_.reserve(all);
+    for (int64_t j = 0; j < neurons; ++j) {
+      check_starts(rows, j, j + 1);
+      if (!are_within(a.targets + a.starts[j], rows.count(j), 0, neurons)) refuse_row(rows, j);
+      starts[j] = taps * a.starts[j];
+      for (int64_t c = a.starts[j]; c < a.starts[j + 1]; ++c) {
+        const SplitDelay<S> split = split_delay(a.delays, delay[c]);
+        const S shares[2] = {S(1) - split.rest, split.rest};
+        for (int64_t tap = 0; tap < taps; ++tap) {
+          targets[taps * c + tap] = int32_t((split.whole + tap) * neurons + a.targets[c]);
+          weights[taps * c + tap] = rows.weight[c] * shares[tap];
+        }
+      }
+    }
+    starts[neurons] = all;
+    rows_ = {weights, starts, targets, neurons, (a.delays.longest + 2) * neurons};
+  }
+  const SparseRows<S>& rows() const { return rows_; }
+
+ private:
+  SparseRows<S> rows_{};
+  Scratch<int64_t> starts_;
+  Scratch<int32_t> targets_;
+  Scratch<S> weights_;
+};
+
+// The connections of a call with delays, full or sparse.
+template <class S>
+struct LateConnections {
+  explicit LateConnections(const RecurrentArgs& a) : full(a), sparse(a) {}
+  DelayedConnections<S> full;
+  DelayedRows<S> sparse;
 };
 
 // The currents of spikes on their way to the neurons of a sample.
@@ -118,11 +156,11 @@ class ArrivingCurrents {
  public:
   // Before step 0, with the spikes of the steps before it, the newest first: [longest + 2] rows that lie `stride`
   // apart.
-  void start(const RecurrentArgs& a, const DelayedConnections<S>& connections, const S* past, int64_t stride,
+  void start(const RecurrentArgs& a, const LateConnections<S>& connections, const S* past, int64_t stride,
              const Fired<S>& room) {
     a_ = &a, connections_ = &connections;
     const int64_t neurons = a.view.inner, kept = a.delays.longest + 2;
-    window_.start(neurons, a.delays.longest, -kept);
+    window_.start(a, -kept);
     for (int64_t ago = kept; past && ago > 0; --ago) {
       Fired<S> fired = room;
       fired.count = append_row(past + (ago - 1) * stride, neurons, fired.neuron, fired.amount);
@@ -133,17 +171,19 @@ class ArrivingCurrents {
   // sum += what arrives at step t.
   void add(int64_t t, S* sum) const {
     const S* from = window_.at(t);
-    for (int64_t i = 0; i < a_->view.inner; ++i) sum[i] = sum[i] + from[i * window_.row()];
+    for (int64_t i = 0; i < a_->view.inner; ++i) sum[i] = sum[i] + from[i * window_.stride()];
   }
 
   // Spikes of step t.
   SNNLIB_NOINLINE void send(int64_t t, const Fired<S>& fired) {
     window_.forget_before(t + 1);
+    const int64_t neurons = a_->view.inner;
     S* next = window_.at(t + 1);
+    const SparseRows<S>& rows = connections_->sparse.rows();
+    if (a_->starts) return add_rows(rows, fired, {0, rows.outputs, 0, 1}, next);
     for (int64_t e = 0; e < fired.count; ++e) {
-      const DelayedConnection<S>* to = connections_->from(fired.neuron[e]);
-      const int64_t count = connections_->count(fired.neuron[e]);
-      for (int64_t i = 0; i < count; ++i) {
+      const DelayedConnection<S>* to = connections_->full.from(fired.neuron[e]);
+      for (int64_t i = 0; i < neurons; ++i) {
         Few<S, 2> tap, sum;
         std::memcpy(&tap, to[i].tap, sizeof tap);
         std::memcpy(&sum, next + to[i].place, sizeof sum);
@@ -155,7 +195,7 @@ class ArrivingCurrents {
 
  private:
   const RecurrentArgs* a_ = nullptr;
-  const DelayedConnections<S>* connections_ = nullptr;
+  const LateConnections<S>* connections_ = nullptr;
   StepWindow<S> window_;
 };
 
@@ -163,21 +203,21 @@ class ArrivingCurrents {
 template <class S>
 class DelayedSignals {
  public:
-  void start(const RecurrentArgs& a, const DelayedConnections<S>& connections, int64_t steps) {
+  void start(const RecurrentArgs& a, const LateConnections<S>& connections, int64_t steps) {
     a_ = &a, connections_ = &connections;
-    window_.start(a.view.inner, a.delays.longest,
-                  steps + a.delays.longest + 2 - StepWindow<S>::row_of(a.delays.longest));
+    window_.start(a, steps + a.delays.longest + 2 - StepWindow<S>::row_of(a.delays.longest));
   }
 
   // dL/dI of step t.
   void keep(int64_t t, const S* signal) {
     window_.forget_behind(t);
     S* to = window_.at(t);
-    for (int64_t i = 0; i < a_->view.inner; ++i) to[i * window_.row()] = signal[i];
+    for (int64_t i = 0; i < a_->view.inner; ++i) to[i * window_.stride()] = signal[i];
   }
 
   // out[j] = sum over i of first_ij dL/dI[t + 1 + k_ij]_i + second_ij dL/dI[t + 2 + k_ij]_i, for the neurons j listed.
   void see(int64_t t, const int32_t* neurons, int64_t count, S* out) const {
+    if (a_->starts) return rows_times(connections_->sparse.rows(), neurons, count, window_.at(t + 1), out);
     int64_t n = 0;
     for (; n + kTogether <= count; n += kTogether) see_some(t, neurons + n, out);
     if (n == count) return;
@@ -192,25 +232,20 @@ class DelayedSignals {
   static constexpr int64_t kTogether = 8;
 
   SNNLIB_NOINLINE void see_some(int64_t t, const int32_t* neurons, S* out) const {
+    const int64_t count = a_->view.inner;
     const S* next = window_.at(t + 1);
     const DelayedConnection<S>* to[kTogether];
     Few<S, 2> sums[kTogether] = {};
-    int64_t shared = connections_->count(neurons[0]);
-    for (int64_t m = 0; m < kTogether; ++m) {
-      to[m] = connections_->from(neurons[m]);
-      shared = std::min(shared, connections_->count(neurons[m]));
-    }
-    const auto add = [&](int64_t m, int64_t i) {
-      Few<S, 2> tap, seen;
-      std::memcpy(&tap, to[m][i].tap, sizeof tap);
-      std::memcpy(&seen, next + to[m][i].place, sizeof seen);
-      sums[m] = sums[m] + seen * tap;
-    };
-    for (int64_t i = 0; i < shared; ++i) {
-      for (int64_t m = 0; m < kTogether; ++m) add(m, i);
+    for (int64_t m = 0; m < kTogether; ++m) to[m] = connections_->full.from(neurons[m]);
+    for (int64_t i = 0; i < count; ++i) {
+      for (int64_t m = 0; m < kTogether; ++m) {
+        Few<S, 2> tap, seen;
+        std::memcpy(&tap, to[m][i].tap, sizeof tap);
+        std::memcpy(&seen, next + to[m][i].place, sizeof seen);
+        sums[m] = sums[m] + seen * tap;
+      }
     }
     for (int64_t m = 0; m < kTogether; ++m) {
-      for (int64_t i = shared; i < connections_->count(neurons[m]); ++i) add(m, i);
       S lane[2];
       std::memcpy(lane, &sums[m], sizeof lane);
       out[neurons[m]] = lane[0] + lane[1];
@@ -218,7 +253,7 @@ class DelayedSignals {
   }
 
   const RecurrentArgs* a_ = nullptr;
-  const DelayedConnections<S>* connections_ = nullptr;
+  const LateConnections<S>* connections_ = nullptr;
   StepWindow<S> window_;
 };
 
