@@ -168,7 +168,8 @@ class RecurrentArgs:
         (batch, neurons), steps, dtype = self.step, current.shape[time_dim], state_dtype(current)
         row, longest, delay = -(-neurons // GROUP) * GROUP, 0, self.delay
         if delay is not None:
-            delay = delay.to(dtype).contiguous()
+            # Kernels tell delays by their address, which a tensor without connections lacks.
+            delay = delay.to(dtype).contiguous() if delay.numel() else current.new_zeros(1, dtype=dtype)
             # Without a past the sequence's own spikes never arrive later than this.
             longest = self.longest if self.past is not None else min(self.longest, steps)
             state = self._with_past(longest)
