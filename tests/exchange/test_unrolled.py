@@ -11,8 +11,8 @@ from graded_nets import graded_net
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.exchange import export_c, export_onnx, to_lava, unroll_spikes, verify_unrolled
-from snnlib.neurons import IF, LIF, CubaLIF, Integrator, Neuron
+from snnlib.exchange import compare_integers, export_c, export_onnx, to_lava, unroll_spikes, verify_unrolled
+from snnlib.neurons import IF, LIF, PLIF, CubaLIF, Integrator, Neuron
 
 
 def _compiled(folder: Path) -> str:
@@ -53,6 +53,15 @@ def test_a_random_net_is_the_same_in_c(tmp_path: Path) -> None:
     assert _same_everywhere(8, tmp_path)
 
 
+def test_no_layer_loses_a_graded_spike_in_integers() -> None:
+    net, x = graded_net(5)
+    small = snnlib.to_integers(net, x, scale="power-of-two", state_bits=32)
+    report = compare_integers(net, small, x, net(x).sum(0).argmax(1))
+    assert report.accuracy == 1.0
+    for layer in report.layers[:-1]:
+        assert layer.spikes is not None and layer.spikes.total > 100 and layer.spikes.identical == 1.0
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cc") is None, reason="compiles C programs; there is no cc")
 def test_random_nets_are_the_same_in_c(tmp_path: Path) -> None:
@@ -84,8 +93,9 @@ def test_virtual_steps_add_up_to_the_graded_spikes() -> None:
         LIF(tau=4 / 3, levels=4),
         LIF(tau=4.0, levels=4, threshold=0.3, level_rounding="floor"),
         CubaLIF(levels=4, decay_input=False),
+        PLIF(levels=4, threshold=0.7),
     ],
-    ids=["a leak of 3/4", "a third", "a synapse"],
+    ids=["a leak of 3/4", "a quarter", "a synapse", "a learned leak"],
 )
 def test_what_is_rounded_is_reported(neuron: Neuron) -> None:
     net, x = _layers(neuron, Integrator(3.0))

@@ -24,7 +24,7 @@ def graded_net(seed: int) -> tuple[nn.Module, Tensor]:
         norm.running_mean.fill_(0.25)  # type: ignore[union-attr]
         layers += [snnlib.PerStep(nn.Conv2d(2, channels, 3, padding=1), norm), _neuron(chance)]
     else:
-        delays = chance.choice((None, snnlib.Delays(3)))
+        delays = _delays(chance)
         layers += [snnlib.SpikingConv2d(2, channels, 3, padding=1, neuron=_neuron(chance), delays=delays)]
     size = SIZE
     if chance.random() < 0.5:
@@ -32,7 +32,8 @@ def graded_net(seed: int) -> tuple[nn.Module, Tensor]:
     layers.append(nn.Flatten(2))
     width = chance.choice((5, 20))
     if chance.random() < 0.5:
-        layers.append(snnlib.SpikingRNN(channels * size * size, width, neuron=_neuron(chance)))
+        back = {"recurrent_delays": _delays(chance)}
+        layers.append(snnlib.SpikingRNN(channels * size * size, width, neuron=_neuron(chance), **back))
     else:
         layers.append(snnlib.SpikingLinear(channels * size * size, width, neuron=_neuron(chance)))
     layers.append(snnlib.SpikingLinear(width, 4, neuron=_neuron(chance)))
@@ -43,6 +44,11 @@ def graded_net(seed: int) -> tuple[nn.Module, Tensor]:
                 parameter.copy_((parameter * 16 + 1.5).round().clamp(-60, 60) / 16)
     x = torch.poisson(torch.full((STEPS, BATCH, 2, SIZE, SIZE), 0.2))
     return net, x
+
+
+def _delays(chance: random.Random) -> snnlib.Delays | None:
+    per = chance.choice((None, "channel", "connection"))
+    return None if per is None else snnlib.Delays(3, per)
 
 
 def _neuron(chance: random.Random) -> Neuron:
