@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import struct
+import sys
 import tarfile
 import threading
 import zipfile
@@ -335,6 +336,56 @@ def test_processes_wait_for_each_other(mnist: Host, tmp_path: Path) -> None:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0, 0]
     assert sorted(mnist.asked) == sorted(file.name for file in PUBLIC["mnist"].files)
+
+
+def _download_on_a_full_disk(folder: Path, told: Any) -> None:
+    import resource  # noqa: PLC0415 - Windows has none
+
+    # No file of this process may be longer than ten bytes, not even the one that captures what it says.
+    sys.stderr = io.StringIO()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+    try:
+        download("mnist", folder)
+    except DownloadError as error:
+        told.send(str(error))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows sets no limit on a file's size")
+def test_a_full_disk(mnist: Host, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_download_on_a_full_disk, args=(tmp_path, theirs))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert "train-images-idx3-ubyte.gz: the file could not be written" in ours.recv()
+    assert left_in(tmp_path) == []
+    download("mnist", tmp_path)
+    assert left_in(tmp_path) == sorted(mnist.files)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
+def test_a_process_killed_half_way(mnist: Host, tmp_path: Path) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def hang(handler: Any, body: bytes) -> None:
+        answer(handler, body[:10], len(body))
+        handler.wfile.flush()
+        begun.set()
+        ended.wait(20)
+
+    mnist.faults[BAD] = hang
+    process = multiprocessing.get_context("fork").Process(target=download, args=("mnist", tmp_path))
+    process.start()
+    assert begun.wait(20)
+    process.kill()
+    process.join()
+    ended.set()
+    assert (tmp_path / "train-images-idx3-ubyte.gz").is_file() and not (tmp_path / BAD).exists()
+    del mnist.faults[BAD]
+    download("mnist", tmp_path)
+    assert left_in(tmp_path) == sorted(mnist.files)
+    assert mnist.asked.count("train-images-idx3-ubyte.gz") == 1
 
 
 def test_a_folder_that_cannot_be(mnist: Host, tmp_path: Path) -> None:

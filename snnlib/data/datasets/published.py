@@ -208,8 +208,8 @@ def download(name: str, root: str | os.PathLike[str] | None = None, *, progress:
 
     Raises:
         ValueError: an unknown name.
-        DownloadError: no connection, a broken connection, an HTTP error, a wrong checksum, or a damaged archive; the
-            message names the address. Files that are already complete stay.
+        DownloadError: no connection, a broken connection, an HTTP error, a wrong checksum, a damaged archive, or a full
+            disk; the message names the address. Files that are already complete stay.
         ImportError: the package pooch is missing; `pip install 'snnlib[data]'`.
 
     >>> folder = snnlib.data.download("shd")  # doctest: +SKIP
@@ -317,7 +317,7 @@ def _fetch(published: PublicSet, file: PublicFile, staging: Path, http: Any) -> 
 
 @contextmanager
 def _named_errors(url: str, page: str) -> Iterator[None]:
-    """Turns the errors of connections, checksums and archives into a DownloadError that names the address."""
+    """Turns errors of connections, checksums, archives and disks into a DownloadError that names the address."""
     import requests  # noqa: PLC0415 - comes with pooch
 
     again = f"try again later, or fetch the file by hand from {page}"
@@ -334,6 +334,10 @@ def _named_errors(url: str, page: str) -> Iterator[None]:
         raise DownloadError(f"{url}: the connection failed or broke off ({error}); {again}") from error
     except (zipfile.BadZipFile, TarError, EOFError) as error:
         raise DownloadError(f"{url}: expected an archive, got a damaged one ({error}); {again}") from error
+    except OSError as error:
+        raise DownloadError(
+            f"{url}: the file could not be written ({error}); free space on the disk, and call again"
+        ) from error
     except ValueError as error:
         # pooch's word for a checksum that differs; its message names a temporary file.
         raise DownloadError(
