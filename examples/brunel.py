@@ -4,8 +4,8 @@
 
 Each leaky neuron has 1,000 excitatory and 250 inhibitory synapses from neurons drawn at random, 1,000 more from Poisson
 processes outside, a delay of 1.5 ms, a refractory time of 2 ms and steps of 0.1 ms. The strength of inhibition g and
-the drive from outside decide whether the net fires synchronously or not, and regularly or not. Spikes reach no neuron
-before the delay has passed, so the net runs in chunks as long as the delay: all synapses in one call, then all neurons.
+the drive from outside decide whether the net fires synchronously or not, and regularly or not. All neurons and synapses
+run in one call for each 200 ms.
 
 Source: Brunel, "Dynamics of sparsely connected networks of excitatory and inhibitory spiking neurons", Journal of
 Computational Neuroscience 8, 2000, figure 8.
@@ -29,6 +29,8 @@ FROM_EXCITATORY, FROM_INHIBITORY = EXCITATORY // 10, INHIBITORY // 10
 # mV, ms.
 STRENGTH, THRESHOLD, RESET = 0.1, 20.0, 10.0
 TAU, REFRACTORY, DELAY, DT = 20.0, 2.0, 1.5, 0.1
+# Steps of a call, whose currents take 100 MB.
+CHUNK = 2000
 # The first 200 ms, in which the net settles, are left out of all figures.
 SETTLED = 200.0
 # g, and the rate outside in units of the rate that alone holds the membrane at the threshold.
@@ -83,18 +85,30 @@ class Net:
         """Spikes `[T, SIZE]` of a run from rest: g, drive as in `STATES`, duration and delay in ms."""
         inhibits = self.operator.sources() >= EXCITATORY
         weight = STRENGTH * self.count * torch.where(inhibits, -g, 1.0)
-        shape = (round(delay / DT), SIZE)
+        # A spike takes one step to come back without a delay.
+        more = round(delay / DT) - 1
+        recurrence = {"operator": self.operator, "delay": torch.full_like(weight, more), "max_delay": more}
         # Spikes in a step from outside; a Poisson process whose spikes go to neurons at random is one for each of them.
         outside = drive * THRESHOLD / (STRENGTH * TAU) * DT
-        spikes, state, chunks = torch.zeros(shape), None, []
-        for _ in range(round(duration / delay)):
-            number = int(torch.poisson(torch.tensor(outside * spikes.numel(), dtype=torch.float64)))
-            arrived = torch.randint(spikes.numel(), (number,)).bincount(minlength=spikes.numel())
-            current = self.operator(spikes, weight) + STRENGTH * arrived.view(shape)
-            value, state = self.neuron.run(current[:, None], state)
-            spikes = value[:, 0]
-            chunks.append(spikes.bool())
+        steps, state, chunks = round(duration / DT), None, []
+        for first in range(0, steps, CHUNK):
+            current = STRENGTH * arrivals(min(CHUNK, steps - first), outside)
+            spikes, state = snnlib.functional.spiking_recurrent(
+                current, weight, self.neuron, state=state, rounded=True, **recurrence
+            )
+            chunks.append(spikes[:, 0].bool())
         return torch.cat(chunks)
+
+
+def arrivals(steps: int, rate: float) -> Tensor:
+    """Numbers of spikes `[T, 1, SIZE]` from Poisson processes of this rate per step."""
+    parts = []
+    # Parts of a few steps stay in the cache.
+    for part in torch.empty(steps, 1, SIZE).split(15):
+        number = int(torch.poisson(torch.tensor(rate * part.numel(), dtype=torch.float64)))
+        drawn = torch.randint(part.numel(), (number,), dtype=torch.int32)
+        parts.append(drawn.bincount(minlength=part.numel()).view(part.shape).float())
+    return torch.cat(parts)
 
 
 def statistics(spikes: Tensor) -> Statistics:

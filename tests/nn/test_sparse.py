@@ -168,6 +168,22 @@ class TestSameBitsAsAFullMatrix:
         for a, b in zip(*found, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
+    def test_one_delay_for_all_is_that_of_a_loop(self) -> None:
+        """No spike arrives before the delay of 6 steps has passed, so a loop may go 6 steps at a time."""
+        generator = torch.Generator().manual_seed(9)
+        operator, _ = Sparse(fan_out=20, generator=generator).build(50, 50)
+        weight = torch.randint(-4, 9, (1000,), generator=generator) / 16
+        current = torch.randint(0, 5, (60, 1, 50), generator=generator) / 8
+        neuron = neurons.LIF(10.0, decay_input=False, refractory=3)
+        back = {"operator": operator, "delay": torch.full((1000,), 5.0), "max_delay": 5, "rounded": True}
+        spikes, state, values = torch.zeros(6, 1, 50), None, []
+        for chunk in current.split(6):
+            spikes, state = neuron.run(chunk + operator(spikes[:, 0], weight)[:, None], state)
+            values.append(spikes)
+        found = snnlib.functional.spiking_recurrent(current, weight, neuron, **back).value
+        assert 0.02 < float(found.mean()) < 0.5
+        assert_bits(found, torch.cat(values))
+
     def test_float64_is_near_the_reference(self) -> None:
         generator = torch.Generator().manual_seed(9)
         for case in (0, 2):
