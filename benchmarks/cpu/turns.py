@@ -37,6 +37,7 @@ COLUMNS = {
     "mb_per_step": ("MB per step", 2),
     "gb_per_s": ("GB/s", 1),
     "weights_per_s": ("1e9 weights/s", 2),
+    "spikes": ("spikes", 0),
     "of_copy": ("of a copy", 2),
     "forward_us": ("forward us", 0),
     "forward_ratio": ("ratio", 2),

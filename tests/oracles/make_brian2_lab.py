@@ -22,6 +22,7 @@ inhibitory (-g J) inputs, drawn with replacement, and 1000 external ones, each a
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +110,8 @@ def adex_curve() -> dict[str, Any]:
     return found
 
 
-def brunel(seed: int) -> dict[str, dict[str, float]]:
-    """Each state's statistics, of one net."""
+def brunel_net(seed: int) -> Callable[[str], Any]:
+    """Returns a function that runs a state of a net from rest, and gives its spikes."""
     neurons, inputs = EXCITATORY + INHIBITORY, EXCITATORY // 10
     tau, theta, strength = 20 * ms, 20 * mV, 0.1 * mV
     brian2.start_scope()
@@ -139,12 +140,23 @@ def brunel(seed: int) -> dict[str, dict[str, float]]:
     monitor = brian2.SpikeMonitor(group)
     net = brian2.Network(*parts, monitor)
     net.store()
-    found = {}
-    for name, (g, _) in STATES.items():
+
+    def run(name: str) -> Any:
         net.restore()
         for other, source in outside.items():
             source.active = other == name
-        net.run(DURATION, namespace={"tau": tau, "theta": theta, "strength": strength, "g": g})
+        namespace = {"tau": tau, "theta": theta, "strength": strength, "g": STATES[name][0]}
+        net.run(DURATION, namespace=namespace)
+        return monitor
+
+    return run
+
+
+def brunel(seed: int) -> dict[str, dict[str, float]]:
+    """Each state's statistics, of one net."""
+    found, run, neurons = {}, brunel_net(seed), EXCITATORY + INHIBITORY
+    for name in STATES:
+        monitor = run(name)
         times, indices = np.asarray(monitor.t / ms), np.asarray(monitor.i)
         late = times >= START / ms
         found[name] = statistics(times[late], indices[late], neurons)
