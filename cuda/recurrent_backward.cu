@@ -132,7 +132,7 @@ __global__ void SNNLIB_MOST_THREADS(kMostThreads<S, K>)
   const auto has_slope = [&](const LinearSeen<K, S>& seen) {
     S h[K];
     linear_compared<K, Next>(seen.raw, seen.fired_before, k, a.flags, h);
-    const S u = linear_distance<K>(linear_level<K>(h, k), k, a.flags, S(1));
+    const S u = linear_distance<K>(linear_level<K>(h, k), k, flags_of_states<K, Quadratic>(a.flags), S(1));
     return !(linear_slope<K>(u, k, a.flags, S(1)) == S(0));
   };
   // The adjoint's own state, from where it waits.

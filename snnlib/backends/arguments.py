@@ -368,11 +368,10 @@ def check_dynamics(options: Flags, states: int) -> None:
         raise ValueError(
             f"flags: expected products of states with two or three of them and a reset in the same step, {got}"
         )
-    if options.graded and (
-        options.rectified or options.quadratic or options.fixed_point or options.refractory
-    ):
+    special = options.rectified or options.quadratic or options.fixed_point or options.refractory
+    if options.graded and (special or states > 2):
         raise ValueError(
-            f"flags: expected several levels with linear states and without a refractory time, {got}"
+            f"flags: expected several levels with one or two linear states and without a refractory time, {got}"
         )
     if options.fixed_point and (options.reset_next or options.rectified or options.quadratic):
         raise ValueError(f"flags: expected linear fixed-point states and a reset in the same step, {got}")
