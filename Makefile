@@ -104,8 +104,9 @@ notebooks: $(PEERS)/.ready  ## Run the tutorials and keep them, with their pictu
 	$(PYTHON) -m pip install --quiet --constraint constraints.txt nbclient ipykernel
 	PYTHONPATH=$(PEERS) $(PYTHON) release/notebooks.py
 
-gpu-check:  ## Build, check and measure on a GPU machine, with the packages of its own python3; COPY=FOLDER for the report.
-	python3 benchmarks/gpu --build build/gpu-check $(if $(COPY),--copy $(COPY))
+gpu-check:  ## Build, check and measure on a GPU machine, with the packages of its own python3; COPY=FOLDER for the report, KERNELS=REGEX for the sanitizers.
+	-python3 benchmarks/gpu --first --build build/gpu-check $(if $(COPY),--copy $(COPY))
+	PYTHONPATH=build/gpu-check/site python3 benchmarks/gpu $(if $(COPY),--copy $(COPY)) $(if $(KERNELS),--kernels '$(KERNELS)')
 
 gpu-bundle:  ## Into build/gpu what gpu-check needs on a machine without git: the commit, and a wheel with kernels if Python 3.12 is here.
 	python3 release/gpu_bundle.py

@@ -128,9 +128,9 @@ def make_task(name: str, x: Tensor, y: Tensor, weights: Weights, training: bool 
     if name.startswith(DENSE):
         return _dense(x, layout, training)
     if name.startswith(SNNTORCH):
-        net: nn.Module = _SnnTorch(layout)
+        net: nn.Module = SnnTorchNet(layout)
     elif name.startswith(SPIKINGJELLY):
-        net = _SpikingJelly(layout)
+        net = SpikingJellyNet(layout)
     else:
         net = snnlib.models.nmnist_net()
         net.load_state_dict(weights)
@@ -202,7 +202,7 @@ def _dense(x: Tensor, layout: torch.memory_format, training: bool) -> Task:
     return run
 
 
-class _SnnTorch(nn.Module):
+class SnnTorchNet(nn.Module):
     """Net of snnTorch, run step by step."""
 
     def __init__(self, layout: torch.memory_format) -> None:
@@ -230,7 +230,7 @@ class _SnnTorch(nn.Module):
         return torch.stack(spikes)
 
 
-class _SpikingJelly(nn.Module):
+class SpikingJellyNet(nn.Module):
     """Multi-step mode: a layer takes a whole sequence."""
 
     def __init__(self, layout: torch.memory_format) -> None:

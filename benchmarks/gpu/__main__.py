@@ -1,6 +1,6 @@
 """Builds, checks and measures snnlib on a GPU machine without network, in nine minutes: `make gpu-check`.
 
-    python3 benchmarks/gpu [--build FOLDER] [--copy FOLDER] [--stages ops,step] [--device cpu --small]
+    python3 benchmarks/gpu [--build FOLDER] [--copy FOLDER] [--first] [--stages ops,step] [--device cpu --small]
 
 Uses the python3 at hand with its torch, cmake, ninja, pybind11, scikit-build-core and nvcc; installs into FOLDER and
 nowhere else. If the sources do not build, the wheel of build/gpu is installed, which `make gpu-bundle` makes elsewhere.
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stages import DONE, RESULTS, STAGES, cuda_tool, note, run_stage
+from stages import DONE, FIRST, RESULTS, STAGES, cuda_tool, note, run_stage
 
 ROOT = Path(__file__).resolve().parents[2]
 # What `make gpu-bundle` leaves for a machine that has neither git nor, perhaps, what the build needs.
@@ -221,6 +221,10 @@ def build(folder: Path, architectures: str, output: Path, limit: float = BUILD_L
         ended = run_process(f"build {name}", command, allowed, output, environment)
         seconds = round(seconds + ended.seconds, 1)
         if not ended.why:
+            peers = sorted((BUNDLE / "peers").glob("*.whl"))
+            if peers:
+                command = build_command(peers[0], folder, architectures)
+                run_process("other libraries", [*command, *map(str, peers[1:])], allowed, output)
             stage = {"passed": source is ROOT, "seconds": seconds, "results": {"installed": name}}
             return stage | ({"error": "\n".join(problems)} if problems else {})
         problems.append(ended.problem if source is ROOT else f"{name}: {ended.problem}")
@@ -305,7 +309,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--architectures", default="native", help="of the build, in CMake's words")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--small", action="store_true", help="tiny sizes, to try the program itself")
-    parser.add_argument("--stages", help="names, separated by commas; default: all")
+    parser.add_argument("--stages", help="names, separated by commas; default: all but those of --first")
+    parser.add_argument(
+        "--first", action="store_true", help="host, peers and other comparisons, in four minutes"
+    )
+    parser.add_argument("--kernels", help="names of kernels for the sanitizers, as a regular expression")
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "gpu-check" / "report.json")
     parser.add_argument(
         "--copy", type=Path, help="write the report here too, and the outputs; default: beside the report"
@@ -331,7 +339,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: STOPPING.set())
     report = Report(arguments.json, arguments.copy, facts(arguments.device, arguments.commit))
-    if arguments.stages:
+    if arguments.stages or not arguments.build:
         report.add_earlier_stages()
     else:
         for lane in range(1, LANES + 1):
@@ -348,7 +356,10 @@ def main() -> int:
         path = [str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
         os.environ["PYTHONPATH"] = os.pathsep.join(path)
         os.environ["SNNLIB_CHECKED_SITE"] = str(folder / "site")
-    run_stages(arguments.stages.split(",") if arguments.stages else list(STAGES), arguments, report, end)
+    if arguments.kernels:
+        os.environ["SNNLIB_KERNELS"] = arguments.kernels
+    names = [name for name in STAGES if (name in FIRST) == arguments.first]
+    run_stages(arguments.stages.split(",") if arguments.stages else names, arguments, report, end)
     print()
     report.print_table()
     return 0 if all(stage["passed"] for stage in report.stages.values()) else 1

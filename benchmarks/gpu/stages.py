@@ -33,7 +33,12 @@ class Stage:
 # ones before the short.
 STAGES = {
     "install": Stage("op_checks", 15, alone=True),
+    "host": Stage("beside", 30, alone=True),
+    "launches": Stage("beside", 15, alone=True),
+    "peers": Stage("beside", 90, alone=True),
     "bandwidth": Stage("times", 20, alone=True),
+    "captured": Stage("beside", 25, alone=True),
+    "batch_norm": Stage("beside", 60, alone=True),
     "step": Stage("times", 25, alone=True),
     "vgg": Stage("times", 60, alone=True),
     "recurrent_speed": Stage("times", 25, alone=True),
@@ -46,9 +51,11 @@ STAGES = {
     "graph": Stage("net_checks", 40),
     "exact": Stage("net_checks", 20),
     "compiled": Stage("net_checks", 80),
-    "training": Stage("net_checks", 65),
+    "accuracy": Stage("net_checks", 100),
     "memcheck": Stage("net_checks", 65),
     "racecheck": Stage("net_checks", 60),
+    "synccheck": Stage("net_checks", 60),
+    "initcheck": Stage("net_checks", 60),
     "pytest": Stage("net_checks", 55),
     "convolution": Stage("op_checks", 40),
     "determinism": Stage("net_checks", 20),
@@ -56,6 +63,10 @@ STAGES = {
     "streams": Stage("op_checks", 20),
     "kernels": Stage("op_checks", 20),
 }
+
+
+# Stages of `--first`, within 240 seconds of a built wheel; a run without it has the others.
+FIRST = ("host", "launches", "peers", "bandwidth", "captured", "batch_norm")
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,11 @@ class Setting:
 def note(results: Results) -> None:
     """Keep results of a stage that is still running: they count though it may be stopped."""
     print(RESULTS + json.dumps(results), flush=True)
+
+
+def verdict(what: str, value: float, most: float) -> Results:
+    """Returns a figure with its bound, and whether it keeps it."""
+    return {what: f"{value:.4g}: {'yes' if value <= most else 'no'}, at most {most:.4g}"}
 
 
 def run_stage(name: str, device: str, small: bool, whole: bool = True) -> Results:

@@ -138,52 +138,44 @@ def step(run: Setting) -> Results:
         y = torch.randint(0, 10, (batch,), device=run.device)
         net = snnlib.models.nmnist_net().to(run.device)
         snnlib.prepare_(net, x, 0.08)
-        results |= eager_and_graph(run, f"N-MNIST step, batch {batch}", _step(net, x, y))
+        results |= eager_and_graph(run, f"N-MNIST step, batch {batch}", training_step(net, x, y))
     return results
 
 
 # Layers of `models.cifar10_dvs_vgg`, without its dropout.
-LAYERS = "128C3p1-P2-256C3p1-256C3p1-P2-256C3p1-512C3p1-P2-512C3p1-512C3p1-512C3p1-P2-1024-1024-10"
-SMALL = "8C3p1-P2-8C3p1-P2-10"
+VGG_LAYERS = "128C3p1-P2-256C3p1-256C3p1-P2-256C3p1-512C3p1-P2-512C3p1-512C3p1-512C3p1-P2-1024-1024-10"
+SMALL_LAYERS = "8C3p1-P2-8C3p1-P2-10"
 
 
 def vgg(run: Setting) -> dict[str, Any]:
     """Forward, backward and Adam of the CIFAR10-DVS VGG, T = 20, batch 32, 48 x 48: {TF32, bf16} x {eager, graph}.
 
-    As it is and fused; of SRM neurons, and of LIF neurons with batch norm, whose convolutions are torch's modules.
+    With SRM neurons, as it is and fused; batch norm has a stage of its own.
     """
-    layers, steps, batch, size = (SMALL, 4, 2, 12) if run.small else (LAYERS, 20, 32, 48)
+    layers, steps, batch, size = (SMALL_LAYERS, 4, 2, 12) if run.small else (VGG_LAYERS, 20, 32, 48)
     torch.manual_seed(0)
     x = (torch.rand(steps, batch, 2, size, size, device=run.device) < 0.04).float()
     y = torch.randint(0, 10, (batch,), device=run.device)
-    norm = {"neuron": snnlib.neurons.LIF(2.0), "batch_norm": True}
-    options: dict[str, dict[str, Any]] = {
-        "SRM": {},
-        "LIF with batch norm": norm,
-        "the same, channels-last": norm,
-    }
     if run.on_gpu:
         # As convolutions have it by default; the fully connected layers too.
         torch.backends.cuda.matmul.allow_tf32 = True
-    rates = {}
-    for kind, chosen in options.items():
-        start = snnlib.models.from_notation(layers, (2, size, size), **chosen).to(run.device)
-        snnlib.prepare_(start, x)
-        if "channels-last" in kind:
-            start = start.to(memory_format=torch.channels_last)
-        for precision, fused in product(("TF32", "bf16"), (False, True)):
-            net = copy.deepcopy(start)
-            if fused:
-                snnlib.fuse_(net)
-            what = f"{kind}, {precision}{', fused' * fused}"
-            note(eager_and_graph(run, what, _step(net, x, y, precision == "bf16"), repeats=8))
-        with torch.no_grad():
-            rates[f"{kind}, spikes of the output per step"] = round(start(x).mean().item(), 4)
-    return rates
+    start = snnlib.models.from_notation(layers, (2, size, size)).to(run.device)
+    snnlib.prepare_(start, x)
+    for precision, fused in product(("TF32", "bf16"), (False, True)):
+        net = copy.deepcopy(start)
+        if fused:
+            snnlib.fuse_(net)
+        what = f"SRM, {precision}{', fused' * fused}"
+        note(eager_and_graph(run, what, training_step(net, x, y, precision == "bf16"), repeats=8))
+    with torch.no_grad():
+        return {"spikes of the output per step": round(start(x).mean().item(), 4)}
 
 
-def _step(net: nn.Module, x: Tensor, y: Tensor, half: bool = False) -> Callable[[], None]:
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-4, capturable=x.is_cuda)
+def training_step(
+    net: nn.Module, x: Tensor, y: Tensor, half: bool = False, lr: float = 1e-4
+) -> Callable[[], None]:
+    """Returns a step with cross-entropy of spike counts and Adam."""
+    optimizer = torch.optim.Adam(net.parameters(), lr=lr, capturable=x.is_cuda)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
