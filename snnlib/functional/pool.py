@@ -56,7 +56,61 @@ def _dilated_windows(x: Tensor, dilation: Sizes, *options: Any) -> tuple[Windows
     return windows, gaps
 
 
+class _SpikePool(torch.autograd.Function):
+    """Pooling of a sequence without torch's dispatcher, also in the backward pass unless its gradient learns."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, windows: Windows, largest: bool, pooling: ops.pool.Pooling) -> Tensor:
+        out = pooling.values()
+        tensors = (out, pooling.places()) if largest else (out,)
+        pooling.forward(x, *tensors)
+        ctx.save_for_backward(*tensors) if largest else ctx.save_for_backward(x)
+        ctx.windows, ctx.pooling, ctx.shape, ctx.stride = windows, pooling, x.shape, out.stride()
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        *values, cells = ctx.saved_tensors
+        if values:
+            # Silent windows pass no gradient.
+            grad = grad * (values[0] != 0)
+        if torch.is_grad_enabled() or not ops.direct.is_direct(grad, cells):
+            cells, none = cells.flatten(0, 1), None
+            tensors = (grad.flatten(0, 1), *((none, cells) if values else (cells, none)))
+            frames = ops.pool.pool_backward(*tensors, ctx.shape[3:], *ctx.windows[:4])
+            return frames.reshape(ctx.shape), None, None, None
+        if grad.stride() != ctx.stride:
+            grad = ctx.pooling.values().copy_(grad)
+        grad_x = ctx.pooling.gradient()
+        ctx.pooling.backward(grad, cells, grad_x)
+        return grad_x, None, None, None
+
+
+@once
+def _averages(
+    path: native.Path, dims: int, x: Tensor, *options: Any
+) -> tuple[Windows, ops.pool.Pooling | None]:
+    """Returns the windows, and their means without torch's dispatcher where kernels can read the sequence."""
+    windows = _windows(dims, x, *options)
+    return windows, ops.pool.prepare(x, windows, False, path)
+
+
+@once
+def _maxima(path: native.Path, x: Tensor, *options: Any) -> tuple[Windows, ops.pool.Pooling | None]:
+    """Returns the windows, and their maxima as `_averages` does the means."""
+    windows, gaps = _dilated_windows(x, *options)
+    return windows, ops.pool.prepare(x, windows, True, path) if gaps == (1, 1) else None
+
+
+def _is_direct(x: Tensor) -> bool:
+    return ops.direct.is_direct(x) and not in_forward_mode()
+
+
 def _spike_avg_pool(dims: int, x: Tensor, *options: Any) -> Tensor:
+    if _is_direct(x):
+        windows, pooling = _averages(native.asked_path(), dims, x, *options)
+        if pooling is not None:
+            return _SpikePool.apply(x, windows, False, pooling)  # type: ignore[no-untyped-call, no-any-return]
     windows = _windows(dims, x, *options)
     frames: Tensor
     frames, _ = ops.pool.pool_forward(x.flatten(0, 1), *windows, False)
@@ -164,7 +218,12 @@ def spike_max_pool2d(
     >>> snnlib.functional.spike_max_pool2d(x, 2).flatten().tolist()
     [1.0, 0.0]
     """
-    windows, gaps = _dilated_windows(x, dilation, kernel_size, stride, padding, ceil_mode)
+    options = dilation, kernel_size, stride, padding, ceil_mode
+    if _is_direct(x):
+        windows, pooling = _maxima(native.asked_path(), x, *options)
+        if pooling is not None:
+            return _SpikePool.apply(x, windows, True, pooling)  # type: ignore[no-untyped-call, no-any-return]
+    windows, gaps = _dilated_windows(x, *options)
     frames = max_pool2d(x.flatten(0, 1), windows, gaps)
     # Multiplying by 1 or 0 leaves the values as they are and stops the gradient of silent windows.
     frames = frames * (frames.detach() != 0)

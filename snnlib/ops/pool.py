@@ -5,19 +5,65 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import reference
+from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.arguments import Windows
-from snnlib.ops import avg_pool, max_pool
+from snnlib.ops import avg_pool, conv_layout, max_pool
 from snnlib.ops.declare import custom_op, register_fake
-from snnlib.ops.pool_layout import as_walkable, check, empty_pooled
+from snnlib.ops.pool_layout import as_walkable, check, empty_pooled, geometry
+
+
+class Pooling(NamedTuple):
+    """Pooling of one kind of sequence `[T, N, C, *space]` without torch's dispatcher.
+
+    `forward` takes the sequence, the values, and for the largest their places in the windows; `backward` the gradient,
+    the sequence or these places, and the gradient of the sequence. Allocations are of the latter three.
+    """
+
+    forward: Callable[..., None]
+    backward: Callable[..., None]
+    values: Callable[[], Tensor]
+    places: Callable[[], Tensor]
+    gradient: Callable[[], Tensor]
+
+
+def prepare(x: Tensor, windows: Windows, largest: bool, path: native.Path) -> Pooling | None:
+    """Returns the pooling on the path that is asked for; None where the ops have to run, which also copy layouts."""
+    name, planes = "max_pool" if largest else "pool", x.is_contiguous()
+    if path == "reference" or not (x.is_cpu and native.has_kernel(f"{name}_forward", x) and x.numel()):
+        return None
+    if largest and math.prod(windows.kernel) > max_pool.LARGEST_WINDOW:
+        return None
+    if not (planes or (x.dim() > 4 and conv_layout.lies_in_order(x))):
+        return None
+    frames, slot = x.flatten(0, 1), native.slot
+    check(frames, windows)
+    sizes = geometry(frames, empty_pooled(frames, windows), windows)
+    there = {"input": slot(1), "output": slot(2)}
+    back = {"grad_output": slot(1), "taps" if largest else "input": slot(2), "grad_input": slot(3)}
+    if largest:
+        there["taps"] = slot(3)
+    else:
+        there |= {"count_include_pad": windows.count_include_pad, "divisor_override": windows.divisor or 0}
+    pooled = *x.shape[:3], *windows.counts(x.shape[3:])
+    order = range(x.dim()) if planes else (0, 1, *range(3, x.dim()), 2)
+    return Pooling(
+        native.prepare(f"{name}_forward", x.device, **sizes, **there),
+        native.prepare(f"{name}_backward", x.device, **sizes, **back),
+        cpu_memory.allocation(pooled, order, x, x.dtype),
+        cpu_memory.allocation(pooled, order, x, torch.uint8),
+        cpu_memory.allocation(x.shape, order, x, x.dtype),
+    )
+
 
 # Windows in the schemas of both ops.
 _WINDOWS = "SymInt[] kernel, SymInt[] stride, SymInt[] padding, bool ceil_mode"
