@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -102,7 +103,16 @@ class _Neurons:
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """Key in a memo."""
-        return tuple([kind(getattr(self, field.name)) for field in fields(self)])  # type: ignore[arg-type]
+        return kind(self.state), *(kind(part) for name, part in vars(self).items() if name != "state")
+
+    def from_state(self, state: Tensor | None) -> Self:
+        """Returns these neurons with another state."""
+        if state is self.state:
+            return self
+        other = copy(self)
+        # The other parts of the key stay.
+        vars(other).update(state=state, key=(kind(state), *self.key[1:]))
+        return other
 
     @property
     def states(self) -> int:
@@ -183,7 +193,7 @@ class SrmKernel(_Neurons):
     runs_in_layer = records = records_states = pools = True
     recurs = False
 
-    @cached_property
+    @property
     def decay(self) -> Decay:
         """Factors of a time step."""
         tau_m, tau_s, tau_grad, _ = self.taus

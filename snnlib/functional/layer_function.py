@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -47,7 +46,7 @@ class LayerFunction(torch.autograd.Function):
         if keep:
             ctx.save_for_backward(x, weight, constants, out if moved else None, *record)
             ctx.options = (*options, input_grad_scale, time_dim)
-            ctx.kernel = None if kernel is None else replace(kernel, state=None)
+            ctx.kernel = None if kernel is None else kernel.from_state(None)
         # A state that nobody uses has no gradient, not one of zeros.
         ctx.set_materialize_grads(False)
         ctx.gives_state = return_state

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends import native
-from snnlib.backends.arguments import ExactKernel, LinearKernel, NeuronKernel, SrmKernel
+from snnlib.backends.arguments import ExactKernel, LayerArgs, LinearKernel, NeuronKernel, SrmKernel
 from snnlib.backends.geometry import geometry
 from snnlib.backends.memo import once
 from snnlib.checks import (
@@ -342,7 +342,7 @@ class LayerPlan(NamedTuple):
             space = g.space[len(g.space) - axes :]
             start = start_state(neuron, (g.batch, g.channels, *space), x, state)
             assert start is not None
-            kernel = replace(kernel, state=start.reshape(-1, g.batch, g.channels, *g.space))
+            kernel = kernel.from_state(start.reshape(-1, g.batch, g.channels, *g.space))
         # A literal: torch.compile takes defaults that are floats for inputs of the graph.
         input_grad_scale = neuron.input_grad_scale if isinstance(neuron, SRM) else 1.0
         watched: Any = nullcontext()
@@ -352,25 +352,24 @@ class LayerPlan(NamedTuple):
             kernel = replace(kernel, options=kernel.options._replace(by_time=by_time))
             watched = neuron.watched_record(kernel.constants)
         tensors = x, weight, kernel.constants, kernel.state
-        # Arguments of the op, in its order.
-        call = (
-            *options,
-            self.pool,
-            kernel.flags,
-            kernel.taus,
-            time_dim,
-            return_state,
-            self.facts.differentiates,
-        )
-        moved = self.pool != (1, 1) and kernel.moves_spikes
-        # Compilers take the kernel's parts alone.
-        direct = kernel if ops.direct.is_direct(*tensors) else None
-        with watched as note:
-            out, final = LayerFunction.apply(*tensors, call, moved, input_grad_scale, note, direct)  # type: ignore[no-untyped-call]
+        direct, keep = ops.direct.is_direct(*tensors), self.facts.differentiates
+        if direct and not keep:
+            layer = LayerArgs(x, weight, options, self.pool, time_dim)
+            out, final, *_ = ops.layer_forward.run(layer, kernel, return_state, keep)
+        else:
+            # Arguments of the op, in its order.
+            call = (*options, self.pool, kernel.flags, kernel.taus, time_dim, return_state, keep)
+            moved = self.pool != (1, 1) and kernel.moves_spikes
+            # Compilers take the kernel's parts alone.
+            rest = call, moved, input_grad_scale
+            with watched as note:
+                out, final = LayerFunction.apply(*tensors, *rest, note, kernel if direct else None)  # type: ignore[no-untyped-call]
         if axes < 2:
             added = tuple(range(3, 5 - axes))
-            out, final = out.squeeze(added), final.squeeze(added) if return_state else final
-        return Output(out, (final,) if return_state else ())
+            out = out.squeeze(added)
+            # A compiler's final state has no elements unless it is returned.
+            final = final.squeeze(added) if final is not None and return_state else None
+        return Output(out, (final,) if final is not None and return_state else ())
 
     def _by_two_signals(self, x: Tensor, weight: Tensor, kernel: SrmKernel, state: State | None) -> Output:
         """Runs SRM neurons behind any operator, with different signals for weights and inputs."""

@@ -92,10 +92,16 @@ def kept_tables(neuron: Neuron) -> dict[Any, Any] | None:
     # Within programs that run later, and within transforms.
     if is_recorded() or in_transform():
         return None
+    tensors: list[Tensor] = []
     # torch's own iterators take several times as long.
-    parts = [(*one._parameters.values(), *one._buffers.values()) for one in modules_within(neuron)]
-    tensors = [tensor for part in parts for tensor in part if tensor is not None]
-    if not tensors or not all(_stays(tensor) for tensor in tensors):
+    for one in modules_within(neuron):
+        for tensor in (*one._parameters.values(), *one._buffers.values()):
+            if tensor is None:
+                continue
+            if not _stays(tensor):
+                return None
+            tensors.append(tensor)
+    if not tensors:
         return None
     # A table is ready for what is queued on the stream that it was made on, and for no other.
     now = [_stream(tensors[0]), *map(_content, tensors)]

@@ -23,7 +23,7 @@ from snnlib.ops.sequence_layout import empty_state, laid_out_state, neuron_order
 Window = tuple[int, int]
 
 # Memory orders of channels, rows and columns that the kernels know: one plane per channel, and channels-last.
-_PLANES, _CHANNELS_LAST = [2, 3, 4], [3, 4, 2]
+_PLANES, _CHANNELS_LAST = (2, 3, 4), (3, 4, 2)
 # Numbers of a CPU's cache line.
 _LINE = 16
 # Cells of a window on a CPU: their states, of a cache line of channels each, share the L1 cache with what is read.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,11 +12,13 @@ from torch import Tensor
 
 from snnlib.backends.arguments import NeuronKernel
 from snnlib.backends.cpu_memory import dense_strides
+from snnlib.backends.memo import once
 from snnlib.backends.native import DTYPE_CODES, state_dtype
 from snnlib.checks import step_shape
 
 
-def neuron_order(sequence: Tensor) -> list[int] | None:
+@once
+def neuron_order(sequence: Tensor) -> tuple[int, ...] | None:
     """Returns the memory order of dimensions `2, 3, ...` if a kernel can read the sequence in place, else None.
 
     The two leading dimensions must be the outermost ones, in their order, without gaps.
@@ -22,8 +26,8 @@ def neuron_order(sequence: Tensor) -> list[int] | None:
     strides = sequence.stride()
     if sequence.numel() == 0:
         # Nothing to walk, and torch takes any strides of an empty tensor for contiguous.
-        return list(range(2, sequence.dim()))
-    rest = sorted(range(2, sequence.dim()), key=lambda dim: (-strides[dim], dim))
+        return tuple(range(2, sequence.dim()))
+    rest = tuple(sorted(range(2, sequence.dim()), key=lambda dim: (-strides[dim], dim)))
     expected = dense_strides(sequence.shape, [0, 1, *rest])
     for dim, size in enumerate(sequence.shape):
         if size != 1 and strides[dim] != expected[dim]:
@@ -38,12 +42,15 @@ def as_walkable(sequence: Tensor) -> Tensor:
 
 def empty_state(sequence: Tensor, states: int, time_dim: int) -> Tensor:
     """Allocates states `[K, N, ...]`, each in the memory order of one step of the sequence."""
+    return _state_allocation(sequence, states, time_dim)()
+
+
+@once
+def _state_allocation(sequence: Tensor, states: int, time_dim: int) -> Callable[[], Tensor]:
     shape = [states, *step_shape(sequence.shape, time_dim)]
     # Neuron dimension `dim` of the sequence is also dimension `dim` here: time went away, the leading K came.
-    order = [0, 1, *(neuron_order(sequence) or [])]
-    return torch.empty_strided(
-        shape, dense_strides(shape, order), dtype=state_dtype(sequence), device=sequence.device
-    )
+    strides = dense_strides(shape, [0, 1, *(neuron_order(sequence) or ())])
+    return partial(torch.empty_strided, shape, strides, dtype=state_dtype(sequence), device=sequence.device)
 
 
 def laid_out_state(state: Tensor | None, sequence: Tensor, time_dim: int) -> Tensor | None:
