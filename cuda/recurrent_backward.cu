@@ -95,6 +95,14 @@ static_assert(adjoint_bytes<float>(kMostNeurons<float>) <= kSharedBytes &&
                   adjoint_bytes<double>(kMostNeurons<double>) <= kSharedBytes,
               "the signals of all neurons fit into shared memory");
 
+// The flags of neurons of K states: three of them and products of states are for one level, which spares their kernels
+// in float64 the registers.
+template <int K, bool Quadratic>
+__device__ LinearFlags flags_of_states(LinearFlags flags) {
+  if (K > 2 || Quadratic) flags.levels = 1;
+  return flags;
+}
+
 // What the adjoint of a step reads.
 template <class S, int K>
 struct ReadStep {
@@ -112,6 +120,7 @@ __global__ void SNNLIB_MOST_THREADS(kMostThreads<S, K>)
   S* back = signal + row;
   BlockList<int> listed(row, back + row);
   const KeptValues<S> kept(a);
+  const LinearFlags flags = flags_of_states<K, Quadratic>(a.flags);
 
   const auto read = [&](int64_t t, int neuron) {
     const int64_t place = begin + t * a.view.step_stride + neuron;
@@ -132,8 +141,8 @@ __global__ void SNNLIB_MOST_THREADS(kMostThreads<S, K>)
   const auto has_slope = [&](const LinearSeen<K, S>& seen) {
     S h[K];
     linear_compared<K, Next>(seen.raw, seen.fired_before, k, a.flags, h);
-    const S u = linear_distance<K>(linear_level<K>(h, k), k, flags_of_states<K, Quadratic>(a.flags), S(1));
-    return !(linear_slope<K>(u, k, a.flags, S(1)) == S(0));
+    const S u = linear_distance<K>(linear_level<K>(h, k), k, flags, S(1));
+    return !(linear_slope<K>(u, k, flags, S(1)) == S(0));
   };
   // The adjoint's own state, from where it waits.
   const auto load = [&](const void* from, int neuron) {
@@ -184,7 +193,7 @@ __global__ void SNNLIB_MOST_THREADS(kMostThreads<S, K>)
           now = read(t, neuron);
         }
         const S grad =
-            linear_back<K, Next, Learn, Quadratic>(carry, now.q + back[neuron], now.seen, k, a.flags, S(1), sum);
+            linear_back<K, Next, Learn, Quadratic>(carry, now.q + back[neuron], now.seen, k, flags, S(1), sum);
         static_cast<S*>(a.grad_current)[begin + t * a.view.step_stride + neuron] = grad;
         signal[neuron] = grad;
         back[neuron] = S(0);

@@ -269,10 +269,9 @@ SNNLIB_HD inline void linear_hold(const LinearState<K, F>& before, const LinearF
 // One time step. A NaN membrane gives a NaN spike: `h - h` is zero for every finite number.
 template <int K, bool Next, bool Quadratic = false, class F, class S>
 SNNLIB_HD inline LinearStep<K, F> linear_step(LinearState<K, F>& state, F x, const LinearCoefficients<K, F>& k,
-                                              const LinearFlags& given, S one) {
+                                              const LinearFlags& flags, S one) {
   using R = LinearRows<K>;
   const F zero = F{};
-  const LinearFlags flags = flags_of_states<K, Quadratic>(given);
   const LinearState<K, F> before = state;
   LinearStep<K, F> out;
 #if !defined(__CUDACC__)
@@ -345,10 +344,9 @@ SNNLIB_HD inline F linear_slope(F u, const LinearCoefficients<K, F>& k, const Li
 // One step backwards: dL/dx, with the gradients of the coefficients added to `grads` where Learn.
 template <int K, bool Next, bool Learn, bool Quadratic = false, class F, class S, class Reciprocal = Division<S>>
 SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K, F>& seen,
-                               const LinearCoefficients<K, F>& k, const LinearFlags& given, S one,
+                               const LinearCoefficients<K, F>& k, const LinearFlags& flags, S one,
                                LinearCoefficients<K, F>& grads, const Reciprocal& reciprocal = {}) {
   using R = LinearRows<K>;
-  const LinearFlags flags = flags_of_states<K, Quadratic>(given);
   const F zero = F{};
   F h[K], g[K], lam[K];
   auto acts = zero >= zero;

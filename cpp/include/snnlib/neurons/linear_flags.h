@@ -50,14 +50,6 @@ SNNLIB_HD LinearFlags known_flags(const LinearFlags& flags) {
   return known;
 }
 
-// The flags of neurons of K states: three of them and products of states are for one level, which spares their kernels
-// the registers.
-template <int K, bool Quadratic>
-SNNLIB_HD LinearFlags flags_of_states(LinearFlags flags) {
-  if (K > 2 || Quadratic) flags.levels = 1;
-  return flags;
-}
-
 // f(constant) with those of a call where they have kernels.
 template <bool HasUsual, class F>
 void by_options(const LinearFlags& flags, const F& f) {
