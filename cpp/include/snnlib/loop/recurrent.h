@@ -19,9 +19,9 @@
 
 namespace snnlib {
 
-// Delays of connections; null for none.
+// Delays of connections.
 struct RecurrentDelays {
-  // To neuron i from neuron j at [i * neurons + j], in steps >= 0.
+  // To neuron i from neuron j at [i * neurons + j], or of each sparse connection, in steps >= 0. Null is no delays.
   const void* delay;
   // No delay is more whole steps.
   int64_t longest;
@@ -39,7 +39,7 @@ struct RecurrentArgs : ScanArgs {
   const void* weight;
   int64_t row;
   RecurrentDelays delays;
-  // Of sparse connections, whose weights lie one after the other (events/sparse.h); null for a full matrix.
+  // Of sparse connections, whose weights and delays lie one after the other (events/sparse.h); null for a full matrix.
   const int64_t* starts;
   const int32_t* targets;
   // Steps of each sample; null: all of them.

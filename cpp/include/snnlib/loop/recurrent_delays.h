@@ -80,7 +80,7 @@ struct DelayedConnection {
   S tap[2];
 };
 
-// All connections of a call, [from][to]; none without delays.
+// All connections of a full matrix, [from][to]; none without delays.
 template <class S>
 class DelayedConnections {
  public:
