@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.neurons import IF, LIF, Neuron
+from snnlib.neurons import IF, LIF, Integrator, Neuron
 from snnlib.surrogate import Triangle
 
 STEPS, BATCH, SIZE = 6, 3, 7
@@ -36,7 +36,8 @@ def graded_net(seed: int) -> tuple[nn.Module, Tensor]:
         layers.append(snnlib.SpikingRNN(channels * size * size, width, neuron=_neuron(chance), **back))
     else:
         layers.append(snnlib.SpikingLinear(channels * size * size, width, neuron=_neuron(chance)))
-    layers.append(snnlib.SpikingLinear(width, 4, neuron=_neuron(chance)))
+    last = Integrator(2.0, decay_input=False) if chance.random() < 0.3 else _neuron(chance)
+    layers.append(snnlib.SpikingLinear(width, 4, neuron=last))
     net = nn.Sequential(*layers).eval()
     with torch.no_grad():
         for name, parameter in net.named_parameters():

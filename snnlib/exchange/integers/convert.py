@@ -60,6 +60,7 @@ def to_integers(
         weight_bits: 8 or 4.
         state_bits: 16, or 32 for states that never saturate. A last layer that outputs potentials always has 32.
         scale: `"channel"`: any number per output channel; `"power-of-two"` per output channel; `"layer"`: one number.
+            A layer that gives potentials has one number for all channels.
         decay: `"multiplier"`: leaks to 15 bits; `"shift"`: the nearest power of two, for processors without a
             multiplier.
 
@@ -100,8 +101,8 @@ def to_integers(
             _check_sums(layers[-1], counts)
             continue
         # Potentials are compared with each other, so all have one unit.
-        rule = scale if stage.cell.spikes else "layer"
-        unit = weight_scale(torch.cat([part.flatten(1) for part in weights], 1), weight_bits, rule)
+        together = torch.cat([part.flatten(1) for part in weights], 1)
+        unit = weight_scale(together, weight_bits, scale, alike=not stage.cell.spikes)
         integers = [rounded(part, unit, weight_bits) for part in weights]
         layer = _layer(stage, integers, unit, weight_bits, decay)
         _check_sums(layer, counts)

@@ -28,20 +28,22 @@ def check_weight_bits(bits: int) -> int:
 
 
 @torch.no_grad()
-def weight_scale(weight: Tensor, bits: int, rule: ScaleRule) -> Tensor:
+def weight_scale(weight: Tensor, bits: int, rule: ScaleRule, alike: bool = False) -> Tensor:
     """Scale `[O]` in float64, so that `weight / scale` rounds to integers of this width.
 
     `"channel"`: any number per output channel, that with the least squared error; `"power-of-two"`: a power of two per
-    output channel that clips nothing; `"layer"`: one number for all channels, with the least squared error.
+    output channel that clips nothing; `"layer"`: one number for all channels, with the least squared error. Channels
+    that are `alike`, as those whose potentials are compared, have one number by each rule.
     """
     rows = weight.double().flatten(1)
-    if rule == "layer":
+    if rule == "layer" or (rule == "channel" and alike):
         return _best(rows.reshape(1, -1), bits).expand(len(rows)).contiguous()
     if rule == "channel":
         return _best(rows, bits)
     largest = rows.abs().amax(1)
     exact = torch.where(largest > 0, largest, torch.ones_like(largest)) / _top(bits)
-    return torch.exp2(torch.ceil(torch.log2(exact)))
+    powers = torch.exp2(torch.ceil(torch.log2(exact)))
+    return powers.amax().expand_as(powers).contiguous() if alike else powers
 
 
 def _top(bits: int) -> int:

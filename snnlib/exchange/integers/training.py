@@ -24,19 +24,23 @@ class RoundedWeight(nn.Module):
     Args:
         bits: 8 or 4.
         scale: `"channel"`, `"power-of-two"` or `"layer"`, as in `to_integers`.
+        alike: whether all channels have one scale, as those of a read-out. Default False.
 
     >>> import torch
     >>> RoundedWeight(4, "power-of-two")(torch.tensor([[0.9, -0.4, 0.1]])).tolist()
     [[1.0, -0.5, 0.0]]
     """
 
-    def __init__(self, bits: int = 8, scale: ScaleRule = "channel") -> None:
+    # Of pickles from before there was a choice.
+    alike = False
+
+    def __init__(self, bits: int = 8, scale: ScaleRule = "channel", *, alike: bool = False) -> None:
         super().__init__()
-        self.bits, self.scale = check_weight_bits(bits), check_scale(scale)
+        self.bits, self.scale, self.alike = check_weight_bits(bits), check_scale(scale), alike
 
     def forward(self, weight: Tensor) -> Tensor:
         """The rounded weight."""
-        scale = weight_scale(weight.detach(), self.bits, self.scale)
+        scale = weight_scale(weight.detach(), self.bits, self.scale, self.alike)
         exact = rounded(weight.detach().double(), scale, self.bits)
         found = (exact * scale.reshape(-1, *[1] * (weight.dim() - 1))).to(weight.dtype)
         return weight + (found - weight).detach()
@@ -47,7 +51,7 @@ class RoundedWeight(nn.Module):
 
     def extra_repr(self) -> str:
         """Options."""
-        return f"bits={self.bits}, scale={self.scale!r}"
+        return f"bits={self.bits}, scale={self.scale!r}" + ", alike" * self.alike
 
 
 def quantise_weights_(net: nn.Module, *, bits: int = 8, scale: ScaleRule = "channel") -> nn.Module:
@@ -83,10 +87,9 @@ def quantise_weights_(net: nn.Module, *, bits: int = 8, scale: ScaleRule = "chan
     for layer in layers:
         check_dense(layer)
     for layer in layers:
-        rule: ScaleRule = "layer" if layer is layers[-1] and not hasattr(layer, "neuron") else scale
-        nn.utils.parametrize.register_parametrization(layer, "weight", RoundedWeight(bits, rule))
-        if hasattr(layer, "recurrent_weight"):
-            nn.utils.parametrize.register_parametrization(
-                layer, "recurrent_weight", RoundedWeight(bits, rule)
-            )
+        alike = layer is layers[-1] and not hasattr(layer, "neuron")
+        for name in ("weight", "recurrent_weight"):
+            if hasattr(layer, name):
+                rule = RoundedWeight(bits, scale, alike=alike)
+                nn.utils.parametrize.register_parametrization(layer, name, rule)
     return net
