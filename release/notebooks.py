@@ -41,6 +41,7 @@ PAGES = {
     "11-operations-and-energy": "operations.md",
     "12-leaving-as-c": "leave.md",
     "13-a-neuron-in-the-lab": "lab.md",
+    "14-graded-spikes": "graded-spikes.md",
 }
 # Pictures of a page's own look like those of snnlib.visual.
 _STYLE = """%matplotlib inline

@@ -13,8 +13,8 @@ from snnlib.app.training.run import train_run
 
 # What makes any recipe small enough for a test.
 SMALL = {"net": "4C5s4-P2-10", "time_steps": 8, "step_ms": 5.0, "epochs": 2, "threads": 1, "device": "cpu"}
-# Recipes of images normalise pixels and those of words change voices, which frames of events have not.
-SMALL |= {"mean": 0.0, "std": 1.0, "vary": 0.0}
+# Recipes of images normalise pixels, and those of words change voices, which frames of events have not, and test once.
+SMALL |= {"mean": 0.0, "std": 1.0, "vary": 0.0, "test_after": "epoch"}
 
 
 @pytest.mark.parametrize("name", RECIPES)
