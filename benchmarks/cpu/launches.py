@@ -65,12 +65,13 @@ class Operations(TorchDispatchMode):
 @contextmanager
 def as_on_a_gpu() -> Iterator[None]:
     """Lets ops find their kernels on any device, but for those by events."""
-    kept = native.has_kernel
+    kept = native.has_kernel, native.scan_pools_any_layout
     native.has_kernel = lambda name, tensor: name not in BY_EVENTS
+    native.scan_pools_any_layout = lambda tensor: True
     try:
         yield
     finally:
-        native.has_kernel = kept
+        native.has_kernel, native.scan_pools_any_layout = kept
 
 
 def our_net(neuron: neurons.Neuron, fused: bool) -> nn.Module:
