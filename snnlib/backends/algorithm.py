@@ -83,7 +83,7 @@ def density(x: Tensor) -> float:
     if not x.numel():
         return 0.0
     steps, batch = x.shape[:2]
-    frames, counter = _sampling(x, native.asked_path())
+    frames, counter = _sampling(x, native.cpu_kernels())
     if counter is not None:
         return float(counter(x) / (frames * math.prod(x.shape[2:])))
     # Evenly over the steps; over the samples by the golden ratio, which follows no rhythm.
@@ -93,17 +93,17 @@ def density(x: Tensor) -> float:
 
 
 @once
-def _sampling(x: Tensor, _path: native.Path) -> tuple[int, Callable[[Tensor], int] | None]:
-    """Returns the number of frames that `density` looks at, and the kernel that does, on the path that is asked for."""
+def _sampling(x: Tensor, _kernels: object) -> tuple[int, Callable[[Tensor], int] | None]:
+    """Returns the number of frames that `density` looks at, and the kernel that does, where the CPU has it."""
     steps, batch, *frame = x.shape
     elements = min(max(_LEAST_SAMPLE, int(_SAMPLE * x.numel())), _MOST_SAMPLE)
     frames = min(max(1, elements // math.prod(frame)), steps * batch)
-    if x.dim() > 5 or x.dtype == torch.float64 or not native.has_kernel("count_sampled", x):
+    if x.dim() > 5 or x.dtype == torch.float64 or x.device.type != "cpu" or native.cpu_kernels() is None:
         return frames, None
     none = [1] * (5 - x.dim())
     events = {"data": native.slot(1), "dtype": native.DTYPE_CODES[x.dtype]}
     layout = {"size": [*x.shape, *none], "stride": [*x.stride(), *none]}
-    return frames, native.prepare("count_sampled", x.device, elements=events, frames=frames, **layout)
+    return frames, native.prepare("count_sampled", elements=events, frames=frames, **layout)
 
 
 def costs(g: Geometry, share: float, neurons: bool = True) -> tuple[float, float]:

@@ -242,7 +242,7 @@ class LinearKernel(_Neurons):
     @property
     def flags(self) -> list[int]:
         """Options as the schemas of ops have them."""
-        return [int(flag) for flag in self.options]
+        return list(map(int, self.options))
 
     @property
     def states(self) -> int:
@@ -322,7 +322,7 @@ class ExactKernel(_Neurons):
     @property
     def flags(self) -> list[int]:
         """Options as the schemas of ops have them."""
-        return [int(flag) for flag in self.options]
+        return list(map(int, self.options))
 
     @property
     def states(self) -> int:

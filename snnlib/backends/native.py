@@ -157,16 +157,19 @@ def kernel(name: str, tensor: Tensor, **others: Tensor | None) -> Callable[..., 
     return None
 
 
-def prepare(name: str, device: torch.device, **fields: Any) -> Callable[..., Any]:
-    """Returns the compiled function `name` with these fields, as a function of those that are a `slot`.
+def prepare(name: str, **fields: Any) -> Callable[..., Any]:
+    """Returns the CPU's compiled function `name` with these fields, as a function of those that are a `slot`.
 
-    It is for devices with the kernel. Arguments are tensors, None, or numbers, in the order of the slots, from 1 on.
+    Arguments are tensors, None, or numbers, in the order of the slots, from 1 on. What a memo keeps of prepared
+    functions has `cpu_kernels()` in its key.
     """
-    function = getattr(_kernels[device.type], f"prepare_{name}")(**fields, executor=slot(0))
-    if device.type == "cuda":
-        run = _on_cuda(lambda tensors, executor: function(executor, *tensors), device)
-        return lambda *tensors: run(tensors=tensors)
+    function = getattr(_module, f"prepare_{name}")(**fields, executor=slot(0))
     return lambda *tensors: function(torch.get_num_threads(), *tensors)
+
+
+def cpu_kernels() -> ModuleType | None:
+    """Returns the compiled module where the CPU takes its kernels; None on the reference path."""
+    return None if _path.value == "reference" or _kernels.get("cpu") is not _module else _module
 
 
 def slot(place: int) -> Any:
@@ -238,7 +241,7 @@ def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _on_cuda(function: Callable[..., None], device: torch.device) -> Callable[..., None]:
-    def run(**arguments: Any) -> None:
+    def run(**arguments: object) -> None:
         with torch.cuda.device(device):
             # The module's copy of the runtime may know nothing of torch's choice in a thread that it has not met.
             _kernels["cuda"].use_device(device.index)

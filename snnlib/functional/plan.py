@@ -435,7 +435,7 @@ def plan_layer(
     if tables is not None:
         key = (
             *(type(operator), x.dtype, x.device, channels, differentiates, streams),
-            *(native.asked_path(), autocast_dtype(x), _ENTRIES_ONLY.get()),
+            *(native.cpu_kernels(), autocast_dtype(x), _ENTRIES_ONLY.get()),
             *((back.name, back.delay is None) if back is not None else ()),
         )
         found = tables.get(key)

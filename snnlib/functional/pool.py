@@ -88,18 +88,18 @@ class _SpikePool(torch.autograd.Function):
 
 @once
 def _averages(
-    path: native.Path, dims: int, x: Tensor, *options: Any
+    _kernels: object, dims: int, x: Tensor, *options: Any
 ) -> tuple[Windows, ops.pool.Pooling | None]:
     """Returns the windows, and their means without torch's dispatcher where kernels can read the sequence."""
     windows = _windows(dims, x, *options)
-    return windows, ops.pool.prepare(x, windows, False, path)
+    return windows, ops.pool.prepare(x, windows, False)
 
 
 @once
-def _maxima(path: native.Path, x: Tensor, *options: Any) -> tuple[Windows, ops.pool.Pooling | None]:
+def _maxima(_kernels: object, x: Tensor, *options: Any) -> tuple[Windows, ops.pool.Pooling | None]:
     """Returns the windows, and their maxima as `_averages` does the means."""
     windows, gaps = _dilated_windows(x, *options)
-    return windows, ops.pool.prepare(x, windows, True, path) if gaps == (1, 1) else None
+    return windows, ops.pool.prepare(x, windows, True) if gaps == (1, 1) else None
 
 
 def _is_direct(x: Tensor) -> bool:
@@ -108,7 +108,7 @@ def _is_direct(x: Tensor) -> bool:
 
 def _spike_avg_pool(dims: int, x: Tensor, *options: Any) -> Tensor:
     if _is_direct(x):
-        windows, pooling = _averages(native.asked_path(), dims, x, *options)
+        windows, pooling = _averages(native.cpu_kernels(), dims, x, *options)
         if pooling is not None:
             return _SpikePool.apply(x, windows, False, pooling)  # type: ignore[no-untyped-call, no-any-return]
     windows = _windows(dims, x, *options)
@@ -220,7 +220,7 @@ def spike_max_pool2d(
     """
     options = dilation, kernel_size, stride, padding, ceil_mode
     if _is_direct(x):
-        windows, pooling = _maxima(native.asked_path(), x, *options)
+        windows, pooling = _maxima(native.cpu_kernels(), x, *options)
         if pooling is not None:
             return _SpikePool.apply(x, windows, True, pooling)  # type: ignore[no-untyped-call, no-any-return]
     windows, gaps = _dilated_windows(x, *options)

@@ -50,12 +50,11 @@ def _output_dtype(call: LayerArgs, neuron: NeuronKernel | None) -> torch.dtype:
 
 
 @once
-def _forward(call: LayerArgs, neuron: NeuronKernel | None) -> Callable[..., Any]:
-    """Returns the kernel for calls of this kind."""
+def prepare_forward(call: LayerArgs, neuron: NeuronKernel | None) -> Callable[..., Any]:
+    """Returns the kernel for calls of this kind, which `forward` takes."""
     slot, scatter = native.slot, scatters(call.geometry)
     return native.prepare(
         "layer_forward",
-        call.x.device,
         input=conv_layout.input_sequence(call.x, call.time_dim, 1),
         rows=conv_layout.weight_rows(call, scatter, 2),
         **_layer_fields(call, neuron, 3),
@@ -70,6 +69,7 @@ def _forward(call: LayerArgs, neuron: NeuronKernel | None) -> Callable[..., Any]
 
 
 def forward(
+    kernel: Callable[..., Any],
     call: LayerArgs,
     neuron: NeuronKernel | None,
     out: Tensor,
@@ -87,7 +87,7 @@ def forward(
     counts = counting.active() if bits is None else None
     current = None if by_events else torch_conv.currents(call.x, call.weight, call.options)
     weight, fan_out = call.weight if by_events else None, None if counts is None else counts.fan_out
-    record = _forward(call, neuron)(call.x, weight, constants, current, *states, out, bits, fan_out)
+    record = kernel(call.x, weight, constants, current, *states, out, bits, fan_out)
     if counts is not None:
         counts.take(record.tally, by_events)
     return record
@@ -123,7 +123,7 @@ def _record_fields(call: LayerArgs, neuron: NeuronKernel | None) -> dict[str, An
 def _signals(call: LayerArgs, neuron: NeuronKernel | None) -> Callable[..., Any]:
     """Returns the kernel of dense signals for calls of this kind."""
     names = {name: native.slot(_RECORD + place) for place, name in enumerate(("a", "b", "grad_start"), 1)}
-    return native.prepare("layer_signals", call.x.device, **_record_fields(call, neuron), **names)
+    return native.prepare("layer_signals", **_record_fields(call, neuron), **names)
 
 
 @once
@@ -134,7 +134,6 @@ def _backward(call: LayerArgs, neuron: NeuronKernel | None, by_inputs: bool) -> 
     most = max(_LEAST_BLOCKS, min(_MOST_BLOCKS, _BLOCK_BYTES // max(4 * size, 1)))
     return native.prepare(
         "layer_backward",
-        call.x.device,
         **_record_fields(call, neuron),
         input=conv_layout.input_sequence(call.x, call.time_dim, _RECORD + 1),
         rows=conv_layout.weight_rows(call, scatter, _RECORD + 2, back=True),

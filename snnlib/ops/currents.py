@@ -141,7 +141,7 @@ def _forward(call: LayerArgs) -> Tensor:
         return out.copy_(reference.srm_conv.convolve(x, weight, options))
     if algorithm.by_taps(g) and out.dtype == torch.float32:
         return _currents_by_taps(call, out)
-    conv_call.forward(call, None, out)
+    conv_call.forward(conv_call.prepare_forward(call, None), call, None, out)
     return out
 
 

@@ -107,7 +107,7 @@ class _Plan(NamedTuple):
 
 
 @once
-def _plan(call: LayerArgs, neuron: NeuronKernel, _path: native.Path) -> _Plan:
+def _plan(call: LayerArgs, neuron: NeuronKernel, _kernels: object) -> _Plan:
     kernel = conv_layout.kernel("layer_backward", call.x, **neuron.tensors())
     return _Plan(kernel is not None, conv_layout.bits_shape(call.x, call.geometry), call.tasks)
 
@@ -126,7 +126,7 @@ def run(
         checks.check_finite("input_grad_scale", input_grad_scale)
     if isinstance(neuron, ExactKernel):
         _check_exact(neuron, grad_state, needs)
-    x, plan = call.x, _plan(call, neuron, native.asked_path())
+    x, plan = call.x, _plan(call, neuron, native.cpu_kernels())
     numbers = checks.check_record(*saved[1:], plan.bits, plan.tasks, values=record_rows(neuron))
     output = _checked_output(call, neuron, saved.output)
     if not plan.native:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -100,35 +100,35 @@ def _allocations(
 class _Plan(NamedTuple):
     """Facts that the kind of a call determines; `small`: events beat a dense product whatever the data are."""
 
-    native: bool
+    kernel: Callable[..., Any] | None
     small: bool
     neuron_steps: int
     allocations: tuple[Allocation, Allocation, Allocation, Allocation]
 
 
 @once
-def _plan(call: LayerArgs, neuron: NeuronKernel, _path: native.Path) -> _Plan:
-    """Checks a call on the path that is asked for, and returns its plan."""
+def _plan(call: LayerArgs, neuron: NeuronKernel, _kernels: object) -> _Plan:
+    """Checks a call and returns its plan, for the kernels that the CPU has at the time."""
     check(call, neuron)
     kernel = conv_layout.kernel("layer_forward", call.x, weight=call.weight, **neuron.tensors())
-    g = call.geometry
-    return _Plan(kernel is not None, algorithm.is_small(g), g.neuron_steps, _allocations(call, neuron))
+    g, prepared = call.geometry, None if kernel is None else conv_call.prepare_forward(call, neuron)
+    return _Plan(prepared, algorithm.is_small(g), g.neuron_steps, _allocations(call, neuron))
 
 
 def run(call: LayerArgs, neuron: NeuronKernel, return_state: bool, keep: bool, exact: bool = True) -> Outputs:
     """Returns the outputs of `layer_forward`; None for those that are not wanted."""
-    plan = _plan(call, neuron, native.asked_path())
+    plan = _plan(call, neuron, native.cpu_kernels())
     empty_output, empty_state, empty_bits, empty_starts = plan.allocations
     out, last = empty_output(), empty_state() if return_state or neuron.is_fixed_point else None
     bits, starts = (empty_bits(), empty_starts()) if keep else (None, None)
     x, state, record = call.x, neuron.state, None
-    if plan.native:
+    if plan.kernel is not None:
         start = None if state is None else conv_layout.laid_out(state, state_dtype(x))
         by_events = plan.small and algorithm.chosen() == "auto"
         if not by_events:
             streaming = return_state or start is not None
             by_events = algorithm.path(x, call.geometry, streaming) == "events"
-        found = conv_call.forward(call, neuron, out, by_events, states=(start, last), bits=bits)
+        found = conv_call.forward(plan.kernel, call, neuron, out, by_events, states=(start, last), bits=bits)
         if keep:
             count = found.count if exact else plan.neuron_steps
             record = cpu_memory.empty_strided((record_rows(neuron), count), (count, 1), state_dtype(x))

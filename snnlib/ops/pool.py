@@ -36,10 +36,10 @@ class Pooling(NamedTuple):
     gradient: Callable[[], Tensor]
 
 
-def prepare(x: Tensor, windows: Windows, largest: bool, path: native.Path) -> Pooling | None:
-    """Returns the pooling on the path that is asked for; None where the ops have to run, which also copy layouts."""
+def prepare(x: Tensor, windows: Windows, largest: bool) -> Pooling | None:
+    """Returns the pooling; None where the ops have to run, which also copy layouts."""
     name, planes = "max_pool" if largest else "pool", x.is_contiguous()
-    if path == "reference" or not (x.is_cpu and native.has_kernel(f"{name}_forward", x) and x.numel()):
+    if native.cpu_kernels() is None or not (x.is_cpu and x.dtype in native.DTYPE_CODES and x.numel()):
         return None
     if largest and math.prod(windows.kernel) > max_pool.LARGEST_WINDOW:
         return None
@@ -57,8 +57,8 @@ def prepare(x: Tensor, windows: Windows, largest: bool, path: native.Path) -> Po
     pooled = *x.shape[:3], *windows.counts(x.shape[3:])
     order = range(x.dim()) if planes else (0, 1, *range(3, x.dim()), 2)
     return Pooling(
-        native.prepare(f"{name}_forward", x.device, **sizes, **there),
-        native.prepare(f"{name}_backward", x.device, **sizes, **back),
+        native.prepare(f"{name}_forward", **sizes, **there),
+        native.prepare(f"{name}_backward", **sizes, **back),
         cpu_memory.allocation(pooled, order, x, x.dtype),
         cpu_memory.allocation(pooled, order, x, torch.uint8),
         cpu_memory.allocation(x.shape, order, x, x.dtype),

@@ -171,3 +171,30 @@ def test_three_axes_smaller_than_the_window(
         x.grad.flatten(0, 1), torch.from_numpy(oracles.avg_pool_credit(grads, frames, *options)), 1e-12
     )
     assert x.grad.any()
+
+
+@pytest.mark.parametrize("pool", [F.spike_avg_pool2d, F.spike_max_pool2d])
+def test_layouts_and_graphs_do_not_matter(pool: Any, rng: torch.Generator) -> None:
+    x = (torch.rand(3, 2, 4, 6, 6, generator=rng) < 0.4).float().requires_grad_()
+    grad = torch.randn(3, 2, 4, 3, 3, generator=rng)
+    out = pool(x, 2)
+    (expected,) = torch.autograd.grad(out, x, grad)
+    last = x.detach().movedim(2, -1).contiguous().movedim(-1, 2).requires_grad_()
+    again = pool(last, 2)
+    assert_bits(again, out)
+    assert again.stride() != out.stride()
+    for each in (grad, grad.movedim(2, -1).contiguous().movedim(-1, 2)):
+        assert_bits(torch.autograd.grad(again, last, each, retain_graph=True)[0], expected)
+    # Such a gradient runs through the op, which knows its own derivative.
+    graph = torch.autograd.grad(pool(x, 2), x, grad.requires_grad_(), create_graph=True)[0]
+    assert_bits(graph, expected)
+    assert graph.requires_grad
+
+
+def test_a_wrong_call_after_a_right_one_of_the_same_shape() -> None:
+    x = torch.ones(3, 1, 2, 4, 4)
+    F.spike_avg_pool2d(x, 2)
+    with pytest.raises(ValueError, match="padding: expected at most half of kernel_size"):
+        F.spike_avg_pool2d(x, 2, padding=2)
+    with pytest.raises(TypeError, match="x: expected a floating"):
+        F.spike_avg_pool2d(x.int(), 2)

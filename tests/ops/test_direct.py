@@ -7,6 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import snnlib
 from snnlib import neurons, ops
+from snnlib.backends import native
 from snnlib.ops import direct
 
 FAMILIES = {
@@ -142,3 +143,15 @@ def test_gradients_have_no_second_derivative():
     (grad,) = torch.autograd.grad(snnlib.neurons.LIF()(x).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="expected one backward pass"):
         grad.sum().backward()
+
+
+def test_a_prepared_kernel_takes_as_many_tensors_as_it_has_slots():
+    x, counts = torch.ones(2, 3), torch.zeros(1, 3, dtype=torch.int64)
+    sizes = {"dtype": 0, "frames": 2, "cells": 3, "frame_stride": 3, "parts": 1}
+    run = native.prepare("count_nonzero", elements=native.slot(1), counts=native.slot(2), **sizes)
+    assert run(x, counts) is True
+    assert counts.tolist() == [[2, 2, 2]]
+    with pytest.raises(TypeError, match="expected 3 arguments of the prepared kernel, got 2"):
+        run(x)
+    with pytest.raises(TypeError, match="counts: expected as an argument of the kernel, got none"):
+        native.prepare("count_nonzero", elements=native.slot(1), **sizes)
