@@ -8,9 +8,9 @@ options, by type and value. A call whose kinds were met before skips the checks 
 
 Checks of values are not behind the memo and run in every call: ranges of constants and delays, lengths, labels, indices
 of sparse connections, first numbers of a record, overflow of fixed-point states, NaN. Plans of layers and prepared
-kernels (`native.prepare`) are results of such memos. A memo holds no tensors. It starts anew after `MOST` kinds, so that
-sequences of many lengths do not fill it. Threads share it: two of them that meet a new kind at a time compute equal
-results.
+kernels (`native.prepare`) are results of such memos. A memo holds no tensors. It starts anew after `MOST` kinds, so
+that sequences of many lengths do not fill it. Threads share it: two of them that meet a new kind at a time compute
+equal results.
 """
 
 from __future__ import annotations
