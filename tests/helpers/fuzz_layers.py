@@ -88,7 +88,9 @@ NEURONS: tuple[Callable[..., neurons.Neuron], ...] = (
     neurons.BRF,
     lambda **options: neurons.CubaLIF(gradient="event", input_gradient="time"),
     lambda **options: neurons.LIF(dialect="snntorch", **options),
-    lambda **options: neurons.LIF(levels=4, surrogate=surrogate.StraightThrough(options["surrogate"])),
+    lambda **options: neurons.LIF(
+        threshold=1.25, levels=4, surrogate=surrogate.StraightThrough(options["surrogate"])
+    ),
     lambda **options: neurons.CubaLIF(levels=2, reset="zero", **options),
     lambda **options: neurons.LIF(reset="subtract", detach_reset=False, learnable=("tau",), **options),
 )
