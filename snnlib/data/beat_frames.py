@@ -24,12 +24,16 @@ _BASELINE, _FRAME = 720, 4
 _FRACTION, _AMPLITUDE, _BEAT = 4, 4, 3
 # Least amplitude: 20 microvolts over a frame.
 _LEAST = 16
-# What stands for 1 in the output, around 128; intervals in 256ths.
-_ONE, _RATIO = 42, 256
-# Beats of the shorter means of intervals; the longer one is moved by a 32nd of the way.
+# What stands for 1 in the output, around 128, and for a deviation of an interval from median and from slow mean.
+_ONE, _OF_MEDIAN, _OF_MEAN = 42, 12, 21
+# Beats of the median of intervals; the slow mean is moved by a 32nd of the way.
 _BEATS, _SLOW = 10, 5
-# An interval in samples where none is known, and those within which the longer mean is moved.
+# Numbers of each beat beside its leads.
+INTERVALS = 3
+# An interval in samples where none is known, and those within which the slow mean is moved.
 _USUAL, _SHORTEST, _LONGEST = 300, 108, 720
+# Deviation of an interval where none is known; the least deviation is a 64th or a 32nd of the interval.
+_DEVIATION = 30
 
 
 class _State(NamedTuple):
@@ -43,6 +47,7 @@ class _State(NamedTuple):
         amplitude, usual: running amplitude and running mean of finished beats.
         intervals: the last intervals from beat to beat.
         slow: slow running mean of the intervals.
+        deviation: slow running mean of the distance of an interval from that mean.
     """
 
     samples: int
@@ -53,24 +58,28 @@ class _State(NamedTuple):
     usual: Array = np.zeros(0, np.int64)
     intervals: tuple[int, ...] = ()
     slow: int = 0
+    deviation: int = 0
 
 
 class BeatFrames:
     """Converts the beats of a record to causal frames, uint8 `[beats, T, C]`, centred at 128.
 
     The transform subtracts a running mean over 2 seconds from both leads and sums 4 samples to a frame; a step has 2
-    new frames and the 4 frames before. The channels of each frame are both leads divided by their running amplitude,
-    and both leads minus the running mean of earlier beats, so that an unusual beat stands out for any patient. Five
-    channels of intervals are the same at all steps: the interval, and its ratio to the mean and to the median of the
-    10 intervals before, to the last interval, and to a slow mean. All arithmetic is in integers, so that a chip gets
-    the same bits. No label is used. `run` continues a record in chunks, with the beats of the whole record.
+    new frames and the 14 frames before, 178 ms, in which a wide ventricular beat fits. The channels of each frame are
+    both leads divided by their running amplitude, and both leads minus the running mean of earlier beats, so that an
+    unusual beat stands out for any patient. Three channels of intervals are the same at all steps: the interval; its
+    distance from the median of the 10 intervals before, in median absolute deviations; and its distance from a slow
+    mean, in mean absolute deviations. A beat that comes early by many deviations is unusual, while in atrial
+    fibrillation most intervals differ, so that ratios of intervals would name normal beats supraventricular. All
+    arithmetic is in integers, so that a chip gets the same bits. No label is used. `run` continues a record in chunks,
+    with the beats of the whole record.
 
     Args:
         before, after: samples of a beat before and from its R peak. Default 100 and 148: 31 steps.
 
     Attributes:
         steps: T.
-        channels: C, 29 for two leads.
+        channels: C, 67 for two leads.
 
     Raises:
         ValueError: a number out of its range; in a call, a signal of a wrong shape, with NaN or above 5.5e9 mV, or
@@ -81,14 +90,14 @@ class BeatFrames:
 
     >>> import snnlib, torch
     >>> snnlib.data.BeatFrames()(torch.randn(3600, 2), torch.arange(300, 3400, 300)).shape
-    torch.Size([11, 31, 29])
+    torch.Size([11, 31, 67])
     """
 
     def __init__(self, before: int = 100, after: int = 148) -> None:
         self.before, self.after = check_int("before", before, 0), check_int("after", after, 1)
-        self.stack = StackFrames(2, 6)
+        self.stack = StackFrames(2, 16)
         self.steps = (self.before + self.after) // (self.stack.hop * _FRAME)
-        self.channels = 4 * self.stack.window + 5
+        self.channels = 4 * self.stack.window + INTERVALS
 
     def __call__(self, signal: Tensor, peaks: Tensor | Array) -> Tensor:
         """Returns the beats of a whole record, whose last sample is repeated after the end; arguments as in `run`."""
@@ -116,7 +125,7 @@ class BeatFrames:
         first, ended = state.samples - len(known), peaks + self.after <= state.samples
         windows = self._windows(_level(known, first), peaks[ended] - first)
         leads = np.empty((*windows.shape[:2], 4), np.int64)
-        intervals = np.empty((len(windows), 5), np.int64)
+        intervals = np.empty((len(windows), INTERVALS), np.int64)
         for number, (window, peak) in enumerate(
             zip(windows << _FRACTION, peaks[ended].tolist(), strict=True)
         ):
@@ -156,26 +165,35 @@ def _level(units: Array, first: int) -> Array:
 
 
 def _beat(window: Array, peak: int, state: _State) -> tuple[Array, list[int], _State]:
-    """Returns leads `[frames, 4]` and five intervals of the next beat, and the state after it."""
+    """Returns leads `[frames, 4]` and the intervals of the next beat, and the state after it."""
     largest = np.abs(window).max(0)
     if not state.usual.size:
-        state = state._replace(last=peak - _USUAL, amplitude=largest, usual=window, slow=_USUAL << _SLOW)
-    interval, known = peak - state.last, state.intervals
-    before = sorted(known) or [interval]
-    ratios = (
-        (interval * _RATIO * len(before) // sum(before), 3),
-        (interval * _RATIO // before[len(before) // 2], 3),
-        (interval * _RATIO // (known[-1] if known else interval), 2),
-        ((interval * _RATIO << _SLOW) // state.slow, 3),
-    )
-    intervals = [(ratio - _RATIO) * weight * _ONE // _RATIO for ratio, weight in ratios]
+        state = state._replace(
+            last=peak - _USUAL,
+            amplitude=largest,
+            usual=window,
+            slow=_USUAL << _SLOW,
+            deviation=_DEVIATION << _SLOW,
+        )
+    interval = peak - state.last
+    before = sorted(state.intervals) or [interval]
+    median = before[len(before) // 2]
+    spread = sorted(abs(one - median) for one in before)[len(before) // 2]
+    late = (interval << _SLOW) - state.slow
+    intervals = [
+        interval * _ONE // _USUAL - _ONE,
+        (interval - median) * _OF_MEDIAN // max(spread, median >> 6, 1),
+        late * _OF_MEAN // max(state.deviation, state.slow >> 5),
+    ]
+    kept = min(max(interval, _SHORTEST), _LONGEST)
     unit = np.maximum(state.amplitude, _LEAST << _FRACTION)
     leads = np.concatenate((window, window - state.usual), 1) * _ONE // np.tile(unit, 2)
     after = state._replace(
         last=peak,
         amplitude=state.amplitude + ((largest - state.amplitude) >> _AMPLITUDE),
         usual=state.usual + ((window - state.usual).clip(-unit, unit) >> _BEAT),
-        intervals=(*known, interval)[-_BEATS:],
-        slow=state.slow + min(max(interval, _SHORTEST), _LONGEST) - (state.slow >> _SLOW),
+        intervals=(*state.intervals, interval)[-_BEATS:],
+        slow=state.slow + kept - (state.slow >> _SLOW),
+        deviation=state.deviation + abs(kept - (state.slow >> _SLOW)) - (state.deviation >> _SLOW),
     )
-    return leads, [interval * _ONE // _USUAL - _ONE, *intervals], after
+    return leads, intervals, after

@@ -121,21 +121,33 @@ def test_beats_of_the_largest_signal_are_those_of_numbers_of_any_size(largest: f
         leads, _, state = beat_frames._beat(window, peak, state)
         frames.append((leads[-1] + 128).clip(0, 255).tolist())
     assert len(frames) == len(found) > 5
-    # The last frame of the last step, before the five intervals.
-    assert found[:, -1, 20:24].tolist() == frames
+    # The last frame of the last step, before the intervals.
+    assert found[:, -1, 60:64].tolist() == frames
 
 
-def test_an_early_beat_has_low_ratios_and_an_unusual_one_large_differences() -> None:
+def test_an_early_beat_has_low_distances_and_an_unusual_one_large_differences() -> None:
     peaks = 300 + 300 * np.arange(12)
     signal = torch.zeros(4500, 2)
     for number, peak in enumerate(peaks):
         signal[peak - 10 : peak + 11] += (-1.0 if number == 8 else 1.0) * torch.hann_window(21)[:, None]
     frames = BeatFrames()(signal, peaks).int() - 128
-    assert frames[5, 0, -4:].tolist() == [0, 0, 0, 0]
-    differences = frames[:, :, 2:24:4].abs().amax((1, 2))
+    assert frames[5, 0, -3:].tolist() == [0, 0, 0]
+    differences = frames[:, :, 2:64:4].abs().amax((1, 2))
     assert int(differences[8]) > 60 > 3 * int(differences[7])
     early = peaks - 100 * (np.arange(12) == 6)
-    assert all(ratio < -20 for ratio in (BeatFrames()(signal, early).int() - 128)[6, 0, -4:].tolist())
+    assert all(distance < -20 for distance in (BeatFrames()(signal, early).int() - 128)[6, 0, -2:].tolist())
+
+
+def test_an_early_beat_says_less_where_intervals_differ() -> None:
+    regular = np.where(np.arange(40) % 2, 298, 302)
+    irregular = np.where(np.arange(40) % 2, 240, 360)
+    found = []
+    for intervals in (regular, irregular):
+        peaks = np.cumsum(np.append(intervals, 200)) + 200
+        found.append((BeatFrames()(torch.zeros(int(peaks[-1]) + 200, 2), peaks).int() - 128)[-1, 0, -2:])
+    # 100 samples early: 33 % below the mean in both, but 50 or more deviations of 2 samples, and fewer than 2 of 60.
+    assert found[0].tolist() == [-128, -128]
+    assert all(-42 < distance < -10 for distance in found[1].tolist())
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset, Subset
 from snnlib.app.errors import ConfigError, naming
 from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples
 from snnlib.data import MITBIH, BeatFrames
+from snnlib.data.beat_frames import INTERVALS
 from snnlib.data.datasets.mitbih import Record
 from snnlib.data.datasets.splits import Split
 from snnlib.data.ragged import NO_LABEL
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 # Normal, supraventricular and ventricular beats; fusions and unknown ones are no class of their own.
 CLASSES = ("N", "S", "V")
 # Beats of an epoch, and the share of each class: rare ones are drawn often enough to be learned.
-DRAWN, _SHARES = 9_600, (0.5, 0.07, 0.43)
+DRAWN, _SHARES = 19_200, (0.5, 0.1, 0.4)
 
 
 class Beats(Dataset[tuple[Tensor, Any]]):
@@ -74,12 +75,12 @@ class VaryBeats:
     def __call__(self, beats: Tensor) -> Tensor:
         batch = beats.unsqueeze(1) if beats.dim() == 2 else beats
         samples, channels = batch.shape[1:]
-        signals = channels - 5
+        signals = channels - INTERVALS
         gain, zero = torch.ones(2, samples, channels)
         gain[:, :signals] = (0.2 * torch.randn(samples, 2)).exp().repeat(1, signals // 2)
         zero[:, :signals] = 2 * torch.randn(samples, 2).repeat(1, signals // 2)
-        zero[:, signals:] = 4 * torch.randn(samples, 5)
-        noise = 2 * torch.randn(*batch.shape[:2], signals)
+        zero[:, signals:] = 4 * torch.randn(samples, INTERVALS)
+        noise = 4 * torch.randn(*batch.shape[:2], signals)
         varied = (batch.float() - 128) * gain + zero
         varied[..., :signals] += noise
         whole: Tensor = (varied + 128).round_().clamp_(0, 255).to(beats.dtype)

@@ -101,14 +101,15 @@ _BEATS = Recipe(
     settings={
         **_NORMALISED,
         "data": "beats",
-        "net": "96-A4-96-3",
+        "net": "80-A4-64-3",
         "dropout": 0.2,
         "lr": 5e-3,
         "time_steps": 31,
         "step_ms": 22.2,
-        "epochs": 4,
+        "epochs": 2,
         "batch_size": 96,
-        "warmup_epochs": 0.8,
+        "warmup_epochs": 0.4,
+        "test_after": "training",
     },
 )
 
