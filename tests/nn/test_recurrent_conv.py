@@ -124,6 +124,11 @@ def test_what_does_not_fit_is_named(call: Any, message: str) -> None:
         call()
 
 
-def test_a_high_surrogate_warns() -> None:
-    with pytest.warns(UserWarning, match="has a peak of 1"):
-        snnlib.SpikingConvRNN2d(1, 1, 3, neuron=neurons.LIF())
+@pytest.mark.parametrize("levels", [1, 4])
+def test_a_high_surrogate_warns(levels: int) -> None:
+    with pytest.warns(UserWarning, match="has a peak of 1") as warned:
+        snnlib.SpikingConvRNN2d(1, 1, 3, neuron=neurons.LIF(levels=levels))
+    # The surrogate that the warning names.
+    advised = eval(str(warned[0].message).partition("surrogate=")[2])
+    layer = snnlib.SpikingConvRNN2d(1, 1, 3, neuron=neurons.LIF(levels=levels, surrogate=advised))
+    assert layer.neuron.surrogate.spread == ("first" if levels == 1 else "every")

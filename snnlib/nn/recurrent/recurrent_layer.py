@@ -180,7 +180,10 @@ def warn_of_high_surrogate(neuron: Neuron) -> None:
         return
     peak = float(bump.coefficients(threshold.detach())[0].max())
     if peak >= _HIGHEST_PEAK:
+        lower = "snnlib.surrogate.Triangle(width=0.5, height=0.4)"
+        if getattr(neuron, "levels", 1) > 1:
+            lower = f"snnlib.surrogate.EveryThreshold({lower})"
         warn_caller(
             f"neuron: its surrogate {bump} has a peak of {peak:g}; under recurrence a peak of 1 and more can let "
-            "gradients grow to NaN: take surrogate=snnlib.surrogate.Triangle(width=0.5, height=0.4)"
+            f"gradients grow to NaN: take surrogate={lower}"
         )
