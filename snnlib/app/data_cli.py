@@ -154,7 +154,7 @@ def check(
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(help=f"One of {', '.join(PUBLIC)}.")],
+    name: Annotated[str, typer.Argument(metavar="|".join(PUBLIC), help=f"One of {', '.join(PUBLIC)}.")],
     root: Annotated[
         Path | None, typer.Option(help="Put the files into this folder; default: the library's cache folder.")
     ] = None,

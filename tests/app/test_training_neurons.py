@@ -21,7 +21,7 @@ from snnlib.app.training.neuron import GRADED_NEURONS, NEURONS, SURROGATES, buil
     [
         {"neuron": "lif", "batch_norm": True, "surrogate": "atan", "loss": "tet", "batch_size": 5},
         {"neuron": "cubalif", "surrogate": "triangle", "surrogate_width": 0.25, "epochs": 8},
-        {"neuron": "lif", "levels": 4, "threshold": 0.5, "surrogate": "straight-through"},
+        {"neuron": "lif", "levels": 4, "threshold": 0.5, "surrogate": "straight-through", "epochs": 8},
     ],
     ids=["LIF, batch norm", "CubaLIF, calibrated", "LIF, graded"],
 )

@@ -415,6 +415,7 @@ def test_the_commands(
     folder = tmp_path / "datasets" / "mnist"
     assert command.done(capfd, "data", "get", "mnist").strip() == str(folder)
     assert "name: expected one of mnist, " in command.refused(capfd, "data", "get", "cifar")
+    assert "'mnist|fashion-mnist|nmnist|" in command.refused(capfd, "data", "get")
     said = command.refused(capfd, "train", "--data", "yin-yang", "--download")
     assert "download: expected a data set with a public download (nmnist, " in said
     said = command.refused(capfd, "train", "--data", "mnist")

@@ -53,7 +53,7 @@ def _beats(folder: Path) -> object:
     signal = torch.randn(1200, 2, generator=torch.Generator().manual_seed(0))
     x = BeatFrames()(signal, torch.arange(300, 1100, 300)).transpose(0, 1).float()
     net = nn.Sequential(
-        snnlib.SpikingLinear(29, 6, neuron=snnlib.neurons.LIF(tau=2.0)), snnlib.SRMReadout(6, 5)
+        snnlib.SpikingLinear(x.shape[2], 6, neuron=snnlib.neurons.LIF(tau=2.0)), snnlib.SRMReadout(6, 5)
     )
     return export_c(snnlib.to_integers(net.eval(), x, state_bits=32), folder, x, binary=False)
 

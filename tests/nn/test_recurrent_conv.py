@@ -115,7 +115,7 @@ def _currents_through(operator: Convolution, **options: Any) -> Any:
         ),
         (
             lambda: _currents_through(Convolution(1, padding="same"), delay=torch.zeros(2)),
-            "delay: expected None with an operator",
+            "delay: expected None with Convolution, whose connections take one step, got a tensor",
         ),
     ],
 )
