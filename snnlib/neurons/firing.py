@@ -194,8 +194,9 @@ class SpikingNeuron(Neuron):
         # `dynamics`. Layers, recurrence, fusion and exporters ask for the dynamics and know no option by name.
         if not isinstance(self.surrogate, Surrogate) or not self.surrogate.has_shape:
             return None
-        # Kernels add what a reset sets once for each spike.
-        if self.levels > 1 and self.reset == "zero" and self.reset_value:
+        # Kernels add what a reset sets once for each spike, and jumps and moving thresholds once for all of a step.
+        of_one_spike = (self.reset == "zero" and self.reset_value) or {"j", "r"} & others.keys()
+        if self.levels > 1 and of_one_spike:
             return None
         threshold = params["threshold"]
         height, scale = self.surrogate.coefficients(threshold.detach())

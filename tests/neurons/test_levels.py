@@ -99,6 +99,20 @@ def test_a_bump_is_one() -> None:
             EveryThreshold(wrong)  # type: ignore[arg-type]
 
 
+class Jumping(LIF):
+    """A model of a user's own, whose spikes raise a second state."""
+
+    state_names = ("v", "a")
+
+    def dynamics(self, params: Any) -> Any:
+        return self.with_reset(params, a=[[0.5, 0.0], [0.0, 0.5]], b=[1.0, 0.0], j=[0.0, 1.0])
+
+
+def test_kernels_leave_jumps_of_several_spikes_to_step() -> None:
+    assert Jumping().kernel(torch.zeros(1)) is not None
+    assert Jumping(levels=2).kernel(torch.zeros(1)) is None
+
+
 OPTIONS = {
     "levels": (2, 5, math.inf),
     "level_rounding": ("round", "floor"),
