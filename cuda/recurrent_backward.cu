@@ -2,6 +2,7 @@
 // them; the adjoint, a block of threads for each sample; and the gradient of the weights (recurrent_weights.cu).
 #include "chunks.h"
 #include "recurrent_block.h"
+#include "scan_options.h"
 
 namespace snnlib {
 namespace cuda {
@@ -94,14 +95,6 @@ constexpr size_t adjoint_bytes(int64_t row) {
 static_assert(adjoint_bytes<float>(kMostNeurons<float>) <= kSharedBytes &&
                   adjoint_bytes<double>(kMostNeurons<double>) <= kSharedBytes,
               "the signals of all neurons fit into shared memory");
-
-// The flags of neurons of K states: three of them and products of states are for one level, which spares their kernels
-// in float64 the registers.
-template <int K, bool Quadratic>
-__device__ LinearFlags flags_of_states(LinearFlags flags) {
-  if (K > 2 || Quadratic) flags.levels = 1;
-  return flags;
-}
 
 // What the adjoint of a step reads.
 template <class S, int K>

@@ -62,7 +62,7 @@ __global__ void forward_kernel(ScanForwardArgs a, Places places, Input input) {
   SNNLIB_UNROLL
   for (int v = 0; v < V; ++v) state[v] = state_at<S, K, Next, Rests>(a.state_in, neurons, neuron + v);
   const int64_t stride = a.view.step_stride, start = a.view.offset(place.outer, 0, place.inner);
-  by_usual<kHasUsual<S, K, Next, false> && !Rests, Rests>(
+  by_usual<kHasUsual<S, K, Next, false> && !Rests, Rests, Quadratic>(
       a.flags, coefficients, [&](const LinearFlags& flags, const auto& k) {
         const T* current = static_cast<const T*>(a.current) + start;
         T* value = static_cast<T*>(a.value) + start;
@@ -128,7 +128,7 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
   // Repeats steps [first, first + count), and keeps what the adjoint needs of them where Keep.
   const auto repeat = [&](int64_t first, int count, auto keep) {
     constexpr bool Keep = decltype(keep)::value;
-    by_usual<kUsual, Rests>(a.flags, coefficients, [&](const LinearFlags& flags, const auto& k) {
+    by_usual<kUsual, Rests, Quadratic>(a.flags, coefficients, [&](const LinearFlags& flags, const auto& k) {
       const T* at = current + first * stride;
       Kept* to = kept;
       for_each_group<kAheadBackward<T, K>>(count, [&](auto size, int) {
@@ -234,7 +234,7 @@ __global__ void backward_kernel(ScanBackwardArgs a, Places places, Chunks chunks
         read_as.end_group();
       });
     };
-    by_usual<kUsual, Rests>(a.flags, coefficients, [&](const LinearFlags& usual, const auto& k) {
+    by_usual<kUsual, Rests, Quadratic>(a.flags, coefficients, [&](const LinearFlags& usual, const auto& k) {
       by_surrogate<kUsual, S>(usual,
                               [&](const LinearFlags& flags, const auto& reciprocal) { back(flags, k, reciprocal); });
     });

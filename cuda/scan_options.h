@@ -22,10 +22,18 @@ __device__ void load_coefficients(const ScanArgs& a, int64_t first, LinearCoeffi
   }
 }
 
+// The flags of neurons of K states: three of them and products of states are for one level, which spares their kernels
+// registers and instructions.
+template <int K, bool Quadratic>
+__device__ LinearFlags flags_of_states(LinearFlags flags) {
+  if (K > 2 || Quadratic) flags.levels = 1;
+  return flags;
+}
+
 // f(flags, coefficients), with the options of most nets as constants where a thread has them: no floor among them,
 // which costs a fifth of a step. The choice is made outside of the loop over steps. Without Rests there is no
 // refractory time.
-template <bool Constant, bool Rests = false, class S, int K, int V, class F>
+template <bool Constant, bool Rests = false, bool Quadratic = false, class S, int K, int V, class F>
 __device__ void by_usual(const LinearFlags& flags, const LinearCoefficients<K, S> (&k)[V], const F& f) {
   if constexpr (Constant) {
     constexpr S kNone = S(-INFINITY);
@@ -42,7 +50,7 @@ __device__ void by_usual(const LinearFlags& flags, const LinearCoefficients<K, S
       return f(usual_flags(flags.surrogate), own);
     }
   }
-  LinearFlags known = flags;
+  LinearFlags known = flags_of_states<K, Quadratic>(flags);
   if (!Rests) known.refractory = 0;
   f(known, k);
 }
