@@ -59,8 +59,15 @@ def test_neurons_of_one_level_keep_their_threshold() -> None:
 @pytest.mark.parametrize(
     ("net", "message"),
     [
-        (nn.Sequential(IF(levels=2)), "expected 1.0 behind a spiking layer, .* got nothing$"),
-        (nn.Sequential(nn.Flatten(2), IF(levels=2)), "expected 1.1 behind a spiking layer, .* got Flatten$"),
+        (nn.Sequential(IF(levels=2)), "expected 1.0 in a spiking layer, or behind .* got nothing$"),
+        (
+            nn.Sequential(nn.Flatten(2), IF(levels=2)),
+            "expected 1.1 in a spiking layer, or behind .* got Flatten$",
+        ),
+        (
+            nn.Sequential(snnlib.SpikingLinear(2, 2, neuron=LIF()), IF(levels=2, threshold=0.5)),
+            "expected 1.1 in a spiking layer, or behind .* got SpikingLinear$",
+        ),
         (
             snnlib.SpikingLinear(2, 2, neuron=LIF(levels=2, floor=-1.0)),
             "expected no floor of 1.neuron, whose threshold goes, got -1.0$",

@@ -78,12 +78,13 @@ def _graded(net: nn.Module) -> Iterator[tuple[str, SpikingNeuron, nn.Module | No
 
 
 def _check(name: str, neuron: SpikingNeuron, front: nn.Module | None) -> None:
-    scales = isinstance(front, SpikingLayer) or (isinstance(front, _SCALES) and front.weight is not None)
-    if not scales:
+    # A spiking layer in front of other neurons gives spikes, which no weight of it scales.
+    own = isinstance(front, SpikingLayer) and front.neuron is neuron
+    if not (own or (isinstance(front, _SCALES) and front.weight is not None)):
         got = "nothing" if front is None else type(front).__name__
         raise ValueError(
-            f"net: expected {name} behind a spiking layer, a convolution, a linear layer or a batch norm with weights, "
-            f"got {got}"
+            f"net: expected {name} in a spiking layer, or behind a convolution, a linear layer or a batch norm with "
+            f"weights, got {got}"
         )
     if isinstance(front, Recurrent) and front.recurrent_weight.dim() == 1:
         raise ValueError(f"net: expected a full recurrent matrix in front of {name}, got sparse connections")
