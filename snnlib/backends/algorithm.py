@@ -93,12 +93,12 @@ def density(x: Tensor) -> float:
 
 
 @once
-def _sampling(x: Tensor, _kernels: object) -> tuple[int, Callable[[Tensor], int] | None]:
+def _sampling(x: Tensor, kernels: object) -> tuple[int, Callable[[Tensor], int] | None]:
     """Returns the number of frames that `density` looks at, and the kernel that does, where the CPU has it."""
     steps, batch, *frame = x.shape
     elements = min(max(_LEAST_SAMPLE, int(_SAMPLE * x.numel())), _MOST_SAMPLE)
     frames = min(max(1, elements // math.prod(frame)), steps * batch)
-    if x.dim() > 5 or x.dtype == torch.float64 or x.device.type != "cpu" or native.cpu_kernels() is None:
+    if x.dim() > 5 or x.dtype == torch.float64 or x.device.type != "cpu" or kernels is None:
         return frames, None
     none = [1] * (5 - x.dim())
     events = {"data": native.slot(1), "dtype": native.DTYPE_CODES[x.dtype]}

@@ -131,10 +131,8 @@ def run(
     output = _checked_output(call, neuron, saved.output)
     if not plan.native:
         return _by_reference(call, neuron, saved, needs, grad_output, grad_state, input_grad_scale)
-    record, constants = (
-        saved.record.to(torch.float32).contiguous(),
-        neuron.constants.to(torch.float32).contiguous(),
-    )
+    record = saved.record.to(torch.float32).contiguous()
+    constants = neuron.constants.to(torch.float32).contiguous()
     tensors = SavedRecord(
         conv_layout.laid_out(grad_output, x.dtype),
         None if grad_state is None else conv_layout.laid_out(grad_state, state_dtype(x)),

@@ -93,11 +93,8 @@ class Recurrent(SpikingLayer):
         eprop = self.recurrent_gradient == "eprop"
         if delays is None:
             return Recurrence(source, weight, self.recurrent_operator, eprop=eprop)
-        whole, steps, operator = (
-            not self.training or self.neuron.gradient == "event",
-            delays(),
-            self.recurrent_operator,
-        )
+        whole = not self.training or self.neuron.gradient == "event"
+        steps, operator = delays(), self.recurrent_operator
         if isinstance(operator, SparselyConnected) and delays.per == "channel":
             steps = steps[operator.sources()]
         return Recurrence(source, weight, operator, steps, delays.max_delay, whole, eprop)
