@@ -293,7 +293,9 @@ class TrainingWatch:
             without = float(sums.silent_samples) / sums.samples
             # In the first hundred batches outputs of nets that learned well were silent for up to 22 %.
             late = window.first > _BATCHES and sums.samples >= _FEWEST_SAMPLES
-            if late and without > _MANY_SAMPLES and "lost" not in self.said:
+            # Two standard errors more than many: of 40 samples 4 are silent by chance where 5 % are in the long run.
+            bound = _MANY_SAMPLES + 2 * math.sqrt(_MANY_SAMPLES * (1 - _MANY_SAMPLES) / sums.samples)
+            if late and without > bound and "lost" not in self.said:
                 self._say(layer, "samples", silent_samples(without, f"the samples of {window}"))
             self._began = rates if self._began is None else self._began
         elif sums.input:

@@ -412,6 +412,21 @@ def test_samples_in_which_no_neuron_fires_are_named() -> None:
             net(x).sum().backward()
 
 
+@pytest.mark.parametrize(("silent", "warns"), [(4, False), (6, True)])
+def test_few_silent_samples_are_named_where_they_are_no_chance(silent: int, warns: bool) -> None:
+    net, x = _learned_from_own_spikes(), torch.ones(10, 4, 20)
+    snnlib.prepare_(net, x)
+    rest = x.clone()
+    rest[:, 0] = 0
+    rest[0, 0, 0] = 1e-3
+    # The watch looks at every tenth batch: ten batches of four samples in a window.
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for batch in range(200):
+            net(rest if batch % 100 < 10 * silent else x).sum().backward()
+    assert any("of the samples of" in str(warning.message) for warning in caught) == warns
+
+
 def test_values_that_are_no_numbers_are_named() -> None:
     net, x = _learned_from_own_spikes(), torch.ones(10, 20, 20)
     x[3, 2, 1] = torch.nan
