@@ -1,12 +1,12 @@
 """Nets of graded spikes in torch, in virtual steps, in integers and as C programs: how many outputs differ.
 
 Usage: python benchmarks/exchange/unrolled.py [--nets 200] [--c]
-       python benchmarks/exchange/unrolled.py --net keywords-chip --root ARCHIVE [--fold 3]
+       python benchmarks/exchange/unrolled.py --net keywords-chip --root ARCHIVE [--fold 3] [--c]
 
 Random nets have weights, thresholds and leaks that are binary fractions, so that no sum is rounded and all four have to
 be equal. With `--c` each net is also compiled and run, which takes about two seconds of processor. A trained net is put
 on such a grid first: batch normalisation is folded, and weights are rounded to 8 bits of a power of two per channel; it
-runs on all test files.
+runs on all test files, with `--c` in a program for every 200 of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 import snnlib
 from snnlib.app.training.data_module import EventData
 from snnlib.app.training.exporting import batch_of
-from snnlib.exchange import export_c, unroll_spikes, verify_unrolled
+from snnlib.exchange import IntegerNet, export_c, unroll_spikes, verify_unrolled
 from snnlib.exchange.integers.scales import rounded, weight_scale
 from snnlib.recipes import recipe
 from snnlib.structure.stages import stages_of
@@ -46,6 +46,7 @@ class Differences:
     flips: int = 0
     answers: int = 0
     integers: int = 0
+    programs: int | None = None
 
     def add(self, net: nn.Module, small: nn.Module, x: Tensor) -> None:
         """Compares a net with its unrolled net and its integer net."""
@@ -56,12 +57,27 @@ class Differences:
         self.flips += sum(layer.flips for layer in report.layers)
         self.answers += int((unrolled(x).sum(0).argmax(1) != y.sum(0).argmax(1)).sum())
         self.integers += int((small(x) != y).sum())
+        if self.programs is not None:
+            self.programs += differs_in_c(small, x)
 
     def __str__(self) -> str:
+        programs = "" if self.programs is None else f", {self.programs} C programs"
         return (
             f"{self.samples} samples, {self.spikes:,} spikes: {self.flips} differ in virtual steps, {self.answers} "
-            f"answers; {self.integers} outputs differ in integers"
+            f"answers; {self.integers} outputs differ in integers{programs}"
         )
+
+    @property
+    def any(self) -> bool:
+        return any((self.flips, self.answers, self.integers, self.programs))
+
+
+def differs_in_c(small: IntegerNet, x: Tensor) -> bool:
+    """Compiles an integer net; returns whether its outputs differ from those of the program."""
+    with tempfile.TemporaryDirectory() as folder:
+        export_c(small, folder, x, binary=False)
+        command = ("make", "-s", "check", "CFLAGS=-O1 -march=native")
+        return subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, check=False).returncode != 0
 
 
 def on_grid(net: nn.Module, x: Tensor) -> nn.Module:
@@ -83,17 +99,15 @@ def on_grid(net: nn.Module, x: Tensor) -> nn.Module:
     return made
 
 
-def of_trained_net(name: str, root: str, fold: int) -> Differences:
+def of_trained_net(name: str, root: str, fold: int, found: Differences) -> None:
     """Compares a trained net on the grid over the test files of its recipe."""
     data = EventData(recipe(name).config(root=root, fold=fold), False)
     data.setup("fit")
     x = batch_of(data, data.train_set, BATCH)[0]
     net = on_grid(snnlib.models.load(name).net.eval(), x)
     small = snnlib.to_integers(net, x, scale="power-of-two", state_bits=32)
-    found, frames = Differences(), batch_of(data, data.test_set)[0]
-    for part in frames.split(BATCH, 1):
+    for part in batch_of(data, data.test_set)[0].split(BATCH, 1):
         found.add(net, small, part)
-    return found
 
 
 def main() -> int:
@@ -107,23 +121,16 @@ def main() -> int:
     parser.add_argument("--root")
     parser.add_argument("--fold", type=int, default=3)
     options = parser.parse_args()
-    found, wrong = Differences(), 0
+    found = Differences(programs=0 if options.c else None)
     if options.net is not None:
-        found = of_trained_net(options.net, options.root, options.fold)
+        of_trained_net(options.net, options.root, options.fold, found)
         print(f"{options.net}, {found}")
-        return int(any((found.flips, found.answers, found.integers)))
+        return int(found.any)
     for seed in range(options.nets):
         net, x = graded_net(seed)
-        small = snnlib.to_integers(net, x, scale="power-of-two", state_bits=32)
-        found.add(net, small, x)
-        if options.c:
-            with tempfile.TemporaryDirectory() as folder:
-                export_c(small, folder, x, binary=False)
-                command = ("make", "-s", "check", "CFLAGS=-O1 -march=native")
-                done = subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, check=False)
-                wrong += done.returncode != 0
-    print(f"{options.nets} nets, {found}" + (f", {wrong} C programs" if options.c else ""))
-    return int(any((found.flips, found.answers, found.integers, wrong)))
+        found.add(net, snnlib.to_integers(net, x, scale="power-of-two", state_bits=32), x)
+    print(f"{options.nets} nets, {found}")
+    return int(found.any)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 - `recipe`: `snnlib train --recipe nmnist`, unchanged but for the data;
 - `lif`, `lif-atan`: the recipe with LIF neurons (tau 2) behind batch norm, learning rate 4e-3, and a triangle of half
-  width 0.5 or ATan(2) as the surrogate gradient;
+  width 0.5 or ATan(2) as the surrogate gradient; `lif-graded` with up to 4 spikes a step and their straight-through
+  gradient;
 - `recipe-bf16`: `recipe` in bfloat16 (`--precision bf16-mixed`);
 - `loihi`: the recipe with `--dialect loihi`; `loihi-float`: the same net, start and settings in floating point;
 - `spikingjelly`: convolutions, batch normalisation and LIF neurons with tau 2, surrogate gradients, mean squared error
@@ -120,6 +121,7 @@ def methods() -> dict[str, Method]:
         "recipe": train_recipe,
         "lif": lambda *run: train_recipe(*run, **LIF, surrogate="triangle"),
         "lif-atan": lambda *run: train_recipe(*run, **LIF, surrogate="atan"),
+        "lif-graded": lambda *run: train_recipe(*run, **LIF, levels=4, surrogate="straight-through"),
         "recipe-bf16": lambda *run: train_recipe(*run, precision="bf16-mixed"),
         "loihi": lambda *run: train_recipe(*run, dialect="loihi"),
         "loihi-float": train_float_twin,
