@@ -40,7 +40,7 @@ def _whole(least: int, most: float = torch.inf) -> Check:
         if not value >= least or value % 1 > 0 or most < value < torch.inf:
             bounds = f">= {least}" if most == torch.inf else f"from {least} to {most}"
             raise ValueError(f"{name}: expected a whole number {bounds}, or infinity, got {value}")
-        return value
+        return value if value == torch.inf else int(value)
 
     return check
 
@@ -156,7 +156,7 @@ class SpikingNeuron(Neuron):
             return tuple(states)
         if self.levels > 1:
             # Several spikes in a step reset once, with the gradient of one.
-            s = s + (s.clamp(max=1) - s).detach()
+            s = s.detach().clamp(max=1) + (s - s.detach())
         if self.reset_states == "all":
             others = [(1 - s) * other for other in others]
         return (s * self.reset_value + (1 - s) * membrane, *others)

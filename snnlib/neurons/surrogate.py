@@ -323,6 +323,7 @@ class _Spread(Surrogate):
 _UP_TO_THE_NEXT = Rectangle(0.5)
 
 
+@dataclass(frozen=True)
 class EveryThreshold(_Spread):
     """`bump(h - k threshold)` with the threshold `k = 1, ..., levels` nearest to h, of neurons with several levels.
 

@@ -20,6 +20,7 @@ from snnlib.app.training import ConfigError, TrainConfig
         ("surrogate_width", 0.0, "a number > 0"),
         ("tau", 0.5, "a number >= 1"),
         ("levels", 0, "an integer >= 1"),
+        ("levels", 2**24 + 1, "an integer <= 16777216"),
         ("levels", 4, "1 with srm"),
         ("threshold", 0.5, "1 with srm"),
         ("batch_norm", "yes", "true or false"),

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -91,6 +92,16 @@ def test_settings_hold_levels(surrogate: Any) -> None:
     again = from_config(json.loads(json.dumps(config(neuron))))
     assert str(again) == str(neuron) and again.surrogate == neuron.surrogate
     assert str(pickle.loads(pickle.dumps(neuron))) == str(neuron)
+
+
+def test_levels_are_stored_as_whole_numbers() -> None:
+    assert json.loads(json.dumps(config(LIF(levels=np.int64(4)))))["levels"] == 4
+    assert str(IF(levels=4.0)) == str(IF(levels=4))
+
+
+def test_more_spikes_than_float32_counts_reset_once() -> None:
+    neuron = IF(levels=math.inf, reset="zero", reset_value=-0.25)
+    assert neuron(torch.tensor([3e7, 0, 0.5, 0]).reshape(4, 1, 1)).flatten().tolist() == [3e7, 0, 0, 0]
 
 
 def test_a_bump_is_one() -> None:

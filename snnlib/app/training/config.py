@@ -27,6 +27,7 @@ from snnlib.app.setting import (
 from snnlib.app.training.config_rules import check_together
 from snnlib.app.training.neuron import NEURONS, SURROGATES
 from snnlib.app.training.objective import LOSSES
+from snnlib.backends.flags import MOST_LEVELS
 from snnlib.files.atomic import write_bytes_atomically
 
 # Key of snnlib's version in the file, and the first version whose runs later ones read.
@@ -186,7 +187,7 @@ class NetSettings:
         1,
         "Let neurons if, lif, plif and cubalif give up to this many spikes per time step; above 1 best with the "
         "surrogate straight-through.",
-        count(1),
+        count(1, MOST_LEVELS),
     )
     """Graded spikes, see `levels` of `snnlib.neurons.LIF`; above 1 the reset subtracts."""
     threshold: float = setting(
