@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import snnlib
-from snnlib.neurons import IF, LIF, CubaLIF
+from snnlib.neurons import IF, LIF, CubaLIF, bound_
 from snnlib.nn import fold_levels_
 from snnlib.surrogate import EveryThreshold, Surrogate, Triangle
 
@@ -26,6 +26,27 @@ def behind_batch_norm() -> nn.Sequential:
     return nn.Sequential(snnlib.nn.PerStep(nn.Linear(6, 4), norm), graded()).eval()
 
 
+def behind(*maps: nn.Module, neurons: tuple[nn.Module, ...] = ()) -> nn.Sequential:
+    """Neurons behind linear maps of torch, each with its own unless given."""
+    own = neurons or tuple(graded(0.5) for _ in maps)
+    return nn.Sequential(
+        *(part for pair in zip(map(snnlib.nn.PerStep, maps), own, strict=True) for part in pair)
+    )
+
+
+def sparse(threshold: float | torch.Tensor) -> nn.Module:
+    neuron, given = graded(threshold, EveryThreshold(Triangle(0.5, 0.4))), snnlib.Sparse(density=0.5)
+    return snnlib.SpikingRNN(6, 4, neuron=neuron, connections=given, recurrent_connections=given)
+
+
+def tied() -> nn.Sequential:
+    net = behind(nn.Linear(6, 6), nn.Linear(6, 6))
+    net[2][0].weight = net[0][0].weight
+    return net
+
+
+LINEAR, NEURON = nn.Linear(6, 6), graded(0.5)
+WEIGHT_NORM = nn.utils.parametrizations.weight_norm
 NETS: dict[str, Callable[[], nn.Module]] = {
     "layers": lambda: nn.Sequential(
         snnlib.SpikingLinear(6, 4, neuron=graded()),
@@ -34,6 +55,10 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     ),
     "batch norm": behind_batch_norm,
     "linear": lambda: nn.Sequential(snnlib.nn.PerStep(nn.Linear(6, 4)), graded(0.5)),
+    "transposed": lambda: behind(nn.ConvTranspose1d(3, 4, 3)),
+    "sparse": lambda: sparse(0.5),
+    "a layer twice": lambda: nn.Sequential(*[snnlib.SpikingLinear(6, 6, neuron=graded(0.5))] * 2),
+    "both twice": lambda: nn.Sequential(*[*behind(nn.Linear(6, 6))] * 2),
     "recurrent": lambda: snnlib.SpikingRNN(6, 4, neuron=graded(surrogate=EveryThreshold(Triangle(0.5, 0.4)))),
 }
 
@@ -42,7 +67,7 @@ NETS: dict[str, Callable[[], nn.Module]] = {
 def test_spikes_stay(name: str) -> None:
     torch.manual_seed(0)
     net = NETS[name]()
-    x = 2 * torch.randn(12, 3, 6)
+    x = 2 * torch.randn(12, 3, *((3, 2) if name == "transposed" else (6,)))
     expected = net(x)
     assert float(expected.detach().max()) > 1 or name == "layers"
     assert fold_levels_(net) is net
@@ -72,6 +97,24 @@ def test_neurons_of_one_level_keep_their_threshold() -> None:
             snnlib.SpikingLinear(2, 2, neuron=LIF(levels=2, floor=-1.0)),
             "expected no floor of 1.neuron, whose threshold goes, got -1.0$",
         ),
+        (behind(LINEAR, LINEAR), "expected 1.1 and .* in one place, got some that stand in several"),
+        (behind(LINEAR, LINEAR, neurons=(graded(0.5), LIF())), "expected 1.1 and .* in one place"),
+        (tied(), "expected 1.1 and .* in one place"),
+        (behind(LINEAR, nn.Linear(6, 6), neurons=(NEURON, NEURON)), "expected 1.1 and .* in one place"),
+        (
+            nn.Sequential(*(snnlib.SpikingLinear(6, 6, neuron=NEURON) for _ in range(2))),
+            "expected 1.0.neuron and .* in one place",
+        ),
+        (
+            snnlib.SpikingLinear(6, 6, neuron=bound_(graded(0.5), threshold=(0.1, 0.9))),
+            "expected a plain threshold to fold 1.neuron, got one that is computed in every call",
+        ),
+        (behind(WEIGHT_NORM(nn.Linear(6, 6))), "expected a plain weight to fold 1.1"),
+        (
+            behind(nn.ConvTranspose1d(4, 4, 3), neurons=(graded(),)),
+            "expected one threshold for all channels of 1.1 behind sparse .* got one per channel$",
+        ),
+        (sparse(POWERS), "expected one threshold for all channels of 1.layers.0.neuron"),
     ],
 )
 def test_refused_before_anything_changes(net: nn.Module, message: str) -> None:
