@@ -274,6 +274,9 @@ def test_whole_numbers_of_spikes_of_spikingjelly(
     with pytest.raises(ValueError, match=r"1: its gradient window \(-1.0, 5.0\) has no counterpart"):
         node.surrogate_function = surrogate.MultiLevelSpikeCount(4, grad_window=(-1.0, 5.0))
         snnlib.convert(net, x, quiet=True, unsupported="raise")
+    with pytest.raises(ValueError, match=r"1: max_spike_count=1 fires at half the threshold"):
+        node.surrogate_function = surrogate.MultiLevelSpikeCount(1)
+        snnlib.convert(net, x, quiet=True, unsupported="raise")
 
 
 def test_spikingjelly_runs_graded_spikes_in_virtual_steps() -> None:

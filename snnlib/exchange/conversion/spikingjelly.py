@@ -97,6 +97,10 @@ def _graded(module: Any) -> Neuron:
     """ILIFNode, whose halves of a spike round to the even number, here up."""
     count, threshold = module.surrogate_function, float(module.v_threshold)
     levels, window = int(count.max_spike_count), (float(count.grad_min), float(count.grad_max))
+    if levels == 1:
+        raise Unsupported(
+            "max_spike_count=1 fires at half the threshold, takes all of it off, and has no counterpart"
+        )
     surrogates: dict[tuple[float, float], Surrogate] = {
         # Bumps that meet halfway between two thresholds, and reach the very ends of the window.
         (0.0, levels): EveryThreshold(Rectangle(0.5 + 2.0**-20, 1 / threshold)),
