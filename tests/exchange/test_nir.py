@@ -89,6 +89,14 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         (2, 4, 4),
     ),
     "no reset": (lambda: nn.Sequential(SpikingLinear(20, 5, neuron=LIF(tau=4.0, reset="none"))), (20,)),
+    "no reset of a membrane that starts at rest": (
+        lambda: nn.Sequential(SpikingLinear(20, 5, neuron=LIF(4.0, reset="none", rest=0.5, start_value=0.5))),
+        (20,),
+    ),
+    "no reset of any state": (
+        lambda: nn.Sequential(SpikingLinear(20, 5, neuron=CubaLIF(4.0, reset="none", reset_states="all"))),
+        (20,),
+    ),
 }
 
 
@@ -231,6 +239,16 @@ def test_an_approximation_prints_what_it_changes(capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().out
     assert "0.neuron: written without a reset of the synaptic trace" in said and "extra" in said
     assert type(graph.nodes["0.neuron"]).__name__ == "CubaLIF"
+
+
+def test_an_approximation_of_samples_first_prints_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    net, said = nn.Sequential(snnlib.SRMLinear(20, 10)), []
+    for net[0].batch_first in (False, True):
+        for x in (None, spikes(50, 4, 20).transpose(0, int(net[0].batch_first))):
+            snnlib.to_nir(net, x=x, approximate=True)
+            said.append(capsys.readouterr().out)
+    assert said[:2] == said[2:] and "extra" in said[0]
 
 
 def test_wrong_input_is_named() -> None:

@@ -107,14 +107,14 @@ def _has_statistics(module: nn.Module) -> bool:
 def _print_change(net: nn.Module, graph: Any, writer: Writer, x: Tensor | None) -> None:
     """Prints what the approximation changes at the output, on a sequence."""
     shape = tuple(int(size) for size in graph.nodes["input"].input_type["input"])
+    time_dim = int(any(getattr(module, "batch_first", False) for module in net.modules()))
     if x is None:
         generator = torch.Generator().manual_seed(0)
-        x = (torch.rand(_STEPS, _BATCH, *shape, generator=generator) < _RATE).float()
+        x = (torch.rand(_STEPS, _BATCH, *shape, generator=generator) < _RATE).float().transpose(0, time_dim)
     with torch.no_grad():
         ours = net(x)
-        theirs = from_nir(graph, writer.dt, discretisation=writer.discretisation)(x)
-    if isinstance(net, FoldedNet):
-        ours = net.spikes_in(ours)
+        theirs = from_nir(graph, writer.dt, discretisation=writer.discretisation)(x.transpose(0, time_dim))
+    ours = net.spikes_in(ours) if isinstance(net, FoldedNet) else ours.transpose(0, time_dim)
     for name, fault in writer.faults.items():
         print(f"{name}: written without {fault}")
     if all(fires(graph.nodes[source]) for source, end in graph.edges if end == "output"):

@@ -183,11 +183,12 @@ class Writer:
             return self._cell(name, given, value)
         # Potentials, then a threshold: what a neuron without reset is.
         cell = given.cell
-        free = replace(cell, threshold=None, reset_value=None, start=np.zeros(()))
+        free = replace(cell, threshold=None, reset_value=None)
         others = {option: text for option, text in given.faults.items() if option != "reset"}
         potential = self._cell(f"{name}.potential", Neurons(free, others), value)
+        zero = np.zeros(())
         compared = replace(
-            cell, decay=np.zeros(()), gain=np.ones(()), offset=np.zeros(()), decay_s=None, gain_s=None
+            cell, decay=zero, gain=zero + 1, offset=zero, decay_s=None, gain_s=None, start=zero
         )
         threshold = node_of_cell(compared, value.shape, 1.0).v_threshold
         return self._add(f"{name}.threshold", nir_package().Threshold(threshold), potential)
