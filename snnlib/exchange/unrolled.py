@@ -50,11 +50,12 @@ class UnrolledNet(nn.Module):
 
     Args:
         stages: layers from first to last.
+        dtype: of the net's weights.
     """
 
-    def __init__(self, stages: list[Stage]) -> None:
+    def __init__(self, stages: list[Stage], dtype: torch.dtype) -> None:
         super().__init__()
-        self.stages = stages
+        self.stages, self.dtype = stages, dtype
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
@@ -66,9 +67,9 @@ class UnrolledNet(nn.Module):
     def chain(self, neuron: NeuronMaker) -> nn.Sequential:
         """Returns the net as a chain of torch's layers and neurons of any library, over virtual steps.
 
-        The chain maps inputs `[T, N, ...]` to binary spikes `[T levels, N, O, H, W]`. Each of its neurons runs alike in
-        all virtual steps, so it has to be integrate-and-fire without a leak: such as SpikingJelly's `IFNode` with
-        `v_reset=None`.
+        The chain maps inputs `[T, N, ...]` in the net's dtype to binary spikes `[T levels, N, O, H, W]`. Each of its
+        neurons runs alike in all virtual steps, so it has to be integrate-and-fire without a leak: such as
+        SpikingJelly's `IFNode` with `v_reset=None`.
 
         Args:
             neuron: makes neurons over sequences from threshold and start of the membrane; they fire at the threshold
@@ -87,7 +88,7 @@ class UnrolledNet(nn.Module):
         >>> unroll_spikes(net, x).chain(neuron)(x).shape
         torch.Size([40, 3, 8, 1, 1])
         """
-        return chain_of(self.stages, neuron)
+        return chain_of(self.stages, neuron, self.dtype)
 
     def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
         """Raises Unsupported: writers of graphs have no layers that wait for each other."""
@@ -101,6 +102,8 @@ class UnrolledNet(nn.Module):
             raise ValueError(
                 f"x: expected [T, N, {sizes}] with a time step at least, got shape {tuple(x.shape)}"
             )
+        if not x.isfinite().all():
+            raise ValueError("x: expected finite numbers, got NaN or infinity")
         return x.reshape(len(x), 1, x.shape[1], *shape)
 
     @torch.no_grad()
@@ -108,7 +111,7 @@ class UnrolledNet(nn.Module):
         """Yields a run of each layer for inputs `[T, N, ...]` of the net, first to last.
 
         Raises:
-            ValueError: inputs of another size, or without a time step.
+            ValueError: inputs of another size, without a time step, or that are not finite.
         """
         frames = self.frames(x)
         for stage in self.stages:
@@ -156,7 +159,7 @@ def unroll_spikes(net: nn.Module, x: Tensor) -> UnrolledNet:
             raise Unsupported(
                 f"{stage.name}: fixed-point arithmetic has no counterpart in virtual steps", True
             )
-    return UnrolledNet(stages)
+    return UnrolledNet(stages, next(net.parameters()).dtype)
 
 
 def _pooled(stage: Stage, spikes: Tensor) -> Tensor:
@@ -298,6 +301,8 @@ def verify_unrolled(net: nn.Module, unrolled: UnrolledNet, x: Tensor) -> Unrolle
     value, begin, frames = x, 0, unrolled.frames(x)
     layers = []
     for stage, run in zip(unrolled.stages, unrolled.layers(x), strict=True):
+    if not frames.numel():
+        raise ValueError(f"x: expected a sample at least, got shape {tuple(x.shape)}")
         assert stage.cell is not None
         counts, membranes = value, None
         for module in modules[begin : stage.end]:

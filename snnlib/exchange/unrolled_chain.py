@@ -45,7 +45,7 @@ class FirstVirtualStep(nn.Module):
         return f"given={self.given}, levels={self.levels}"
 
 
-def chain_of(stages: list[Stage], neuron: NeuronMaker) -> nn.Sequential:
+def chain_of(stages: list[Stage], neuron: NeuronMaker, dtype: torch.dtype) -> nn.Sequential:
     """Returns layers over virtual steps `[T levels, N, ...]`; see `UnrolledNet.chain`.
 
     Raises:
@@ -58,9 +58,10 @@ def chain_of(stages: list[Stage], neuron: NeuronMaker) -> nn.Sequential:
         outputs, inputs, height, width = stage.weight.shape
         sizes = stage.stride, stage.padding, stage.dilation
         convolution = nn.Conv2d(inputs, outputs, (height, width), *sizes, bias=False)
-        convolution.weight = nn.Parameter(stage.weight.float(), requires_grad=False)
+        convolution.weight = nn.Parameter(stage.weight.to(dtype, copy=True), requires_grad=False)
         assert stage.cell is not None
-        levels, bias = int(stage.cell.levels), None if stage.bias is None else stage.bias.float()
+        levels = int(stage.cell.levels)
+        bias = None if stage.bias is None else stage.bias.to(dtype, copy=True)
         modules += [PerStep(convolution), FirstVirtualStep(given, levels, bias), neuron(threshold, half)]
         if stage.pool != (1, 1):
             modules.append(PerStep(nn.AvgPool2d(stage.pool)))

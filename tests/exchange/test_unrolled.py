@@ -154,6 +154,15 @@ def test_a_chain_of_integrate_and_fire_neurons_gives_the_virtual_steps() -> None
 
 
 @pytest.mark.parametrize(
+def test_a_chain_has_the_dtype_of_the_net() -> None:
+    net, x = _chain()
+    net, x = net.double(), x.double()
+    net[0][0].weight.data += 2**-30  # type: ignore[index]
+    chain = unroll_spikes(net, x).chain(_integrates)
+    assert torch.equal(chain[1][0].weight[:2, :1], net[0][0].weight[:2])  # type: ignore[index]
+    assert chain(x).unflatten(0, (len(x), -1)).sum(1).flatten(2).equal(net(x))
+
+
     ("neuron", "message"),
     [
         (LIF(levels=4), "^0: a leak, a synapse, delays and recurrence have no counterpart"),
@@ -248,3 +257,15 @@ def test_each_channel_has_its_own_threshold() -> None:
     report = verify_unrolled(net, unroll_spikes(net, x), x)
     assert report.exact and report.equal, str(report)
     assert net[0](x).detach().sum((0, 1)).ne(0).all()
+def test_inputs_without_a_number_or_a_sample_are_refused() -> None:
+    net, x = _layers(IF(levels=4))
+    unrolled = unroll_spikes(net, x)
+    with pytest.raises(ValueError, match=r"^x: expected a sample at least, got shape \(30, 0, 12\)$"):
+        verify_unrolled(net, unrolled, x[:, :0])
+    for value in (math.nan, math.inf):
+        x[3, 1, 2] = value
+        for call in (unrolled, lambda x: verify_unrolled(net, unrolled, x)):
+            with pytest.raises(ValueError, match=r"^x: expected finite numbers, got NaN or infinity$"):
+                call(x)
+
+
