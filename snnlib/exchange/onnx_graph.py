@@ -28,7 +28,8 @@ def export_onnx(net: nn.Module, file: str | Path, x: Tensor) -> None:
     of the threshold may fire in one of the two only.
 
     Args:
-        net: a chain of this library's layers as `to_integers` takes it, without delays; in evaluation mode.
+        net: a chain of this library's layers as `to_integers` takes it, without delays, time constants shared or per
+            channel; in evaluation mode.
         file: output file, `.onnx`.
         x: an input of the net `[T, N, ...]`, for its shape.
 
@@ -142,7 +143,7 @@ class _Graph:
         h = body.node("Add", ["v_kept", total], "h")
         i_next = total
         if cell.threshold is None:
-            out, v_next = body.node("Mul", [h, channels("unit", np.array(stage.unit))], "z"), h
+            out, v_next = body.node("Mul", [h, channels("unit", stage.unit)], "z"), h
         else:
             threshold = channels("threshold", cell.threshold)
             body.node("Greater" if cell.strict else "GreaterOrEqual", [h, threshold], "fires")

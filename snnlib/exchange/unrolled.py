@@ -31,7 +31,7 @@ class LayerRun(NamedTuple):
     Args:
         spikes: binary `[T, levels, N, O, H, W]`; None of a layer that gives potentials.
         charged: membranes after leak and input, before the first virtual step `[T, N, O, H, W]`.
-        membranes: membranes after the last virtual step, in the same shape.
+        membranes: membranes after the last virtual step, in the same shape, in the net's unit.
         kept: what leaks leave of the membrane, and of the synaptic current, in every step; float64.
     """
 
@@ -61,7 +61,7 @@ class UnrolledNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Returns what the net of graded spikes returns: spikes per time step, or potentials `[T, N, ...]`."""
         *_, (stage, last) = zip(self.stages, self.layers(x), strict=True)
-        out = stage.unit * last.membranes if last.spikes is None else _pooled(stage, last.spikes).sum(1)
+        out = last.membranes if last.spikes is None else _pooled(stage, last.spikes).sum(1)
         return out.flatten(2) if not stage.axes else out.flatten(2, -stage.axes - 1)
 
     def chain(self, neuron: NeuronMaker) -> nn.Sequential:
@@ -134,7 +134,8 @@ def unroll_spikes(net: nn.Module, x: Tensor) -> UnrolledNet:
     `verify_unrolled` compares the two nets.
 
     Args:
-        net: a chain of layers as `snnlib.to_integers` takes it; in evaluation mode.
+        net: a chain of layers as `snnlib.to_integers` takes it, time constants shared or per channel; in evaluation
+            mode.
         x: an input `[T, N, ...]`, for the sizes of frames. Inputs are taken as they are, in the first virtual step.
 
     Raises:
@@ -205,6 +206,7 @@ def _run(stage: Stage, frames: Tensor) -> LayerRun:
             i = torch.where(fired[0].sum(0) > 0, 0, i) if stage.resets_all else i
         steps.append((h, v, kept))
     charged, membranes, leaks = (torch.stack(parts) for parts in zip(*steps, strict=True))
+    membranes = by_channel(stage.unit) * membranes
     return LayerRun(torch.stack(fired[::-1]) if fired else None, charged, membranes, leaks)
 
 
@@ -299,10 +301,10 @@ def verify_unrolled(net: nn.Module, unrolled: UnrolledNet, x: Tensor) -> Unrolle
     """
     modules = [module for _, module in modules_of(net)]
     value, begin, frames = x, 0, unrolled.frames(x)
-    layers = []
-    for stage, run in zip(unrolled.stages, unrolled.layers(x), strict=True):
     if not frames.numel():
         raise ValueError(f"x: expected a sample at least, got shape {tuple(x.shape)}")
+    layers = []
+    for stage, run in zip(unrolled.stages, unrolled.layers(x), strict=True):
         assert stage.cell is not None
         counts, membranes = value, None
         for module in modules[begin : stage.end]:
@@ -317,7 +319,7 @@ def verify_unrolled(net: nn.Module, unrolled: UnrolledNet, x: Tensor) -> Unrolle
             ours = run.spikes.sum(1)
             spikes = SpikeCounts.of(counts.view_as(ours), ours)
         theirs = value if membranes is None else membranes
-        potential = (theirs.reshape(run.membranes.shape) - stage.unit * run.membranes).abs().max()
+        potential = (theirs.reshape(run.membranes.shape) - run.membranes).abs().max()
         exact = _is_exact(stage, frames, run)
         layers.append(LayerProof(stage.name, int(stage.cell.levels), exact, spikes, float(potential)))
         if run.spikes is not None:
@@ -353,7 +355,7 @@ def _is_exact(stage: Stage, frames: Tensor, run: LayerRun) -> bool:
     return (
         exact
         and small < 2.0 ** (digits - 1) * min(map(_unit, potentials))
-        and math.frexp(stage.unit)[0] == 0.5
+        and bool(np.all(np.frexp(stage.unit)[0] == 0.5))
     )
 
 

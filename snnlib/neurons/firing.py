@@ -54,7 +54,7 @@ class SpikingNeuron(Neuron):
             `"none"` leaves it. Default `"zero"`, with several levels `"subtract"`.
         reset_value: membrane after a `"zero"` reset and before the first step, as in SpikingJelly; with another reset
             the membrane starts at 0. Default 0.
-        reset_states: `"membrane"`, or `"all"` to set the other states to 0 as well.
+        reset_states: `"membrane"`, or `"all"` to set the other states to 0 as well, with `reset="zero"` alone.
         reset_time: `"same"` resets at the end of the step with the spike; `"next"` resets after decay and input of the
             following step, so that `"zero"` deletes that step's input and `"subtract"` subtracts an undecayed
             threshold.

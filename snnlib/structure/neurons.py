@@ -86,7 +86,8 @@ def neurons_of(neuron: Neuron) -> Neurons:
 
 def _fires(cell: Cell, neuron: SpikingNeuron) -> Neurons:
     threshold = array(neuron.constants()["threshold"])
-    resets_all = neuron.reset_states == "all" and cell.decay_s is not None
+    # Of the other states only a reset to a value takes any.
+    resets_all = (neuron.reset, neuron.reset_states) == ("zero", "all") and cell.decay_s is not None
     beside = "" if neuron.reset == "subtract" else f" beside reset={neuron.reset!r}"
     faults = {
         "reset": (neuron.reset != "zero", f"reset={neuron.reset!r}"),
@@ -112,18 +113,15 @@ def _fires(cell: Cell, neuron: SpikingNeuron) -> Neurons:
 
 
 def srm_neurons(tau_m: float, tau_s: float, threshold: Any, resets_all: bool) -> Neurons:
-    """Returns SRM neurons: `i = e_s i + x`, `u = e_m u + i / tau_s`, in units in which a current of 1 makes 1.
-
-    The membrane of the cell is tau_s times the SRM's; its synaptic current runs on through a reset.
-    """
+    """Returns SRM neurons: `i = e_s i + x`, `u = e_m u + i / tau_s`; the cell's current runs on through a reset."""
     zero = np.zeros(())
     cell = Cell(
         decay=array(1 - 1 / tau_m),
-        gain=array(1.0),
+        gain=array(1 / tau_s),
         offset=zero,
         decay_s=array(1 - 1 / tau_s),
         gain_s=array(1.0),
-        threshold=array(threshold) * tau_s,
+        threshold=array(threshold),
         reset_value=zero,
         strict=False,
     )
@@ -134,7 +132,7 @@ def srm_neurons(tau_m: float, tau_s: float, threshold: Any, resets_all: bool) ->
 def potentials(tau_m: float, tau_s: float) -> Neurons:
     """Returns the potential of SRM neurons without a threshold."""
     cell = srm_neurons(tau_m, tau_s, 1.0, False).cell
-    return Neurons(replace(cell, gain=array(1 / tau_s), threshold=None, reset_value=None))
+    return Neurons(replace(cell, threshold=None, reset_value=None))
 
 
 def _plain_dynamics(neuron: Neuron) -> Dynamics | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from snnlib.nn import PerStep, SpikingRNN
 from snnlib.nn.layers.delays import Delays
-from snnlib.structure.cells import Cell, array
+from snnlib.structure.cells import Array, Cell
 from snnlib.structure.connections import Connections, Shape
 from snnlib.structure.neurons import Neurons, Recurrence
 from snnlib.structure.operations import (
@@ -38,13 +38,13 @@ class Stage(Connections):
 
     Args:
         cell: the neurons in discrete time, with gains of 1.
-        unit: what a unit of the cell's membrane is in the net's own; 1 where it differs between neurons.
+        unit: what a unit of the cell's membrane is in the net's own, `[]` or one per channel.
         end: how many of the net's modules this stage and the stages before it are.
         refractory: refractory steps of neurons in fixed point, whose bias current stays in the cell; None of others.
     """
 
     cell: Cell | None = None
-    unit: float = 1.0
+    unit: Array = field(default_factory=lambda: np.ones(()))
     end: int = 0
     refractory: float | None = None
 
@@ -74,6 +74,12 @@ def stages_of(net: nn.Module, x: Tensor) -> list[Stage]:
     channels, *space = x.shape[2:]
     chain = _Chain((channels, *[1] * (2 - len(space)), *space))  # type: ignore[arg-type]
     for number, (path, module) in enumerate(modules_of(net), 1):
+        if any(getattr(part, "batch_first", False) for part in module.modules()):
+            raise Unsupported(
+                f"{name_of(path, module)}: expected batch_first=False, got True; set it to False and give x as "
+                "[T, N, ...]",
+                named=True,
+            )
         graph, before = graph_of(module, path), len(chain.stages)
         value = graph.input
         for step in graph.steps:
@@ -193,16 +199,11 @@ class _Chain:
         if given.recurrence is not None:
             self.recur(given.recurrence)
         if given.subtracts:
-            cell = replace(cell, reset_value=None, start=np.zeros(()))
-        gain = cell.input_gain
-        if not bool(np.all(gain > 0)) or np.unique(cell.decay).size != 1:
-            raise Unsupported(
-                "time constants or gains that differ between the neurons of a layer have no counterpart"
-            )
-        if cell.spikes:
-            cell = cell.scaled(1 / gain)
-        if np.unique(gain).size == 1:
-            last.unit = float(gain.flat[0])
+            cell = replace(cell, reset_value=None)
+        last.unit = gain = cell.input_gain
+        if not bool(np.all(gain > 0)):
+            raise Unsupported("neurons whose membrane takes no input (a gain of 0) have no counterpart")
+        cell = cell.scaled(1 / gain)
         ones = np.ones_like(gain)
         if np.any(cell.offset) and not in_fixed_point:
             if cell.decay_s is not None:
@@ -249,5 +250,4 @@ def _as_two_axes(values: Tensor, sizes: dict[str, Any]) -> tuple[Tensor, dict[st
 
 def decay_numbers(cell: Cell) -> tuple[float, float]:
     """Leaks of membrane and synapse; 1 without a synapse."""
-    leak_s = 1.0 if cell.decay_s is None else 1 - float(np.unique(array(cell.decay_s))[0])
-    return 1 - float(np.unique(array(cell.decay))[0]), leak_s
+    return 1 - float(cell.decay.flat[0]), 1.0 if cell.decay_s is None else 1 - float(cell.decay_s.flat[0])

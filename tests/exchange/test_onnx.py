@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 from integer_nets import NETS, built, counts
-from torch import nn
+from torch import Tensor, nn
 
 import snnlib
 from snnlib.exchange import export_onnx
+from snnlib.neurons import CubaLIF, Integrator
 
 
 def test_the_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,19 +22,28 @@ def test_the_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         export_onnx(nn.Sequential(snnlib.SpikingLinear(3, 2)), tmp_path / "a.onnx", torch.zeros(2, 1, 3))
 
 
+def _each_channel_its_own() -> tuple[nn.Module, Tensor]:
+    taus = torch.tensor([1.0, 2.0, 4.0, 8.0])
+    layer = snnlib.SpikingLinear(12, 4, neuron=CubaLIF(taus, taus.flip(0), reset="subtract"))
+    nn.init.uniform_(layer.weight, 0.0, 2.0)
+    net = nn.Sequential(layer, snnlib.SpikingLinear(4, 4, neuron=Integrator(taus, tau_s=taus)))
+    return net, counts(25, 4, 12)
+
+
 @pytest.mark.parametrize(
     "name",
     [
         name
         for name, (make, _) in NETS.items()
         if not any(isinstance(m, snnlib.Delays) for m in make().modules())
-    ],
+    ]
+    + ["time constants"],
 )
 def test_the_graph_is_the_net(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnx", reason="runs an ONNX graph; the package onnx is not installed")
     from onnx.reference import ReferenceEvaluator  # noqa: PLC0415
 
-    net, x = built(name)
+    net, x = _each_channel_its_own() if name == "time constants" else built(name)
     export_onnx(net, tmp_path / "net.onnx", x)
     evaluator = ReferenceEvaluator(str(tmp_path / "net.onnx"))
     for steps, batch in ((25, 4), (7, 2)):

@@ -4,6 +4,7 @@ import math
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -153,7 +154,6 @@ def test_a_chain_of_integrate_and_fire_neurons_gives_the_virtual_steps() -> None
     assert torch.equal(value.flatten(2), net(x))
 
 
-@pytest.mark.parametrize(
 def test_a_chain_has_the_dtype_of_the_net() -> None:
     net, x = _chain()
     net, x = net.double(), x.double()
@@ -163,6 +163,7 @@ def test_a_chain_has_the_dtype_of_the_net() -> None:
     assert chain(x).unflatten(0, (len(x), -1)).sum(1).flatten(2).equal(net(x))
 
 
+@pytest.mark.parametrize(
     ("neuron", "message"),
     [
         (LIF(levels=4), "^0: a leak, a synapse, delays and recurrence have no counterpart"),
@@ -186,6 +187,14 @@ def test_other_neurons_are_no_chain(neuron: Neuron, message: str) -> None:
             r"^0 \(SpikingLinear\): levels=4 beside reset='zero' has no counterpart",
         ),
         (LIF(levels=4, reset="none"), r"^0 \(SpikingLinear\): reset='none' has no counterpart"),
+        *(
+            (made, r"^0 \(SpikingLinear\): a membrane that does not start where its reset puts it has no")
+            for made in (
+                LIF(levels=4, start_value=2.0),
+                LIF(reset="subtract", start_value=2.0),
+                LIF(dialect="norse", reset="subtract", rest=0.5),
+            )
+        ),
     ],
 )
 def test_refused_by_name(neuron: Neuron, message: str, tmp_path: Path) -> None:
@@ -193,6 +202,61 @@ def test_refused_by_name(neuron: Neuron, message: str, tmp_path: Path) -> None:
     for write in (unroll_spikes, snnlib.to_integers):
         with pytest.raises(ValueError, match=message):
             write(net, x)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_sequences_with_samples_first_are_refused(place: int) -> None:
+    net, x = _layers(IF(levels=4))
+    net[place].batch_first = True
+    for write in (unroll_spikes, snnlib.to_integers):
+        with pytest.raises(
+            ValueError, match=r"^\d \(SpikingLinear\): expected batch_first=False, got True; set"
+        ):
+            write(net, x)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("reset", "levels"), [("zero", 1), ("subtract", 1), ("subtract", 4)])
+def test_states_beside_the_membrane_are_reset_as_in_the_net(reset: Any, levels: int) -> None:
+    neuron = CubaLIF(2.0, 2.0, decay_input=False, levels=levels, reset=reset, reset_states="all")
+    net, x = _layers(neuron)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_((parameter * 16).round() / 16)
+    net, x = net[:1], x.round()
+    report = verify_unrolled(net, unroll_spikes(net, x), x)
+    assert report.equal and net(x).any(), str(report)
+    assert torch.equal(snnlib.to_integers(net, x, scale="power-of-two", state_bits=32)(x), net(x))
+
+
+@pytest.mark.parametrize(
+    ("neuron", "last"),
+    [
+        (CubaLIF(2.0, torch.tensor([2.0, 4.0] * 4), decay_current=True, levels=4), Integrator(2.0)),
+        (LIF(torch.tensor([1.0, 2.0] * 4), levels=4), Integrator(torch.tensor([2.0, 4.0, 8.0, 2.0]))),
+        (IF(levels=4), Integrator(2.0, tau_s=torch.tensor([2.0, 4.0, 8.0, 2.0]))),
+    ],
+    ids=["gains", "membranes", "synapses of potentials"],
+)
+def test_each_channel_has_its_own_time_constants_but_in_integers(neuron: Neuron, last: Neuron) -> None:
+    net, x = _layers(neuron, last)
+    x = x.round()
+    report = verify_unrolled(net, unroll_spikes(net, x), x)
+    assert all(layer.flips == 0 and layer.potential < 1e-5 for layer in report.layers), str(report)
+    assert report.layers[0].spikes is not None and report.layers[0].spikes.total > 20
+    with pytest.raises(
+        ValueError, match=r"^\d: expected one time constant for all neurons of a layer, got de"
+    ):
+        snnlib.to_integers(net, x)
+
+
+def test_potentials_of_srm_neurons_are_the_nets() -> None:
+    net, x = _layers(IF(levels=4))
+    net[1] = snnlib.SRMLinear(8, 4, tau_m=2.0, tau_s=2.0)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_((parameter.abs() * 16 + 1).round() / 16)
+    report = verify_unrolled(net, unroll_spikes(net, x.round()), x.round())
+    assert report.exact and report.equal and net(x).any(), str(report)
 
 
 def test_writers_without_graded_spikes_say_so(tmp_path: Path) -> None:
@@ -248,15 +312,6 @@ def test_inputs_of_another_size_are_refused(shape: tuple[int, ...]) -> None:
         unrolled(torch.zeros(shape))
 
 
-def test_each_channel_has_its_own_threshold() -> None:
-    net, x = _layers(IF(levels=4, threshold=torch.tensor([0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0])))
-    with torch.no_grad():
-        for parameter in net.parameters():
-            parameter.copy_((parameter.abs() * 32 + 1).round() / 16)
-    x = (x * 16).round() / 16
-    report = verify_unrolled(net, unroll_spikes(net, x), x)
-    assert report.exact and report.equal, str(report)
-    assert net[0](x).detach().sum((0, 1)).ne(0).all()
 def test_inputs_without_a_number_or_a_sample_are_refused() -> None:
     net, x = _layers(IF(levels=4))
     unrolled = unroll_spikes(net, x)
@@ -269,3 +324,12 @@ def test_inputs_without_a_number_or_a_sample_are_refused() -> None:
                 call(x)
 
 
+def test_each_channel_has_its_own_threshold() -> None:
+    net, x = _layers(IF(levels=4, threshold=torch.tensor([0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0])))
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_((parameter.abs() * 32 + 1).round() / 16)
+    x = (x * 16).round() / 16
+    report = verify_unrolled(net, unroll_spikes(net, x), x)
+    assert report.exact and report.equal, str(report)
+    assert net[0](x).detach().sum((0, 1)).ne(0).all()

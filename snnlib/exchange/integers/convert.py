@@ -124,6 +124,12 @@ def _check(stage: Stage, last: bool) -> None:
         )
     if last and stage.pool != (1, 1):
         raise ValueError(f"{stage.name}: expected no pooling behind the last layer, got windows {stage.pool}")
+    for decays in (stage.cell.decay, stage.cell.decay_s):
+        if decays is not None and np.unique(decays).size > 1:
+            raise ValueError(
+                f"{stage.name}: expected one time constant for all neurons of a layer, got decays from "
+                f"{decays.min():g} to {decays.max():g}; give the neurons numbers for tau, tau_m and tau_s"
+            )
     most = stage.cell.levels * stage.pool[0] * stage.pool[1]
     if most > LARGEST_COUNT:
         raise ValueError(
@@ -217,7 +223,7 @@ def _layer(
     }
     return IntegerLayer(
         **kept | own,
-        scale=unit if stage.cell.spikes else unit * stage.unit,
+        scale=unit if stage.cell.spikes else unit * _channels(stage.unit, outputs),
         threshold=None if stage.cell.fires_at is None else _channels(stage.cell.fires_at, outputs) / unit,
         reset=_reset(stage, unit),
         leak_m=leaks[0],
