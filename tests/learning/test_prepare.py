@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
+from torch.nn.utils.prune import random_unstructured
 
 import snnlib
 from snnlib import prepare_
@@ -228,6 +229,12 @@ def test_parametrization_that_loses_the_weight(step: nn.Module) -> None:
     net = snnlib.SRMLinear(288, 4)
     nn.utils.parametrize.register_parametrization(net, "weight", step)
     with pytest.raises(ValueError, match="expected a parametrization that keeps the weight it is given"):
+        prepare_(net, _batch())
+
+
+def test_weight_that_a_hook_computes() -> None:
+    net = random_unstructured(snnlib.SRMLinear(288, 4), "weight", 0.5)
+    with pytest.raises(ValueError, match="net: expected a parameter, got a weight that a hook computes"):
         prepare_(net, _batch())
 
 

@@ -306,13 +306,17 @@ def test_batch_and_time_that_are_exchanged_are_noticed() -> None:
         prepare_(net(), _events(24, 16, 30))
 
 
-def test_pixels_and_shared_neurons_are_noticed() -> None:
+def test_pixels_and_what_layers_share_are_noticed() -> None:
     net = nn.Sequential(snnlib.SpikingLinear(30, 20), snnlib.SRMReadout(20, 3))
     with pytest.warns(UserWarning, match="values up to 255; divide pixels by 255"):
         prepare_(net, _events(10, 8, 30) * 255)
     neuron = neurons.LIF()
     net = nn.Sequential(*(snnlib.SpikingLinear(a, b, neuron=neuron) for a, b in ((30, 20), (20, 5))))
     with pytest.warns(UserWarning, match="layers 0, 1 share one neuron object"):
+        prepare_(net, _events(10, 8, 30))
+    net = nn.Sequential(*(snnlib.SpikingLinear(30, 30) for _ in range(2)))
+    net[1].weight = net[0].weight
+    with pytest.warns(UserWarning, match="layers 0, 1 share one weight, so that the last one sets the rates"):
         prepare_(net, _events(10, 8, 30))
 
 

@@ -113,6 +113,18 @@ def test_folded_net_fires_the_same_spikes_without_parametrizations(rng: torch.Ge
     assert all(torch.equal(value, again[name]) for name, value in net.state_dict().items())
 
 
+@pytest.mark.parametrize("kind", ["share", "computes"])
+def test_weights_that_would_change_are_refused(kind: str) -> None:
+    net = nn.Sequential(snnlib.SRMLinear(5, 5), snnlib.SRMLinear(5, 5))
+    if kind == "share":
+        net[1].weight = net[0].weight
+    else:
+        nn.utils.parametrizations.weight_norm(net[1])
+    with pytest.raises(ValueError, match=f"net: expected a parameter of its own as the weight of .* {kind}$"):
+        snnlib.nn.standardize_weights_(net)
+    assert not parametrize.is_parametrized(net[0])
+
+
 def test_folding_refuses_what_it_would_lose() -> None:
     net = nn.Sequential(snnlib.SRMLinear(5, 3))
     parametrize.register_parametrization(net[0], "weight", WeightStandardization(3))

@@ -14,6 +14,7 @@ from torch.nn.modules.pooling import _AvgPoolNd, _MaxPoolNd
 
 from snnlib.checks import warn_caller
 from snnlib.nn.layers.spiking_layer import SpikingLayer
+from snnlib.nn.weights.stored_weight import learned_weight
 from snnlib.sequences.order import looks_exchanged
 
 # Counts of events in a step come to some ten; pixels of 8 bits to 255.
@@ -43,7 +44,7 @@ def check_input(net: nn.Module, x: object) -> None:
 
 
 def warn_of_input(net: nn.Module, x: Tensor) -> None:
-    """Warns of pixels from 0 to 255, of dimensions that look exchanged, and of neurons that two layers share."""
+    """Warns of pixels from 0 to 255, of dimensions that look exchanged, and of what two layers share."""
     largest = float(x.detach().max())
     if largest > _LARGEST_COUNT:
         warn_caller(
@@ -52,16 +53,18 @@ def warn_of_input(net: nn.Module, x: Tensor) -> None:
     firsts = {layer.batch_first for layer in net.modules() if isinstance(layer, SpikingLayer)}
     if len(firsts) < 2:
         _warn_of_order(x, int(firsts.pop()) if firsts else 0)
-    users: dict[int, list[str]] = {}
+    users: dict[tuple[int, str], list[str]] = {}
     for name, layer in net.named_modules():
-        if isinstance(layer, SpikingLayer) and isinstance(getattr(layer, "neuron", None), nn.Module):
-            users.setdefault(id(layer.neuron), []).append(name or "net")
-    for names in users.values():
+        if isinstance(layer, SpikingLayer):
+            shared = {
+                "neuron object, its learned constants included": layer.neuron,
+                "weight, so that the last one sets the rates of all": learned_weight(layer),
+            }
+            for what, part in shared.items():
+                users.setdefault((id(part), what), []).append(name or "net")
+    for (_, what), names in users.items():
         if len(names) > 1:
-            warn_caller(
-                f"net: layers {', '.join(names)} share one neuron object, its learned constants included; give each "
-                "layer a neuron of its own"
-            )
+            warn_caller(f"net: layers {', '.join(names)} share one {what}; give each layer its own")
 
 
 def _warn_of_order(x: Tensor, time_dim: int) -> None:

@@ -245,6 +245,10 @@ def assign_effective_weight(layer: WeightWithGain, wanted: Tensor) -> None:
     """
     stored = wanted / layer.weight_gain()
     if not nn.utils.parametrize.is_parametrized(layer, "weight"):
+        if not isinstance(layer.weight, nn.Parameter):
+            raise ValueError(
+                "expected a parameter, got a weight that a hook computes; prune or norm after prepare_"
+            )
         layer.weight.copy_(stored)
         return
     steps = cast(nn.ModuleDict, layer.parametrizations)["weight"]

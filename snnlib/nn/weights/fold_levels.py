@@ -15,6 +15,7 @@ from snnlib.neurons.firing import SpikingNeuron
 from snnlib.nn.layers.per_step import PerStep
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.nn.recurrent.recurrent_layer import Recurrent
+from snnlib.nn.weights.stored_weight import places_of
 
 __all__ = ["fold_levels_"]
 
@@ -55,15 +56,8 @@ def fold_levels_(net: nn.Module) -> nn.Module:
     >>> torch.equal(snnlib.nn.fold_levels_(net)(x), expected), float(net[0].neuron.threshold)
     (True, 1.0)
     """
-    # How often the net holds each module, parameter and buffer.
-    places = Counter(
-        id(part)
-        for module in net.modules()
-        for held in (module._modules, module._parameters, module._buffers)
-        for part in held.values()
-    )
     # Nothing changes before every neuron was checked.
-    found = [(front, _changed(neuron, front)) for neuron, front in _checked(net, places)]
+    found = [(front, _changed(neuron, front)) for neuron, front in _checked(net, places_of(net))]
     for front, tensors in found:
         threshold = tensors.pop("threshold")
         if isinstance(front, SpikingLayer):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from snnlib.functional.sparse import SparselyConnected
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.nn.layers.srm import SRMLayer
-from snnlib.nn.weights.stored_weight import standardization_of, steps_of
+from snnlib.nn.weights.stored_weight import places_of, standardization_of, steps_of
 from snnlib.nn.weights.weight_standardization import WeightStandardization
 
 __all__ = ["fold_standardization_", "standardize_weights_"]
@@ -26,15 +26,23 @@ def standardize_weights_(
     `snnlib.prepare_` need it. With `homeostasis` it also wakes silent channels in training. Standardised layers are
     skipped. The `state_dict` keeps `weight` and adds `standardization.*`, so it loads into plain nets as well.
 
+    Raises:
+        ValueError: sparse connections, or a weight that several layers share or a parametrization or hook computes.
+
     >>> import torch, snnlib
     >>> net = snnlib.nn.standardize_weights_(torch.nn.Sequential(snnlib.SRMLinear(20, 4)))
     >>> sorted(name for name, _ in net[0].parametrizations.weight[0].named_parameters())
     ['bias', 'gain']
     """
-    found = []
+    found, places = [], places_of(net)
     for name, layer in net.named_modules():
         if isinstance(layer, SpikingLayer) and standardization_of(layer) is None:
             weight = layer.weight
+            if places[id(weight)] != 1:
+                what = "several layers share" if places[id(weight)] else "a parametrization or hook computes"
+                raise ValueError(
+                    f"net: expected a parameter of its own as the weight of {name or layer}, got one that {what}"
+                )
             if isinstance(layer.operator, SparselyConnected):
                 raise ValueError(f"net: expected full matrices or convolutions to standardise, got {layer!r}")
             step = WeightStandardization(

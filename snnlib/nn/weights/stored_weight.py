@@ -10,6 +10,7 @@ A plain layer loads `weight`, a standardised layer the parameters, which it deri
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, cast
 
 import torch
@@ -39,6 +40,16 @@ def learned_weight(layer: nn.Module) -> Tensor:
     """Returns the parameter behind a layer's weight: the original of its parametrization, if it has one."""
     steps = steps_of(layer)
     return next(steps.parameters(recurse=False)) if steps else cast(Tensor, layer.weight)
+
+
+def places_of(net: nn.Module) -> Counter[int]:
+    """Returns in how many places a net holds each module, parameter and buffer, by id; 0 for a computed tensor."""
+    return Counter(
+        id(part)
+        for module in net.modules()
+        for held in (module._modules, module._parameters, module._buffers)
+        for part in held.values()
+    )
 
 
 def store_weight(layer: nn.Module, stored: Any, prefix: str) -> None:
