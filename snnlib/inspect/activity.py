@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.sequences.lengths import lengths_of_call, without_padding
-from snnlib.sequences.spike_count import count_per_neuron
+from snnlib.sequences.spike_count import count_per_neuron, is_graded
 from snnlib.structure.layers import spiking_modules
 
 # A neuron above this share of steps says "always" whatever it sees.
@@ -37,10 +37,10 @@ class LayerActivity:
     saturated: int
 
     @classmethod
-    def of(cls, name: str, counts: Tensor, steps: float) -> LayerActivity:
-        """Returns the activity of neurons from counts of spikes and steps."""
+    def of(cls, name: str, counts: Tensor, firing: Tensor, steps: float) -> LayerActivity:
+        """Returns the activity of neurons from counts of spikes, of steps with spikes, and of all steps."""
         rate, dead = float(counts.sum() / counts.numel()) / steps, int((counts == 0).sum())
-        return cls(name, counts.numel(), rate, dead, int((counts > SATURATED_RATE * steps).sum()))
+        return cls(name, counts.numel(), rate, dead, int((firing > SATURATED_RATE * steps).sum()))
 
     def texts(self) -> tuple[str, str, str, str]:
         """Neurons, rate, dead and saturated neurons, for a table."""
@@ -51,7 +51,8 @@ class LayerActivity:
 class SpikeCounter:
     """Counts spikes per neuron of every spiking layer of a net, and optionally of standalone neurons.
 
-    The cost is one product with each layer's output; the counts stay on its device until `layers()` reads them.
+    The cost is one product with each layer's output, of graded spikes two; the counts stay on its device until
+    `layers()` reads them.
 
     >>> import snnlib
     >>> net = nn.Sequential(snnlib.SRMLinear(4, 3))
@@ -71,6 +72,8 @@ class SpikeCounter:
     def reset(self) -> None:
         """Deletes all counts."""
         self.counts: dict[str, Tensor] = {}
+        # Steps with spikes, of layers with graded spikes alone.
+        self.firing: dict[str, Tensor] = {}
         # Time steps times samples that each layer saw, in the order of the net: a net may call one twice or not at all.
         # A tensor, so that processes can add theirs up like the counts.
         self.steps = torch.zeros(len(self._layers), dtype=torch.float64)
@@ -85,7 +88,14 @@ class SpikeCounter:
 
     def layers(self) -> list[LayerActivity]:
         """Returns the activity of each layer since the last reset, in the order of the net."""
-        return [LayerActivity.of(name, count, self.steps_of(name)) for name, count in self.counts.items()]
+        return [
+            LayerActivity.of(name, count, self.firing_of(name), self.steps_of(name))
+            for name, count in self.counts.items()
+        ]
+
+    def firing_of(self, name: str) -> Tensor:
+        """Returns the number of steps in which each neuron of a layer fired."""
+        return self.firing.get(name, self.counts[name])
 
     def steps_of(self, name: str) -> float:
         """Returns the number of time steps times samples of a layer, at least 1."""
@@ -94,8 +104,9 @@ class SpikeCounter:
     def add(self, name: str, spikes: Tensor) -> None:
         """Counts the spikes of one layer in one pass, for callers with their own hooks."""
         spikes, steps = own_steps(self._layers[name], spikes.detach())
-        batch = count_per_neuron(spikes)
-        self.counts[name] = batch if name not in self.counts else self.counts[name] + batch
+        self.counts[name] = self.counts.get(name, 0) + count_per_neuron(spikes)
+        if is_graded(self._layers[name]):
+            self.firing[name] = self.firing.get(name, 0) + count_per_neuron(spikes.clamp(max=1))
         self.steps[self._numbers[name]] += steps
 
     def _hook(self, name: str) -> Any:

@@ -102,7 +102,7 @@ def _of_layer(layer: SpikingLayer, x: Tensor) -> Dispatch:
     with torch.no_grad():
         spikes = layer.forward(x)
         fires = spikes.numel() and not gives_potentials(layer)
-        rate = float(spikes.mean(dtype=torch.float32)) if fires else 0.0
+        rate = float(spikes.count_nonzero()) / spikes.numel() if fires else 0.0
         recurrence = _recurrence(plan)
         weight, operator = layer.effective_weight, layer.operator
         if isinstance(operator, SparselyConnected):

@@ -160,7 +160,7 @@ class SpikeDoctor(ShownAsText):
             steps = self._counter.steps_of(name)
             # Channels come first; those of a linear layer are its neurons.
             channels = count.reshape(len(count), -1)
-            busy = float((count > words.BUSY_RATE * steps).double().mean())
+            busy = float((self._counter.firing_of(name) > words.BUSY_RATE * steps).double().mean())
             rate = float(count.mean()) / steps
             dead = int((channels == 0).all(1).sum())
             result.append(LayerHealth(name, len(count), rate, dead, busy, self._relative_gradient(name)))
@@ -194,18 +194,18 @@ class SpikeDoctor(ShownAsText):
         """Returns a table with a row per layer, the course of training, and the findings."""
         layers = self.layers()
         width = max(map(len, ["layer", *(layer.name for layer in layers)]))
-        lines = [f"{'layer':{width}}  channels  spike rate  dead channels  busy neurons  gradient / weight"]
+        lines = [f"{'layer':{width}}  channels  spikes/step  dead channels  busy neurons  gradient / weight"]
         for layer in layers:
             gradient = "none yet" if layer.gradient is None else f"{layer.gradient:.2g}"
             lines.append(
-                f"{layer.name:{width}}{layer.channels:>10}{layer.rate:>12.2%}{layer.dead:>15}{layer.busy:>14.1%}"
+                f"{layer.name:{width}}{layer.channels:>10}{layer.rate:>13.2%}{layer.dead:>15}{layer.busy:>14.1%}"
                 f"{gradient:>19}"
             )
         courses = [
             f"{name:{width}}  {_in_a_line(course)}" for name, course in self.course().items() if course
         ]
         if courses:
-            lines += ["spike rate (silent channels) up to training batch:", *courses]
+            lines += ["spikes/step (silent channels) up to training batch:", *courses]
         return "\n".join([*lines, *(self.findings() or ["nothing wrong" if layers else "nothing seen yet"])])
 
     def _of_spikes(self, layer: LayerHealth, is_last: bool) -> Iterator[tuple[str, str]]:
@@ -235,7 +235,8 @@ class SpikeDoctor(ShownAsText):
         if not math.isfinite(layer.gradient):
             yield "NaN or infinity is in its gradient"
         elif layer.gradient == 0:
-            yield words.without_gradient("weight", f"{self._samples} samples", words.NOTHING_REACHES_THE_LOSS)
+            why = f"{words.NOTHING_REACHES_THE_LOSS}, or {words.nothing_passes(self._layers[layer.name])}"
+            yield words.without_gradient("weight", f"{self._samples} samples", why)
         elif ratio > _GRADIENT_RATIO or ratio < 1 / _GRADIENT_RATIO:
             kind = "exploding" if ratio > 1 else "vanishing"
             yield f"{kind} gradient, {ratio:.1g} times that of {last.name}, relative to the weights"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from snnlib.checks import in_transform, warn_caller
-from snnlib.sequences.spike_count import channel_rates
+from snnlib.sequences.spike_count import channel_rates, is_graded
 
 if TYPE_CHECKING:
     from snnlib.neurons.base import Neuron
@@ -95,10 +95,20 @@ def always_firing(where: str, verb: str = "fired") -> str:
 
 def without_gradient(of: str, where: str, why: str) -> str:
     """Returns the text for a layer whose weights get no gradient."""
-    return f"the gradient of the {of} was exactly 0 in {where}, {why}"
+    return f"the gradient of the {of} was exactly 0 in {where}, as {why}"
 
 
-NOTHING_REACHES_THE_LOSS = "as its output does not affect the loss"
+NOTHING_REACHES_THE_LOSS = "its output does not affect the loss"
+
+
+def nothing_passes(layer: Watched) -> str:
+    """Returns why a layer may pass no gradient to its weights although its output affects the loss."""
+    if not learns_when_silent(layer):
+        return "the loss does not depend on neurons that fire"
+    return (
+        "all potentials were far below the threshold or above the highest level, where the surrogate gradient is 0, or "
+        "the input was 0"
+    )
 
 
 @dataclass
@@ -157,7 +167,7 @@ class TrainingWatch:
         # Number of channels and device.
         self._place: tuple[int, torch.device] | None = None
         self._sums = _Sums()
-        # Rates of the channels in the first window in which one fired.
+        # Shares of steps in which the channels fired, in the first window in which one did.
         self._began: Tensor | None = None
         self._weight: Tensor | None = None
         # The largest change of the weight from one batch to the next, of its own size.
@@ -273,11 +283,13 @@ class TrainingWatch:
     def _close(self, layer: Watched, x: Tensor, spikes: Tensor) -> None:
         """Ends a window with its last batch, and warns of problems in its forward passes."""
         sums, rates, learns = self._sums, self._sums.rates(), learns_when_silent(layer)
-        busy = rates > BUSY_RATE
+        firing = sums.firing()
+        busy = firing > BUSY_RATE
         # Outputs are prepared to fire in half of all steps: more than half of the way from there to all of them.
-        risen = busy & (rates > (1 + (rates if self._began is None else self._began)) / 2)
-        # A layer that gives potentials, not spikes, has no bound.
-        risen &= spikes.amax() <= 1
+        risen = busy & (firing > (1 + (firing if self._began is None else self._began)) / 2)
+        if not is_graded(layer):
+            # A layer that gives potentials, not spikes, has no bound.
+            risen &= spikes.amax() <= 1
         shares = [part.double().mean() for part in (rates == 0, busy, risen)]
         numbers = torch.stack([rates.mean(), *shares, self._share_lost(rates)])
         rate, silent, saturated, risen_share, lost = numbers.tolist()
@@ -297,7 +309,7 @@ class TrainingWatch:
             bound = _MANY_SAMPLES + 2 * math.sqrt(_MANY_SAMPLES * (1 - _MANY_SAMPLES) / sums.samples)
             if late and without > bound and "lost" not in self.said:
                 self._say(layer, "samples", silent_samples(without, f"the samples of {window}"))
-            self._began = rates if self._began is None else self._began
+            self._began = firing if self._began is None else self._began
         elif sums.input:
             if not learns:
                 self._say(layer, "silent", silence(str(window), False, PREPARE if window.is_first else _ANEW))
@@ -326,13 +338,9 @@ class TrainingWatch:
         # Later it may be a loss that is met, a layer behind that warns by itself, or a gradient cut on purpose.
         if window.is_first or sums.signal:
             if window.silent == 1:
-                why = "as no neuron fired or came near its threshold"
+                why = "no neuron fired or came near its threshold"
             else:
-                why = (
-                    NOTHING_REACHES_THE_LOSS
-                    if window.is_first
-                    else "as the loss does not depend on neurons that fire"
-                )
+                why = nothing_passes(layer) if sums.signal else NOTHING_REACHES_THE_LOSS
             remedy = PREPARE if window.is_first else SLOWER
             self._say(layer, "gradient", without_gradient(learned, str(window), f"{why}; {remedy}"))
 
@@ -383,6 +391,9 @@ def watch_single_steps(layer: Watched | SRMReadout, x: Tensor, calls: int) -> in
 class _Sums:
     """Sums over the watched batches of a window, on the layer's device."""
 
+    # As rates, with a step's spikes counted as one; None where these are the same. Of the class for older pickles.
+    _firing: Tensor | None = None
+
     def __init__(self) -> None:
         self.samples = self._batches = self._backwards = 0
         self._rates: Tensor | float = 0.0
@@ -399,6 +410,9 @@ class _Sums:
         """Adds a batch: input and spikes `[T, N, C, ...]`, or `[N, T, C, ...]`."""
         batch_dim = 1 - int(layer.batch_first)
         self._rates = self._rates + channel_rates(spikes)
+        if is_graded(layer):
+            firing = channel_rates(spikes.clamp(max=1))
+            self._firing = firing if self._firing is None else self._firing + firing
         self._batches += 1
         self.samples += spikes.shape[batch_dim]
         if looks_at_input or not learns_when_silent(layer):
@@ -414,6 +428,10 @@ class _Sums:
         """Returns spikes per neuron and step of each channel, `[C]`."""
         assert isinstance(self._rates, Tensor)
         return self._rates / self._batches
+
+    def firing(self) -> Tensor:
+        """Returns the share of steps in which each channel's neurons fired, `[C]`."""
+        return self.rates() if self._firing is None else self._firing / self._batches
 
     def add_signal(self, gradient: Tensor) -> None:
         """Records the gradient of the last batch's spikes."""

@@ -264,6 +264,49 @@ def test_layers_hand_their_potential(build: Callable[[], nn.Sequential]) -> None
         assert torch.equal(potential >= 1, recorded[name].spikes != 0), name
 
 
+def graded_net() -> nn.Sequential:
+    torch.manual_seed(0)
+    graded = snnlib.neurons.IF
+    return nn.Sequential(
+        snnlib.SpikingLinear(4, 6, neuron=graded(levels=4)),
+        graded(levels=2),
+        snnlib.SpikingLinear(6, 3, neuron=graded(levels=4)),
+    )
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0])
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_graded_spikes_are_counted_whatever_a_batch_gives(scale: float, batch_first: bool) -> None:
+    net, x = graded_net(), 8 * (torch.rand(10, 5, 4) < 0.2).float()
+    nn.init.constant_(net[0].weight, scale)
+    nn.init.constant_(net[2].weight, 1.0)
+    for layer in (net[0], net[1], net[2]):
+        layer.batch_first = batch_first
+    data = [(x.transpose(0, 1) if batch_first else x, torch.zeros(5, dtype=torch.long))]
+    found = evaluate(net, data, classes=3, scores=None, batch_first=batch_first)
+    found.names = CLASSES
+    assert found.decision == "spike count"
+    with torch.no_grad():
+        outputs = [net[:number](data[0][0]).flatten(0, 1) for number in (1, 2, 3)]
+    for layer, output in zip(found.activity(), outputs, strict=True):
+        assert layer.rate == pytest.approx(float(output.mean()))
+        assert (layer.dead, layer.saturated) == (0, int(((output != 0).float().mean(0) > 0.9).sum()))
+    assert outputs[2].max() > 1
+    raster_of = sample_sections(found, {})[0].figure
+    assert any(axes.get_xlabel() == "output spikes" for axes in raster_of.axes)
+
+
+def test_a_trained_graded_net_has_a_report(tmp_path: Path) -> None:
+    trained = snnlib.models.load("keywords-chip")
+    x = (torch.rand(20, 4, *trained.card.input_shape) * 8).floor()
+    result = snnlib.report(trained.net, [(x, torch.arange(4))], out=tmp_path / "r.html")
+    assert [layer.name for layer in result.layers] == ["neuron1", "neuron2", "neuron3"]
+    assert [layer.neurons for layer in result.layers] == [480, 320, 96]
+    assert all(layer.rate > 0 for layer in result.layers)
+    assert {"raster.png", "rate_histograms.png", "rates_over_time.png"} <= set(result.images)
+    assert "highest mean membrane potential" in result.path.read_text()
+
+
 def test_heat_maps_know_the_strides_of_a_chain() -> None:
     net, (x, _) = strong(conv_net()), loader(1)[0]
     layers = spiking_layers(net, x)

@@ -106,6 +106,15 @@ def test_raster_shows_potentials_where_the_output_does_not_fire() -> None:
     assert drawn == [int(train.sum()) for train in layers.values()]
 
 
+def test_raster_counts_graded_spikes() -> None:
+    layers = {"input": torch.rand(5, 2), "hidden": torch.tensor([[3.0, 0.0]]), "output": torch.eye(2) * 4}
+    figure = raster(layers)
+    bars = next(axes for axes in figure.axes if axes.get_xlabel() == "output spikes")
+    assert [bar.get_width() for bar in bars.patches] == [4, 4]
+    said = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert "2 neurons\n3 spikes\n50.0% of neurons\nfire in a time step" in said
+
+
 def test_raster_draws_every_spike() -> None:
     layers = trains()
     figure = raster(layers, step_ms=10.0)

@@ -35,6 +35,22 @@ def test_dead_and_saturated_neurons() -> None:
     assert counter.layers() == []
 
 
+@pytest.mark.parametrize(("steps", "spikes", "saturated"), [(2, 8.0, 0), (10, 2.0, 4)])
+def test_saturated_neurons_fire_at_most_steps_however_many_spikes(
+    steps: int, spikes: float, saturated: int
+) -> None:
+    sequence = torch.zeros(10, 3, 4)
+    sequence[:steps] = spikes
+    counter = SpikeCounter(torch.nn.Sequential(snnlib.neurons.IF(levels=8)))
+    with counter.counting():
+        for _ in range(2):
+            counter._net(sequence)
+    rate = pytest.approx(steps * spikes / 10)
+    assert counter.layers() == [LayerActivity("0", 4, rate, dead=0, saturated=saturated)]
+    counter.reset()
+    assert counter.firing == {}
+
+
 class _Branches(torch.nn.Module):
     """Calls one layer twice and one not at all."""
 

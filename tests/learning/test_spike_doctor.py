@@ -111,7 +111,7 @@ def test_the_report_shows_the_course_of_training_and_when_a_layer_died() -> None
     assert [window.silent for window in course["conv2"]] == [0, 0, 0, 1]
     assert all(0.03 < window.rate < 0.3 for window in course["conv1"])
     lines = doctor.report().splitlines()
-    at = lines.index("spike rate (silent channels) up to training batch:")
+    at = lines.index("spikes/step (silent channels) up to training batch:")
     assert lines[at + 2].startswith("conv2  3: ") and lines[at + 2].endswith("  300: 0.00% (100%)")
 
 
@@ -261,6 +261,25 @@ def test_a_layer_of_integrators_does_not_fire() -> None:
     assert 0 < report.total.rate < 0.2
     assert snnlib.explain_dispatch(net, x)["1"].rate == 0
     assert snnlib.profile(net, x)["1"].outputs == 0
+
+
+@pytest.mark.parametrize(("steps", "spikes", "busy"), [(2, 8.0, 0.0), (10, 2.0, 1.0)])
+def test_busy_neurons_fire_at_most_steps_however_many_spikes(steps: int, spikes: float, busy: float) -> None:
+    net = snnlib.SpikingLinear(1, 4, neuron=snnlib.neurons.IF(levels=8))
+    nn.init.ones_(net.weight)
+    x = torch.zeros(10, 3, 1)
+    x[:steps] = spikes
+    with SpikeDoctor(net) as doctor:
+        net(x).sum().backward()
+    (health,) = doctor.layers()
+    assert (health.rate, health.busy) == (pytest.approx(steps * spikes / 10), busy)
+    assert [text.partition(" of ")[0] for text in doctor.findings()] == [": 100%"] * int(busy)
+    assert snnlib.explain_dispatch(net, x).rate == steps / 10
+    net.zero_grad()
+    nn.init.constant_(net.weight, 100.0)
+    with SpikeDoctor(net) as doctor:
+        net(x).sum().backward()
+    assert "where the surrogate gradient is 0" in doctor.findings()[-1]
 
 
 def test_a_net_without_spikes_is_refused() -> None:

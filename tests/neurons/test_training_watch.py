@@ -11,9 +11,10 @@ from rates import set_rates_
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.neurons import constants
+from snnlib.neurons import constants, training_watch
 from snnlib.neurons.training_watch import TrainingWatch
 from snnlib.nn.layers.spiking_layer import SpikingLayer
+from snnlib.sequences.spike_count import channel_rates
 
 
 class _Net(nn.Module):
@@ -224,6 +225,45 @@ def test_a_layer_that_comes_to_fire_always_is_named(kind: str) -> None:
     )
     assert "lower the learning rate or clip gradients" in said[0]
     assert layer.training_watch.course[-1].saturated == 1
+
+
+def _graded(levels: float = 8) -> snnlib.SpikingLinear:
+    layer = snnlib.SpikingLinear(1, 4, neuron=snnlib.neurons.IF(levels=levels))
+    nn.init.ones_(layer.weight)
+    return layer
+
+
+def test_graded_neurons_are_busy_by_steps_and_not_by_spikes() -> None:
+    layer, x = _graded(), torch.zeros(10, 3, 1)
+    x[:2] = 8
+    assert _train(layer, 120, x) == []
+    window = layer.training_watch.course[-1]
+    assert (window.rate, window.saturated) == (pytest.approx(1.6), 0)
+    said = _train(layer, 180, torch.full((10, 3, 1), 2.0))
+    assert len(said) == 1, said
+    assert "100% of the channels came to fire in more than half of all steps" in said[0]
+
+
+@pytest.mark.parametrize(("levels", "times"), [(1, 1), (8, 2)])
+def test_binary_spikes_are_counted_once(levels: int, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Tensor] = []
+    monkeypatch.setattr(training_watch, "channel_rates", lambda s: calls.append(s) or channel_rates(s))
+    _train(_graded(levels), 2, torch.ones(10, 3, 1))
+    assert len(calls) == 2 * times
+
+
+@pytest.mark.parametrize("weight", [100.0, -100.0])
+def test_graded_neurons_beyond_their_levels_have_no_gradient(weight: float) -> None:
+    """Their output reaches the loss."""
+    layer, other = _graded(), _graded()
+    nn.init.constant_(layer.weight[1:].detach(), weight)
+    nn.init.constant_(layer.weight[:1].detach(), 100.0)
+    (said,) = _train(layer, 3, torch.ones(10, 3, 1))
+    assert (
+        "the gradient of the weight was exactly 0 in the first 3 training batches, as all potentials" in said
+    )
+    (said,) = _train(other, 3, loss=lambda net: (net(torch.ones(10, 3, 1)) * 0).sum())
+    assert "as its output does not affect the loss" in said
 
 
 def test_outputs_at_half_of_all_steps_are_healthy() -> None:

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from snnlib.app.report.recorder import Recorded, is_output_of_spikes
+
 Scores = Callable[[Any], Tensor]
 Decision = Literal["spike count", "mean potential", "output", "scores", "every step"]
 
@@ -20,8 +22,14 @@ READ_FROM: dict[Decision, str] = {
 }
 
 
-def default_scores(output: Any, batch_first: bool) -> tuple[Decision, Scores]:
-    """Chooses how class scores `[N, K]` are read from an output: spikes are counted, potentials averaged over time."""
+def default_scores(output: Any, recorded: dict[str, Recorded], batch_first: bool) -> tuple[Decision, Scores]:
+    """Chooses how class scores `[N, K]` are read from an output: spikes are counted, potentials averaged over time.
+
+    Args:
+        output: the net's output.
+        recorded: its spiking layers in the same pass.
+        batch_first: whether the output is `[N, T, K]`.
+    """
     if isinstance(output, Tensor) and output.dim() == 2:
         return "output", lambda answer: answer
     if not (isinstance(output, Tensor) and output.dim() == 3):
@@ -30,6 +38,6 @@ def default_scores(output: Any, batch_first: bool) -> tuple[Decision, Scores]:
             f"scores: expected a function for an output other than [N, K] and [T, N, K], got {shape}"
         )
     time = int(batch_first)
-    if bool(((output == 0) | (output == 1)).all()):
+    if is_output_of_spikes(output, recorded, batch_first):
         return "spike count", lambda answer: answer.sum(time)
     return "mean potential", lambda answer: answer.mean(time)

@@ -21,7 +21,7 @@ from snnlib.inspect.activity import LayerActivity
 from snnlib.inspect.operation_counter import OperationCounter
 from snnlib.inspect.operations import Profile, as_input, profile_of
 from snnlib.learning.health import SpikeDoctor
-from snnlib.sequences.spike_count import count_per_neuron
+from snnlib.sequences.spike_count import count_per_neuron, is_graded
 from snnlib.structure.layers import evaluating, spiking_modules
 
 # Sentences on top of the page.
@@ -39,6 +39,7 @@ class Evaluation:
             where nothing is classified.
         others: targets and answers of a regression or of several labels per sample; None for classes or no labels.
         counts: layer name to spikes of each neuron over the data set, float64.
+        firing: of layers with graded spikes: layer name to time steps with spikes of each neuron, float64.
         over_time: layer name to spikes of all its neurons in each time step `[T]`, float64.
         samples: a few samples, classes in turn, mistakes among them.
         decision: what the prediction is read from.
@@ -63,6 +64,7 @@ class Evaluation:
     task: Task = "classes"
     others: Answers | None = None
     counts: dict[str, Tensor] = field(default_factory=dict)
+    firing: dict[str, Tensor] = field(default_factory=dict)
     over_time: dict[str, Tensor] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     steps: int = 0
@@ -119,7 +121,10 @@ class Evaluation:
 
     def activity(self) -> list[LayerActivity]:
         """Rate, dead and saturated neurons of each layer."""
-        return [LayerActivity.of(name, count, max(self.steps, 1)) for name, count in self.counts.items()]
+        return [
+            LayerActivity.of(name, count, self.firing.get(name, count), max(self.steps, 1))
+            for name, count in self.counts.items()
+        ]
 
     def next_steps(self) -> list[str]:
         """At most three sentences on what to do next: what `SpikeDoctor` finds in the kept samples, with its remedy."""
@@ -175,12 +180,16 @@ def _start(
     task: Task,
 ) -> Evaluation:
     few = frames[:2] if batch_first else frames[:, :2]
-    output = net(few)
+    layers = spiking_layers(net, few)
+    with recording(net, layers, batch_first) as recorded:
+        output = net(few)
     decision: Decision
     if per_step or (task == "none" and scores is None):
         decision, read = "every step" if per_step else "output", scores or (lambda answer: answer)
     else:
-        decision, read = default_scores(output, batch_first) if scores is None else ("scores", scores)
+        decision, read = (
+            default_scores(output, recorded, batch_first) if scores is None else ("scores", scores)
+        )
     size = 0
     if task == "classes":
         found, sizes = read(output), "T, N" if per_step else "N"
@@ -196,7 +205,7 @@ def _start(
         torch.zeros(size, size, dtype=torch.long),
         decision,
         read,
-        spiking_layers(net, few),
+        layers,
         batch_size=frames.shape[0 if batch_first else 1],
         operations=OperationCounter(net),
         task=task,
@@ -222,8 +231,9 @@ def _add(result: Evaluation, frames: Tensor, x: Tensor, labels: Tensor | None) -
         )
     for name, layer in recorded.items():
         spikes = layer.spikes
-        batch = count_per_neuron(spikes).cpu()
-        result.counts[name] = result.counts[name] + batch if name in result.counts else batch
+        result.counts[name] = result.counts.get(name, 0) + count_per_neuron(spikes).cpu()
+        if is_graded(result.layers[name]):
+            result.firing[name] = result.firing.get(name, 0) + count_per_neuron(spikes.clamp(max=1)).cpu()
         in_time = spikes.flatten(1).sum(1, dtype=torch.float64).cpu()
         result.over_time[name] = _longer(result.over_time.get(name), in_time)
     result.steps += x.shape[0] * x.shape[1]

@@ -42,14 +42,14 @@ def firing_sections(evaluation: Evaluation) -> list[Section]:
         Section(
             "rate_histograms.png",
             "Firing rates",
-            "How many neurons of each layer fire how often, over all samples; dead neurons are counted in the heading "
-            "and left out of the bars.",
+            "How many neurons of each layer give how many spikes per time step, over all samples; dead neurons are "
+            "counted in the heading and left out of the bars.",
             rate_histograms(_labelled(evaluation, evaluation.rates())),
         ),
         Section(
             "rates_over_time.png",
             "Firing rates over time",
-            "Share of the neurons of each layer that fire in each time step, mean over all samples.",
+            "Spikes per neuron of each layer in each time step, mean over all samples.",
             rates_over_time(_labelled(evaluation, evaluation.rates_over_time()), step_ms=evaluation.step_ms),
         ),
     ]

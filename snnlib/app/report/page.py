@@ -107,8 +107,8 @@ def report(
     with a test by occlusion; and, where a history is given, curves of losses, accuracies, learning rates, firing rates
     and dead neurons. A header names date, versions, commit, machine and seed.
 
-    Spiking layers are found by what they give: any module whose output is a spike tensor counts. The net runs in
-    evaluation mode, once over the loader.
+    Spiking layers are found by what they give: any module whose output is a spike tensor counts, with graded spikes
+    those of snnlib. The net runs in evaluation mode, once over the loader.
 
     Args:
         net: any module that maps `[T, N, ...]` to class scores `[N, K]`, output spikes `[T, N, K]` (counted) or output

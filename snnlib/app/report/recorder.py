@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.nn.layers.readout import SRMReadout
+from snnlib.sequences.spike_count import is_graded
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,10 @@ class Recorded:
 def spiking_layers(net: nn.Module, x: Tensor) -> dict[str, nn.Module]:
     """Modules that turn something else into spikes, or that have weights of their own and give spikes, in call order.
 
-    A module gives spikes if its output is `[T, N, ...]` of zeros and ones with the first two dimensions of `x`. Layers
-    of torch itself never spike, though a silent input makes their output zero. Of a module and its parent with one
-    output, the layer with the weights is taken, else the innermost.
+    A module gives spikes if its output is `[T, N, ...]` of zeros and ones, or of whole numbers where neurons of snnlib
+    have several levels, with the first two dimensions of `x`. Layers of torch itself never spike, though a silent input
+    makes their output zero. Of a module and its parent with one output, the layer with the weights is taken, else the
+    innermost.
     """
     found: list[tuple[str, nn.Module, Tensor, bool]] = []
 
@@ -36,7 +38,7 @@ def spiking_layers(net: nn.Module, x: Tensor) -> dict[str, nn.Module]:
         def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
             if isinstance(output, Tensor):
                 source = next((value for value in inputs if isinstance(value, Tensor)), None)
-                if _is_spike_tensor(output, x):
+                if output.dim() > 2 and output.shape[:2] == x.shape[:2] and _holds_spikes(output, module):
                     found.append((name, module, output, _makes_spikes(module, source)))
 
         return hook
@@ -69,8 +71,17 @@ def recording(
         yield seen
 
 
-def _is_spike_tensor(value: Tensor, x: Tensor) -> bool:
-    return value.dim() > 2 and value.shape[:2] == x.shape[:2] and bool(((value == 0) | (value == 1)).all())
+def is_output_of_spikes(output: Tensor, recorded: dict[str, Recorded], batch_first: bool) -> bool:
+    """Returns whether a net's output `[T, N, K]` holds zeros and ones, or the spikes of its last spiking layer."""
+    last = next((layer.spikes for layer in reversed(recorded.values())), None)
+    time_first = output.transpose(0, 1) if batch_first else output
+    return _holds_spikes(output) or (last is not None and torch.equal(time_first, last.flatten(2).to(output)))
+
+
+def _holds_spikes(value: Tensor, module: nn.Module | None = None) -> bool:
+    if module is not None and is_graded(module):
+        return bool(((value >= 0) & (value % 1 == 0)).all())
+    return bool(((value == 0) | (value == 1)).all())
 
 
 def _has_weights(module: nn.Module) -> bool:
@@ -83,8 +94,8 @@ def _makes_spikes(module: nn.Module, source: Tensor | None) -> bool:
     if kind.__module__.startswith("torch.nn.modules.") or issubclass(kind, SRMReadout):
         return False
     # Pooling, dropout and reshaping hand spikes on.
-    hands_on = source is not None and bool(((source == 0) | (source == 1)).all()) and bool(source.any())
-    return _has_weights(module) or not hands_on
+    hands_on = source is not None and _holds_spikes(source) and bool(source.any())
+    return _has_weights(module) or is_graded(module) or not hands_on
 
 
 def _one_per_output(found: list[tuple[str, nn.Module, Tensor, bool]]) -> dict[str, nn.Module]:

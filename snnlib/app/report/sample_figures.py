@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from snnlib.app.report.answers import Task
 from snnlib.app.report.decision import READ_FROM
 from snnlib.app.report.evaluation import Evaluation
-from snnlib.app.report.recorder import Recorded
+from snnlib.app.report.recorder import Recorded, is_output_of_spikes
 from snnlib.app.report.samples import Sample
 from snnlib.app.report.section import Section, label
 from snnlib.app.visual import labels_over_time, membrane_potentials, raster
@@ -37,11 +37,10 @@ def sample_sections(evaluation: Evaluation, neurons: dict[str, list[int]]) -> li
     classes = evaluation.names
     with torch.no_grad(), evaluation.recording() as recorded:
         output = evaluation.net(evaluation.batch_of([sample]))
-    spikes = {
-        label(name, evaluation.layers[name]): layer.spikes[:, 0].cpu()
-        for name, layer in list(recorded.items())[-_MOST_LAYERS:]
-    }
-    text = "Every mark is a spike; each row is a neuron, and shaded bands are the channels of a convolutional layer."
+    text = (
+        "Every mark is a step in which a neuron fires; each row is a neuron, and shaded bands are the channels of a "
+        "convolutional layer."
+    )
     if evaluation.task == "classes":
         text += f" The class is decided by {READ_FROM[evaluation.decision]}; the true class is in bold."
         title = f"True class {classes[sample.label]}, predicted {classes[sample.predicted]}"
@@ -56,7 +55,7 @@ def sample_sections(evaluation: Evaluation, neurons: dict[str, list[int]]) -> li
             "raster.png",
             "Spikes of one sample",
             text,
-            _raster(evaluation, sample, spikes, output, title),
+            _raster(evaluation, sample, recorded, output, title),
         )
     ]
     if sample.labels is not None:
@@ -110,11 +109,13 @@ def _labels_section(evaluation: Evaluation) -> Section:
 
 
 def _raster(
-    evaluation: Evaluation, sample: Sample, spikes: dict[str, Tensor], output: Tensor, title: str
+    evaluation: Evaluation, sample: Sample, recorded: dict[str, Recorded], output: Tensor, title: str
 ) -> Figure:
-    layers = {"input": sample.x, **spikes}
-    potentials = None
-    if isinstance(output, Tensor) and output.dim() == 3 and not bool(((output == 0) | (output == 1)).all()):
+    layers = {"input": sample.x}
+    for name, layer in list(recorded.items())[-_MOST_LAYERS:]:
+        layers[label(name, evaluation.layers[name])] = layer.spikes[:, 0].cpu()
+    potentials, in_steps = None, isinstance(output, Tensor) and output.dim() == 3
+    if in_steps and not is_output_of_spikes(output, recorded, evaluation.batch_first):
         potentials = output.select(evaluation.batch_dim, 0).float().cpu()
     outputs = next(reversed(layers.values()))[0] if potentials is None else potentials[0]
     classes = evaluation.names

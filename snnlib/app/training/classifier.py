@@ -152,9 +152,8 @@ class SpikingClassifier(pl.LightningModule):
     def on_validation_epoch_end(self) -> None:
         """Sum up over processes and keep the result."""
         reduce = self.trainer.strategy.reduce
-        self.activity.counts = {
-            name: reduce(count, reduce_op="sum") for name, count in self.activity.counts.items()
-        }
+        for counts in (self.activity.counts, self.activity.firing):
+            counts.update({name: reduce(count, reduce_op="sum") for name, count in counts.items()})
         self.activity.steps = reduce(self.activity.steps.to(self.device), reduce_op="sum")
         results = []
         unit = "labelled steps" if self.config.kind.labels_steps else "samples"

@@ -14,7 +14,7 @@ from snnlib.inspect.shown import in_columns
 
 LAYER_COLUMNS = ("layer", "neurons", "spike rate", "dead neurons", "saturated neurons")
 LAYER_NOTE = (
-    "spike rate: share of time steps in which a neuron fires, mean over the test set; dead: never fires; "
+    "spike rate: spikes per neuron and time step, mean over the test set; dead: never fires; "
     f"saturated: fires in more than {SATURATED_RATE:.0%} of the steps"
 )
 

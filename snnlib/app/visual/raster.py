@@ -1,4 +1,4 @@
-"""The raster plot: every spike of every neuron as a mark over time, layer by layer."""
+"""The raster plot: every step in which a neuron fires as a mark over time, layer by layer."""
 
 from __future__ import annotations
 
@@ -89,18 +89,20 @@ def raster(
         axes.tick_params(labelbottom=sequence is output)
         if sequence is output:
             axes.set_xlabel(time_unit(step_ms)[1])
-            counts = (output.flatten(1) != 0).sum(0)
+            counts = output.flatten(1).sum(0)
             bars = _draw_scores(figure.add_subplot(grid[number, 1]), counts, classes, label, colour, decides)
             bars.set_xlabel("output spikes")
             if decides:
                 heading(bars, "most spikes decide")
         else:
-            spikes = sequence != 0
+            fires = sequence != 0
+            # An input may hold amplitudes.
+            spikes = fires if sequence is first else sequence
             _write(
                 figure.add_subplot(grid[number, 1]),
                 "",
-                f"{spikes[0].numel():,} neurons\n{int(spikes.sum()):,} spikes\n"
-                f"{float(spikes.double().mean()):.1%} of neurons\nfire in a time step",
+                f"{fires[0].numel():,} neurons\n{int(spikes.sum()):,} spikes\n"
+                f"{float(fires.double().mean()):.1%} of neurons\nfire in a time step",
             )
     if potentials is not None:
         colour = PALETTE[rows % len(PALETTE)]

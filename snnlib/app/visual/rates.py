@@ -59,7 +59,7 @@ def rate_histograms(rates: Mapping[str, Tensor], *, title: str = "Firing rates o
 def rates_over_time(
     rates: Mapping[str, Tensor], *, step_ms: float | None = None, title: str = "Firing rate over time"
 ) -> Figure:
-    """Draws a panel per layer: the share of its neurons that fire in each time step.
+    """Draws a panel per layer: spikes per neuron in each time step.
 
     Args:
         rates: layer name to spikes per neuron `[T]`, such as means over a data set.

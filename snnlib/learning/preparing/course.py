@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.sequences.spike_count import channel_rates
+from snnlib.sequences.spike_count import channel_rates, is_graded
 from snnlib.structure.layers import gives_potentials
 
 # Seconds without a word; what takes longer says how far it is.
@@ -33,6 +33,8 @@ class Course:
     ) -> None:
         # Rates per channel, or the RMS of potentials as a tensor of no dimension, in the order of the calls.
         self.measured: dict[str, Tensor] = {}
+        # Of each channel the share of time steps in which its neurons fire.
+        self.firing: dict[str, Tensor] = {}
         self.channels: dict[str, int] = {}
         self.targets: dict[str, float] = {}
         # Layers whose channels keep the differences that they are drawn with.
@@ -103,6 +105,8 @@ class Course:
             self.channels[name] = values.shape[2]
             potentials = gives_potentials(module)
             self.measured[name] = torch.tensor(rms(values)) if potentials else channel_rates(values)
+            graded = is_graded(module)
+            self.firing[name] = channel_rates(values.clamp(max=1)) if graded else self.measured[name]
 
         return hook
 

@@ -90,7 +90,7 @@ def prepare_(
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(50, 200), snnlib.SRMLinear(200, 10))
     >>> print(snnlib.prepare_(net, (torch.rand(30, 8, 50) < 0.1).float()))
     weights calibrated, as the input holds spikes or counts of events
-    layer  channels  spike rate  target   gain
+    layer  channels  spikes/step  target   gain
     0           200        ...%    3.0%     ...
     1            10       ...%   50.0%      ...
     spikes arrive at the output and gradients at all 2 parameters
@@ -225,7 +225,7 @@ def _result(name: str, module: nn.Module, course: Course) -> LayerPreparation:
         target=course.targets[name] if fires else None,
         gain=float(module.gain.mean()) if isinstance(module, WeightWithGain) else 1.0,
         dead=int((values == 0).sum()) if fires else 0,
-        saturated=int((values > SATURATED_RATE).sum()) if fires else 0,
+        saturated=int((course.firing[name] > SATURATED_RATE).sum()) if fires else 0,
         potential=None if fires else float(values),
         as_drawn=fires and name in course.as_drawn,
         copies=isinstance(module, SpikingLayer) and is_copied(module),

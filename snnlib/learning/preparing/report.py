@@ -124,12 +124,12 @@ class Preparation(ShownAsText):
     def __str__(self) -> str:
         width = max([len("layer"), *(len(layer.name) for layer in self.layers)])
         lines = [f"weights {self.start}, as {self.reason}"]
-        lines.append(f"{'layer':{width}}  channels  spike rate  target   gain")
+        lines.append(f"{'layer':{width}}  channels  spikes/step  target   gain")
         for layer in self.layers:
             if layer.rate is None or layer.target is None:
-                shown = f"{f'potential {layer.potential:.2f}':>20}"
+                shown = f"{f'potential {layer.potential:.2f}':>21}"
             else:
-                shown = f"{layer.rate:>12.1%}{layer.target:>8.1%}"
+                shown = f"{layer.rate:>13.1%}{layer.target:>8.1%}"
             lines.append(f"{layer.name:{width}}{layer.channels:>10}{shown}{layer.gain:>7g}")
         ready = f"spikes arrive at the output and gradients at all {self.parameters} parameters"
         return "\n".join([*lines, *(self.findings() or [ready]), f"learn with {self.advice}"])
