@@ -1,7 +1,8 @@
 // Neurons of one state and the means of their spikes over windows of 2 x 2 cells on CUDA, in one pass over the
 // currents: a thread takes the neurons of a window through all time steps. Spikes are never stored. Forward reads
 // currents and writes a quarter as many means; backward repeats the recurrence, and shares a window's gradient out to
-// its neurons. Math: neurons/linear.h; the bits are those of scan.cu followed by a pool.
+// its neurons. Math: neurons/linear.h; the bits are those of scan.cu followed by a pool, but for more spikes in a step
+// than half precision counts (256 in bfloat16, 2048 in float16): the scan stores them rounded.
 #include "scan_input.h"
 #include "scan_options.h"
 #include "window_places.h"

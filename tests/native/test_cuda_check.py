@@ -1,5 +1,7 @@
 """cuda/check.py reads ptxas's reports: architectures, and kernels that keep values in local memory."""
 
+import math
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -34,6 +36,21 @@ def test_a_spill_is_found(check: ModuleType) -> None:
 
 def test_registers_of_one_architecture(check: ModuleType) -> None:
     assert check.registers(REPORT, "sm_90") == {"_Z4goodv": 56}
+
+
+def test_quotients_by_constants_round_once() -> None:
+    root = Path(__file__).parents[2]
+    files = [file for folder in ("cpp/include", "cuda") for file in sorted((root / folder).rglob("*"))]
+    sources = [file for file in files if file.suffix in {".h", ".cu"}]
+    found = {
+        f"{file.name}: {line}"
+        for file in sources
+        for line in file.read_text(encoding="utf-8").splitlines()
+        for divisor in re.findall(r"/ [A-Z]\(([0-9.]+)\)", line)
+        if math.frexp(float(divisor))[0] != 0.5
+    }
+    # nvcc makes them products with a reciprocal; `quotient` of neurons/surrogate.h keeps them.
+    assert len(sources) > 30 and not found
 
 
 ASSEMBLY = """
