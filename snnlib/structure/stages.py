@@ -26,7 +26,7 @@ from snnlib.structure.operations import (
     without_groups,
 )
 from snnlib.structure.unsupported import Unsupported, naming
-from snnlib.structure.walk import Described, graph_of, name_of
+from snnlib.structure.walk import Described, called_children, graph_of, name_of
 
 # A byte each.
 LONGEST_DELAY = 255
@@ -52,7 +52,7 @@ class Stage(Connections):
 def modules_of(net: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
     """Yields the modules over sequences that a net calls one after the other."""
     if isinstance(net, nn.Sequential) and not isinstance(net, PerStep | Described):
-        for key, child in net.named_children():
+        for key, child in called_children(net):
             yield from modules_of(child, f"{path}.{key}".lstrip("."))
     elif isinstance(net, SpikingRNN):
         for number, layer in enumerate(net.layers):

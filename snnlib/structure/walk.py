@@ -90,7 +90,7 @@ class Walk:
 
     def chain(self, path: str, modules: nn.Module, value: Step, lead: int) -> Step:
         """Adds a module's children one after the other."""
-        for key, child in modules.named_children():
+        for key, child in called_children(modules):
             value = self.module(f"{path}.{key}".lstrip("."), child, value, lead)
         return value
 
@@ -155,6 +155,11 @@ class _Tracer(fx.Tracer):
         containers = (PerStep, Fused, Residual, SpikingRNN)
         known = isinstance(m, (*PASSED_ON, *containers, Described)) or is_operation(m)
         return known or super().is_leaf_module(m, module_qualified_name)
+
+
+def called_children(chain: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Returns what a chain calls, by name; `named_children` leaves out the second place of a module."""
+    return [(key, child) for key, child in chain._modules.items() if child is not None]
 
 
 def name_of(path: str, module: nn.Module) -> str:

@@ -38,6 +38,14 @@ def test_loop_within_forward(static: bool) -> None:
     assert not any(module._forward_hooks or "forward" in module.__dict__ for module in net.modules())
 
 
+def test_a_chain_that_calls_a_module_twice() -> None:
+    linear = nn.Linear(12, 12)
+    net = nn.Sequential(linear, Leaky(0.9, hidden=True), linear, Leaky(0.9, hidden=True))
+    with torch.no_grad():
+        linear.weight.abs_()
+    assert len(_converted(net, random_spikes(9, 3, 12))) == 4
+
+
 @pytest.mark.parametrize("beta", [1.0, 1.2, 0.0])
 def test_a_learned_membrane_that_does_not_leak_learns_as_the_original(beta: float) -> None:
     """At beta = 1 tau would be infinite, and the gradient of beta no number."""

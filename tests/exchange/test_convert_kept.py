@@ -297,6 +297,10 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: Twice(Leaky(0.75, hidden=True)),
         "lif is called at 2 places of a step; give each place",
     ),
+    "twice in a chain": (
+        lambda: nn.Sequential(nn.Linear(6, 6), *[Leaky(0.75, hidden=True)] * 2),
+        r"1 \(Leaky\) is called more than once in a forward",
+    ),
     "twice over sequences": (
         lambda: Twice(QIFNode("m")),
         r"lif \(QIFNode\) is called more than once in a forward",

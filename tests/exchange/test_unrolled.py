@@ -45,6 +45,20 @@ def _same_everywhere(seed: int, folder: Path | None = None) -> bool:
     return bool(y.any())
 
 
+@pytest.mark.parametrize("kind", ["neuron", "layer"])
+def test_modules_in_several_places_run_in_each(kind: str) -> None:
+    torch.manual_seed(0)
+    neuron = IF(threshold=0.25, levels=4)
+    maps = [snnlib.PerStep(nn.Linear(6, 6, bias=False)) for _ in range(2)]
+    layer = snnlib.SpikingLinear(6, 6, neuron=neuron)
+    net = nn.Sequential(maps[0], neuron, maps[1], neuron) if kind == "neuron" else nn.Sequential(layer, layer)
+    for weight in net.parameters():
+        weight.data.mul_(64).round_().abs_().div_(64)
+    x = torch.randint(0, 3, (7, 3, 6)).float()
+    assert len(unroll_spikes(net, x).stages) == 2
+    assert torch.equal(unroll_spikes(net, x)(x), net(x)) and net(x).any()
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_random_nets_are_the_same_in_virtual_steps_and_integers(seed: int) -> None:
     assert _same_everywhere(seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +19,8 @@ from snnlib.exchange.conversion.modules import (
 from snnlib.exchange.conversion.recurrent_containers import container
 from snnlib.exchange.conversion.sequence_modules import Kept
 from snnlib.structure.peers import holds_states, is_class, neuron_library, package_of, takes_sequences
+from snnlib.structure.unsupported import Unsupported
+from snnlib.structure.walk import called_children
 
 # Classes of SpikingJelly whose call is that of their children, one after the other.
 _CHAINS = ("MultiStepContainer", "SeqToANNContainer", "StepModeContainer")
@@ -71,13 +73,26 @@ def replace_chain(
         path: of the chain in its net.
         stepwise: whether the net was called step by step.
         whole: whether its modules were called with whole sequences; torch's own then stay.
+
+    Raises:
+        Unsupported: a neuron in several places, whose state goes from one to the next.
     """
+    places = Counter(child for parent in net.modules() for _, child in called_children(parent))
+    for name, module in net.named_modules():
+        # Norse's chains hold a state of each place.
+        kept = [part for part in module.modules() if holds_states(part) and neuron_library(part) != "norse"]
+        if kept and places[module] > 1:
+            raise Unsupported(
+                f"{path}.{name}".lstrip(".")
+                + f" ({type(module).__name__}) is called more than once in a forward, and "
+                "its state goes from call to call; give each place a module of its own"
+            )
     children: dict[str, nn.Module] = {}
-    count = len(list(net.children()))
-    for number, (name, child) in enumerate(net.named_children()):
+    called = called_children(net)
+    for number, (name, child) in enumerate(called):
         full = f"{path}.{name}".lstrip(".")
         if neuron_library(child) is not None:
-            read = len(states_of(child)) if number == count - 1 else 0
+            read = len(states_of(child)) if number == len(called) - 1 else 0
             children[name] = neuron_leaf(full, child, notes, read, whole)
         elif is_chain(child):
             children[name] = replace_chain(child, notes, full, stepwise, whole)

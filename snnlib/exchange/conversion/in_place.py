@@ -23,6 +23,7 @@ from snnlib.exchange.conversion.sequence_modules import Kept
 from snnlib.structure import peers
 from snnlib.structure.peers import attributes_kept, clear_states, holds_states, neuron_library, package_of
 from snnlib.structure.unsupported import Unsupported
+from snnlib.structure.walk import called_children
 
 
 def takes_sequences(net: nn.Module) -> bool:
@@ -120,7 +121,7 @@ def _replaced(net: nn.Module, ranks: dict[nn.Module, int], notes: Notes, path: s
     elif whole and ((theirs and is_torch(net)) or chains.is_recurrent(net) or is_dropout(net)):
         # A linear layer takes what has no time any more, too.
         return plain_torch(net) if ranks.get(net) == 2 else chains.leaf(path, net, notes, stepwise=False)
-    children = dict(net.named_children())
+    children = dict(called_children(net))
     if getattr(net, "_memories", None) or chains.runs_steps(net):
         notes.left[path] = f"{type(net).__name__} has no counterpart"
         return Kept(net, whole=True)

@@ -65,7 +65,11 @@ class LinearRecurrence(RecurrentNeurons):
 def container(path: str, module: Any, notes: Notes, whole: bool) -> nn.Module:
     """A recurrent container over sequences; one without counterpart is `Kept`."""
     kind = type(module).__name__
-    parts = [module.sub_module] if neuron_library(module.sub_module) else list(module.sub_module.children())
+    parts = (
+        [module.sub_module]
+        if neuron_library(module.sub_module)
+        else list(module.sub_module._modules.values())
+    )
     try:
         if not parts or neuron_library(parts[-1]) is None:
             raise Unsupported("a sub-module that does not end in a neuron has no counterpart")
