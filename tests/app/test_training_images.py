@@ -173,7 +173,7 @@ def test_pixels_train_nets_over_time(recipe, options, mnist, tmp_path, capsys):
     assert (code, err) == (0, "")
     assert "784 steps of 1 x 1 x 1 values" in out
     # A net without spikes has no firing to tell of.
-    assert ("spike rate" in out) == ("lru" not in options)
+    assert ("spikes/step" in out) == ("lru" not in options)
     tested = run(capsys, "eval", folder)
     assert (tested[0], tested[2]) == (0, "")
 

@@ -8,9 +8,9 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from snnlib.inspect.activity import SATURATED_RATE, LayerActivity
 from snnlib.inspect.operations import Profile
 
-COLUMNS = ("layer", "type", "parameters", "neurons", "firing rate", "dead", "saturated")
+COLUMNS = ("layer", "type", "parameters", "neurons", "spikes/step", "dead", "saturated")
 NOTE = (
-    "Firing rate: spikes per neuron and time step, mean over the data. Dead neurons never fire; saturated ones fire in "
+    "Spikes/step: spikes per neuron and time step, mean over the data. Dead neurons never fire; saturated ones fire in "
     f"more than {SATURATED_RATE:.0%} of all time steps."
 )
 

@@ -12,9 +12,9 @@ from snnlib.app.training.run import TrainResult
 from snnlib.inspect.activity import SATURATED_RATE
 from snnlib.inspect.shown import in_columns
 
-LAYER_COLUMNS = ("layer", "neurons", "spike rate", "dead neurons", "saturated neurons")
+LAYER_COLUMNS = ("layer", "neurons", "spikes/step", "dead neurons", "saturated neurons")
 LAYER_NOTE = (
-    "spike rate: spikes per neuron and time step, mean over the test set; dead: never fires; "
+    "spikes/step: spikes per neuron and time step, mean over the test set; dead: never fires; "
     f"saturated: fires in more than {SATURATED_RATE:.0%} of the steps"
 )
 

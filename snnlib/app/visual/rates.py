@@ -57,7 +57,10 @@ def rate_histograms(rates: Mapping[str, Tensor], *, title: str = "Firing rates o
 
 
 def rates_over_time(
-    rates: Mapping[str, Tensor], *, step_ms: float | None = None, title: str = "Firing rate over time"
+    rates: Mapping[str, Tensor],
+    *,
+    step_ms: float | None = None,
+    title: str = "Spikes per neuron in each time step",
 ) -> Figure:
     """Draws a panel per layer: spikes per neuron in each time step.
 
