@@ -82,10 +82,10 @@ def replace_chain(
         # Norse's chains hold a state of each place.
         kept = [part for part in module.modules() if holds_states(part) and neuron_library(part) != "norse"]
         if kept and places[module] > 1:
+            where = f"{path}.{name}".lstrip(".")
             raise Unsupported(
-                f"{path}.{name}".lstrip(".")
-                + f" ({type(module).__name__}) is called more than once in a forward, and "
-                "its state goes from call to call; give each place a module of its own"
+                f"{where} ({type(module).__name__}) is called more than once in a forward, and its state goes from "
+                "call to call; give each place a module of its own"
             )
     children: dict[str, nn.Module] = {}
     called = called_children(net)
