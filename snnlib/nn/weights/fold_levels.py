@@ -112,7 +112,7 @@ def _checked(net: nn.Module, places: Counter[int]) -> Iterator[tuple[SpikingNeur
 
 
 def _check_neuron(name: str, neuron: SpikingNeuron, front: nn.Module) -> None:
-    # Their weights have no first axis of output channels.
+    # The first axis of their weights is not that of the output channels.
     others = any(isinstance(part, _ConvTransposeNd | SparselyConnected) for part in front.modules())
     if neuron.threshold.dim() and others:
         raise ValueError(
