@@ -135,7 +135,7 @@ class _Chain:
             if not self.stages[-1].cell.spikes:
                 raise Unsupported("a layer after one that gives potentials")
             self.shape = self.stages[-1].output
-        values = given.weight.detach().double().cpu()
+        values = _copy(given.weight)
         channels, height, width = self.shape
         sizes: dict[str, Any] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
         if values.dim() == 2:
@@ -148,7 +148,7 @@ class _Chain:
             if channels % inputs or len(values) % (channels // inputs):
                 raise Unsupported(f"expected {inputs} channels per group, got frames of {channels}")
             values = without_groups(values, channels // inputs)
-        own = None if given.bias is None else given.bias.detach().double().cpu()
+        own = None if given.bias is None else _copy(given.bias)
         axes = given.weight.dim() - 2
         self.stages.append(Stage(name=path, weight=values, bias=own, input=self.shape, axes=axes, **sizes))
         if self.delays is not None:
@@ -220,10 +220,15 @@ class _Chain:
     def recur(self, back: Recurrence) -> None:
         if back.bias is not None or back.weight.dim() != 2:
             raise Unsupported("recurrence with a bias, or of each neuron to itself, has no counterpart")
-        weight = self.stages[-1].recurrent = back.weight.detach().double()
+        weight = self.stages[-1].recurrent = _copy(back.weight)
         if back.delays is not None:
             # A channel's delay is that of all its connections.
             self.stages[-1].recurrent_delay = _whole_steps(back.delays).expand_as(weight)
+
+
+def _copy(values: Tensor) -> Tensor:
+    """Returns values that stay as they are when the net learns on."""
+    return values.detach().to("cpu", torch.float64, copy=True)
 
 
 def _whole_steps(delays: Delays) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import snnlib
 from snnlib.exchange import compare_integers, export_c, export_onnx, to_lava, unroll_spikes, verify_unrolled
 from snnlib.neurons import IF, LIF, PLIF, CubaLIF, Integrator, Neuron
+from snnlib.surrogate import EveryThreshold, Triangle
 
 
 def _compiled(folder: Path) -> str:
@@ -175,6 +176,19 @@ def test_a_chain_has_the_dtype_of_the_net() -> None:
     chain = unroll_spikes(net, x).chain(_integrates)
     assert torch.equal(chain[1][0].weight[:2, :1], net[0][0].weight[:2])  # type: ignore[index]
     assert chain(x).unflatten(0, (len(x), -1)).sum(1).flatten(2).equal(net(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_unrolled_net_stays_when_the_net_learns_on(dtype: torch.dtype) -> None:
+    neuron = IF(levels=4, surrogate=EveryThreshold(Triangle(0.5, 0.4)))
+    net = nn.Sequential(snnlib.SpikingRNN(6, 4, neuron=neuron)).to(dtype)
+    x = 4 * torch.rand(5, 2, 6, dtype=dtype)
+    unrolled = unroll_spikes(net, x)
+    expected = unrolled(x)
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.fill_(1)
+    assert unrolled(x).equal(expected) and not net(x).equal(expected)
 
 
 @pytest.mark.parametrize(
