@@ -48,7 +48,7 @@ class Differences:
     integers: int = 0
     programs: int | None = None
 
-    def add(self, net: nn.Module, small: nn.Module, x: Tensor) -> None:
+    def add(self, net: nn.Module, small: IntegerNet, x: Tensor) -> None:
         """Compares a net with its unrolled net and its integer net."""
         y, unrolled = net(x), unroll_spikes(net, x)
         report = verify_unrolled(net, unrolled, x)

@@ -20,7 +20,7 @@ from snnlib.exchange.conversion.recurrent_containers import container
 from snnlib.exchange.conversion.sequence_modules import Kept
 from snnlib.structure.peers import holds_states, is_class, neuron_library, package_of, takes_sequences
 from snnlib.structure.unsupported import Unsupported
-from snnlib.structure.walk import called_children
+from snnlib.structure.walk import called_children, name_of
 
 # Classes of SpikingJelly whose call is that of their children, one after the other.
 _CHAINS = ("MultiStepContainer", "SeqToANNContainer", "StepModeContainer")
@@ -82,11 +82,7 @@ def replace_chain(
         # Norse's chains hold a state of each place.
         kept = [part for part in module.modules() if holds_states(part) and neuron_library(part) != "norse"]
         if kept and places[module] > 1:
-            where = f"{path}.{name}".lstrip(".")
-            raise Unsupported(
-                f"{where} ({type(module).__name__}) is called more than once in a forward, and its state goes from "
-                "call to call; give each place a module of its own"
-            )
+            raise called_again(f"{path}.{name}".lstrip("."), module)
     children: dict[str, nn.Module] = {}
     called = called_children(net)
     for number, (name, child) in enumerate(called):
@@ -101,6 +97,14 @@ def replace_chain(
         else:
             children[name] = leaf(full, child, notes, stepwise)
     return nn.Sequential(OrderedDict(children))
+
+
+def called_again(path: str, module: nn.Module) -> Unsupported:
+    """Returns the error for a module whose state goes from one call to the next in a forward."""
+    return Unsupported(
+        f"{name_of(path, module)} is called more than once in a forward, and its state goes from call to call; give "
+        "each place a module of its own"
+    )
 
 
 def leaf(path: str, module: nn.Module, notes: Notes, stepwise: bool) -> nn.Module:

@@ -72,10 +72,7 @@ def _ranks(net: nn.Module, x: Tensor) -> dict[nn.Module, int]:
 
     def note(path: str, module: nn.Module, args: Any) -> None:
         if module in ranks and getattr(module, "_memories", None):
-            raise Unsupported(
-                f"{path} ({type(module).__name__}) is called more than once in a forward, and its state goes from "
-                "call to call; give each place a module of its own"
-            )
+            raise chains.called_again(path, module)
         ranks[module] = args[0].dim() if args and isinstance(args[0], Tensor) else 0
 
     own = {

@@ -17,7 +17,7 @@ from snnlib.structure.neurons import Recurrence, neurons_of
 from snnlib.structure.operations import Weights
 from snnlib.structure.peers import neuron_library
 from snnlib.structure.unsupported import Unsupported
-from snnlib.structure.walk import Walk, name_of
+from snnlib.structure.walk import Walk, called_children, name_of
 
 
 class LinearRecurrence(RecurrentNeurons):
@@ -65,11 +65,8 @@ class LinearRecurrence(RecurrentNeurons):
 def container(path: str, module: Any, notes: Notes, whole: bool) -> nn.Module:
     """A recurrent container over sequences; one without counterpart is `Kept`."""
     kind = type(module).__name__
-    parts = (
-        [module.sub_module]
-        if neuron_library(module.sub_module)
-        else list(module.sub_module._modules.values())
-    )
+    chain = module.sub_module
+    parts: list[Any] = [chain] if neuron_library(chain) else [child for _, child in called_children(chain)]
     try:
         if not parts or neuron_library(parts[-1]) is None:
             raise Unsupported("a sub-module that does not end in a neuron has no counterpart")

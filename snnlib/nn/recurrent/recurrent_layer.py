@@ -26,6 +26,7 @@ from snnlib.nn.layers.spiking_layer import (
     naming_overflow,
 )
 from snnlib.nn.weights.sparse import Sparse, connect, set_values
+from snnlib.sequences.spike_count import is_graded
 
 __all__ = ["RecurrentLayer"]
 
@@ -178,7 +179,7 @@ def warn_of_high_surrogate(neuron: Neuron) -> None:
     peak = float(bump.coefficients(threshold.detach())[0].max())
     if peak >= _HIGHEST_PEAK:
         lower = "snnlib.surrogate.Triangle(width=0.5, height=0.4)"
-        if getattr(neuron, "levels", 1) > 1:
+        if is_graded(neuron):
             lower = f"snnlib.surrogate.EveryThreshold({lower})"
         warn_caller(
             f"neuron: its surrogate {bump} has a peak of {peak:g}; under recurrence a peak of 1 and more can let "
