@@ -1,10 +1,11 @@
-"""Counts what makes the house easy or hard to read: structure is a gate, size is a report.
+"""Counts what makes the house easy or hard to read: structure is a gate, growth is one too.
 
     python release/house.py            # all counts with what they count, and lines of code by part and package
-    python release/house.py --check    # structure above its bound alone; exit status 1 if there is any (`make lint`)
+    python release/house.py --check    # counts above their bound or budget alone; exit status 1 if there is any
 
-`BOUNDS` holds the structure: a count above its bound fails. `BUDGETS` and the budgets of `PARTS` hold sizes, which are
-printed beside their budget and fail nothing; only a release has to be within.
+`BOUNDS` holds the structure, `BUDGETS` the sizes: a count above either fails (`make lint`). A budget is the size that
+stood when the budgets were last set, and `ALLOWANCES` has what an issue may add to it. A change that takes lines away
+lowers `BUDGETS`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Part:
-    """Share of the house that one person can hold: modules of `snnlib`, other folders, budget of lines.
+    """Share of the house that one person can hold: modules of `snnlib` and other folders.
 
     Attributes:
         imports: what it may import beside itself, as parts or as patterns of modules of `snnlib`.
@@ -78,7 +79,6 @@ class Part:
 
     modules: str
     folders: str
-    budget: int
     imports: str
 
 
@@ -87,26 +87,23 @@ PARTS = {
         "checks files guesses backends reference ops sequences neurons surrogate vision functional nn structure "
         "encoding distributed models inspect explain learning losses readout compat",
         "cpp cuda",
-        30500,
         "",
     ),
     # Of core the modules that it publishes for events.
     "events": Part(
         "data",
         "cpp/data",
-        7000,
         "checks* files* guesses encoding backends.cpu_memory backends.native vision.segment",
     ),
     # Of core the structure of nets, packages by their public names, and what neuron models and reports are made with.
     "exchange": Part(
         "exchange",
         "",
-        5500,
         "checks* files* guesses structure* backends.native functional functional.quantize neurons neurons.base "
         "neurons.fields nn surrogate inspect.activity inspect.shown",
     ),
-    "train": Part("app visual recipes", "snnlib_command", 6000, "core events exchange"),
-    "testing": Part("testing", "pytest_snnlib", 470, "core"),
+    "train": Part("app visual recipes", "snnlib_command", "core events exchange"),
+    "testing": Part("testing", "pytest_snnlib", "core"),
 }
 # Modules through the fence.
 GATES = {"snnlib.models.trained": "cards of trained nets name the front ends of their data"}
@@ -130,20 +127,45 @@ BOUNDS = {
     "pages with late code": Bound(0, "a page begins with what it is and lines that run"),
     "commit subjects": Bound(0, f"a stranger reads `area: imperative object`, {LONGEST_SUBJECT} characters"),
 }
-# Sizes are printed beside these. Lines of production code have the budgets of `PARTS`.
+# Sizes at 10fdc630, before the sixth edition.
 BUDGETS = {
-    "C++ files of a call": 18,
-    "public members of Neuron": 14,
-    "arguments of LIF": 20,
-    "public names": 330,
-    "public names of snnlib itself": 67,
-    "lines of code": sum(part.budget for part in PARTS.values()),
-    "lines of Python": 36000,
-    "lines of C++ and CUDA": 13000,
-    "lines of C": 934,
-    "lines of tests": 35500,
-    "lines of benchmarks": 4100,
-    "lines of release": 950,
+    "C++ files of a call": 21,
+    "public members of Neuron": 15,
+    "arguments of LIF": 21,
+    "public names": 344,
+    "public names of snnlib itself": 66,
+    "lines of core": 33180,
+    "lines of events": 7336,
+    "lines of exchange": 6093,
+    "lines of train": 6227,
+    "lines of testing": 467,
+    "lines of tests": 43017,
+    "lines of benchmarks": 5042,
+    "lines of release": 1123,
+}
+# By the title of an issue, what it may add to the sizes above.
+ALLOWANCES: dict[str, dict[str, int]] = {
+    "`convert` proves what it gives": {"lines of exchange": 300, "lines of core": 50, "lines of tests": 800},
+    "One net, many uses": {
+        "lines of core": 130,
+        "lines of events": 50,
+        "lines of exchange": 20,
+        "lines of tests": 500,
+    },
+    "The first loss learns": {
+        "lines of core": 110,
+        "lines of train": 40,
+        "lines of tests": 250,
+        "lines of benchmarks": 150,
+    },
+    # The gate for growth itself.
+    "One neuron, three credits": {"lines of release": 50},
+    "Recipes that hold for people nobody saw": {
+        "lines of train": 60,
+        "lines of events": 20,
+        "lines of tests": 100,
+        "lines of benchmarks": 150,
+    },
 }
 
 
@@ -174,14 +196,21 @@ class House:
         }
 
     def sizes(self) -> dict[str, int]:
-        """Counts of lines by kind and folder."""
-        of_parts = self.lines().items()
-        kinds = {kind: sum(count for (_, own), count in of_parts if own == kind) for kind in _KINDS.values()}
+        """Counts of lines by part, and of folders beside production code."""
+        parts = self.lines_by_part()
         others = {name: sum(map(lines_of_code, self._sources(name))) for name in OTHER_FOLDERS}
         return {
-            "lines of code": sum(kinds.values()),
-            **{f"lines of {name}": count for name, count in (kinds | others).items()},
+            f"lines of {name}": count
+            for name, count in ({name: parts[name] for name in PARTS} | others).items()
         }
+
+    def kinds(self) -> dict[str, int]:
+        """Counts of lines of production code by language, and of all together."""
+        of_packages = self.lines().items()
+        kinds = {
+            kind: sum(count for (_, own), count in of_packages if own == kind) for kind in _KINDS.values()
+        }
+        return {"all": sum(kinds.values())} | kinds
 
     @cached_property
     def files(self) -> list[Path]:
@@ -397,27 +426,37 @@ def _public(module: ModuleType) -> list[str]:
     return [name for name in names if not name.startswith("_")]
 
 
-def check(counts: dict[str, list[str]]) -> Iterator[str]:
-    """Lines on every part of the structure above its bound."""
+def budget(name: str) -> int:
+    """Returns the most that a size may be: what stood, and what issues may add."""
+    return BUDGETS[name] + sum(added.get(name, 0) for added in ALLOWANCES.values())
+
+
+def check(counts: Mapping[str, Sequence[str]], sizes: Mapping[str, int]) -> Iterator[str]:
+    """Lines on every part of the structure above its bound, and on every size above its budget."""
     for name, bound in BOUNDS.items():
         found = counts.get(name, [])
         if len(found) > bound.most:
             yield f"{name}: expected at most {bound.most}, got {len(found)}: {bound.reason}"
             yield from (f"    {one}" for one in found)
+    for name, size in sizes.items():
+        if size > budget(name):
+            yield (
+                f"{name}: expected at most {budget(name)}, got {size}: take as many away elsewhere, or raise the "
+                "number of your issue in ALLOWANCES of release/house.py"
+            )
 
 
 def report(house: House, counts: dict[str, list[str]], sizes: dict[str, int]) -> Iterator[str]:
-    """Lines on every count, with what it counts, and lines of code by package and part."""
+    """Lines on every count, with what it counts, and lines of code by package, language and part."""
     for name, found in counts.items():
-        most = f"at most {BOUNDS[name].most}" if name in BOUNDS else f"budget {BUDGETS[name]}"
+        most = f"at most {BOUNDS[name].most}" if name in BOUNDS else f"budget {budget(name)}"
         yield f"{len(found):6}  {name}, {most}"
         yield from (f"            {one}" for one in found)
     yield "\nlines of code without blanks, comments and docstrings"
     yield from (f"{count:6}  {package}, {kind}" for (package, kind), count in sorted(house.lines().items()))
     yield ""
-    of_parts = house.lines_by_part()
-    yield from (f"{of_parts[name]:6}  part {name}, budget {part.budget}" for name, part in PARTS.items())
-    yield from (f"{size:6}  {name}, budget {BUDGETS[name]}" for name, size in sizes.items())
+    yield from (f"{count:6}  lines of production code, {kind}" for kind, count in house.kinds().items())
+    yield from (f"{size:6}  {name}, budget {budget(name)}" for name, size in sizes.items())
 
 
 def main(above_alone: bool) -> int:
@@ -425,8 +464,10 @@ def main(above_alone: bool) -> int:
     gc.disable()
     house = House(ROOT)
     counts = house.counts()
-    wrong = list(check(counts))
-    for line in wrong if above_alone else report(house, counts, house.sizes() | installed()):
+    sizes = house.sizes() | installed()
+    of_counts = {name: len(found) for name, found in counts.items() if name in BUDGETS}
+    wrong = list(check(counts, of_counts | sizes))
+    for line in wrong if above_alone else report(house, counts, sizes):
         print(line)
     return int(above_alone and bool(wrong))
 
