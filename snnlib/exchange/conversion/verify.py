@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch.utils import _pytree as pytree
 from snnlib.exchange.compare import SpikeCounts, largest_difference
 from snnlib.exchange.conversion.convert import LoopPlace, run_original, takes_one_step
 from snnlib.exchange.conversion.in_place import takes_sequences
-from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
+from snnlib.exchange.conversion.sequence_modules import Kept, RecurrentNeurons
 from snnlib.inspect.shown import ShownAsText
 from snnlib.structure import peers
 from snnlib.structure.layers import evaluating
@@ -35,14 +36,18 @@ class Comparison(ShownAsText):
 
     Args:
         spikes: numbers of spikes by path of each spiking module: common spikes, spikes of the original only, and
-            spikes of the converted net only.
+            spikes of the converted net only. Graded spikes count by their number.
         output_error: largest difference of the outputs, relative to the largest output.
-        gradient_errors: largest difference of the gradients by parameter name, relative to the largest element.
+        gradient_errors: largest difference of the gradients by parameter name, relative to the largest element;
+            infinite where one net has no gradient.
+        gradients_missing: the net that has no gradient of a parameter which the other trains, "original" or
+            "converted net", by parameter name.
     """
 
     spikes: dict[str, SpikeCounts]
     output_error: float
     gradient_errors: dict[str, float]
+    gradients_missing: dict[str, str] = field(default_factory=dict)
 
     @property
     def identical(self) -> float:
@@ -63,7 +68,9 @@ class Comparison(ShownAsText):
     @property
     def _apart(self) -> list[str]:
         # NaN is close to nothing.
-        return [f"{name} ({e:.1e})" for name, e in self.gradient_errors.items() if not e <= _CLOSE]
+        wrong = {name: f"{e:.1e}" for name, e in self.gradient_errors.items() if not e <= _CLOSE}
+        wrong |= {name: f"missing in the {of}" for name, of in self.gradients_missing.items()}
+        return [f"{name} ({difference})" for name, difference in wrong.items()]
 
     def __str__(self) -> str:
         width = max((len(name) for name in (*self.spikes, *self.gradient_errors)), default=0)
@@ -77,7 +84,10 @@ class Comparison(ShownAsText):
             for path, (both, missing, extra) in self.spikes.items()
         ]
         lines += [
-            f"{name:{width}}  gradient differs by {error:.1e}" for name, error in self.gradient_errors.items()
+            f"{name:{width}}  gradient is missing in the {self.gradients_missing[name]}"
+            if name in self.gradients_missing
+            else f"{name:{width}}  gradient differs by {error:.1e}"
+            for name, error in self.gradient_errors.items()
         ]
         fired = len(self.spikes) - len(self.silent)
         spikes = f"{self.identical:.4%} of the spikes are identical"
@@ -124,6 +134,9 @@ def verify_conversion(
             expected = run_original(net, x, stepwise)
         with _outputs_of(_counterparts(converted, theirs)) as ours:
             found = converted(x)
+    if isinstance(expected, tuple) and isinstance(found, Tensor):
+        # Norse's nets over sequences return their states as well.
+        expected = expected[0]
     a, b = _float_leaves(expected), _float_leaves(found)
     if [leaf.shape for leaf in a] != [leaf.shape for leaf in b]:
         shapes = ([tuple(leaf.shape) for leaf in leaves] for leaves in (a, b))
@@ -131,11 +144,17 @@ def verify_conversion(
     names = {id(parameter): name for name, parameter in net.named_parameters()}
     shared = [p for p in converted.parameters() if id(p) in names and p.requires_grad]
     grads = [_gradients(leaves, shared) for leaves in (a, b)]
-    errors = {names[id(p)]: largest_difference(*pair) for p, *pair in zip(shared, *grads, strict=True)}
-    pairs = {path: (torch.cat(steps), ours[path][0]) for path, steps in theirs.items() if path in ours}
+    by_name = dict(zip([names[id(p)] for p in shared], zip(*grads, strict=True), strict=True))
+    missing = {name: of for name, pair in by_name.items() if (of := _lacks_gradient(*pair))}
+    errors = {
+        name: math.inf if name in missing else _gradient_difference(*pair) for name, pair in by_name.items()
+    }
+    pairs = {
+        path: (torch.cat(steps), torch.cat(ours[path])) for path, steps in theirs.items() if path in ours
+    }
     counts = {path: SpikeCounts.of(*pair) for path, pair in pairs.items() if _are_spikes(*pair)}
     output_error = max((largest_difference(*pair) for pair in zip(a, b, strict=True)), default=0.0)
-    return Comparison(counts, output_error, errors)
+    return Comparison(counts, output_error, errors, missing)
 
 
 @contextmanager
@@ -146,7 +165,9 @@ def _outputs_of(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, list[Ten
     def keep(path: str, module: nn.Module, _inputs: Any, output: Any) -> None:
         spikes = output[0] if isinstance(output, tuple | list) else output
         steps = neuron_library(module) is not None and not peers.takes_sequences(module)
-        found.setdefault(path, []).append(spikes.detach()[None] if steps else spikes.detach())
+        # A copy, as the net may write into the spikes.
+        copied = spikes.detach().clone()
+        found.setdefault(path, []).append(copied[None] if steps else copied)
 
     with ExitStack() as stack:
         for path, module in modules.items():
@@ -155,21 +176,24 @@ def _outputs_of(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, list[Ten
 
 
 def _counterparts(converted: nn.Module, paths: Iterable[str]) -> dict[str, nn.Module]:
-    """Modules of the converted net that give the spikes of these: at the same path, or a recurrent one around it."""
+    """Modules of the converted net that give the spikes of these: at the same path, or a module around it."""
     modules = dict(converted.named_modules())
     found: dict[str, nn.Module] = {}
     for path in paths:
-        parent = path.rpartition(".")[0]
+        parent, _, name = path.rpartition(".")
+        around = modules.get(parent)
         if path in modules:
             found[path] = modules[path]
-        elif isinstance(modules.get(parent), RecurrentNeurons):
-            found[path] = modules[parent]
+        elif isinstance(around, RecurrentNeurons):
+            found[path] = around
+        elif isinstance(around, Kept):
+            found[path] = around.module.get_submodule(name)
     return found
 
 
 def _are_spikes(theirs: Tensor, ours: Tensor) -> bool:
-    """Returns whether both have one shape and the original's are spikes, no potentials."""
-    return theirs.shape == ours.shape and not bool(((theirs != 0) & (theirs != 1)).any())
+    """Returns whether both have one shape and the original's are spikes or numbers of spikes, no potentials."""
+    return theirs.shape == ours.shape and bool(((theirs >= 0) & (theirs == theirs.round())).all())
 
 
 def _float_leaves(output: Any) -> list[Tensor]:
@@ -177,11 +201,22 @@ def _float_leaves(output: Any) -> list[Tensor]:
     return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
 
 
-def _gradients(outputs: list[Tensor], parameters: list[nn.Parameter]) -> list[Tensor]:
+def _gradients(outputs: list[Tensor], parameters: list[nn.Parameter]) -> list[Tensor | None]:
     generator = torch.Generator().manual_seed(0)
     weights = [torch.randn(leaf.shape, generator=generator).to(leaf) for leaf in outputs]
     terms = [(leaf * w).sum() for leaf, w in zip(outputs, weights, strict=True) if leaf.requires_grad]
     if not terms or not parameters:
-        return [torch.zeros_like(parameter) for parameter in parameters]
-    grads = torch.autograd.grad(torch.stack(terms).sum(), parameters, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, grads, strict=True)]
+        return [None] * len(parameters)
+    return [*torch.autograd.grad(torch.stack(terms).sum(), parameters, allow_unused=True)]
+
+
+def _lacks_gradient(theirs: Tensor | None, ours: Tensor | None) -> str:
+    """Returns the net without a gradient where the other's is not zero; empty for two that compare."""
+    for one, other, name in ((theirs, ours, "original"), (ours, theirs, "converted net")):
+        if one is None and other is not None and bool(other.any()):
+            return name
+    return ""
+
+
+def _gradient_difference(theirs: Tensor | None, ours: Tensor | None) -> float:
+    return 0.0 if theirs is None or ours is None else largest_difference(theirs, ours)
