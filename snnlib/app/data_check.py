@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from snnlib.app.read_options import open_folder
@@ -13,6 +14,9 @@ from snnlib.data import NMNIST, EventFileError, read
 from snnlib.data.event_cache import check_caches
 from snnlib.data.sources import Source, find_split
 
+# Units of time differ by this; in ms, the shortest duration that counts and the longest that cameras record.
+_UNITS, _SHORTEST, _DAY = 1000, 1e-3, 86.4e6
+_FEW = 10
 # A recording, by its name.
 Reader = Callable[[str], object]
 
@@ -34,6 +38,28 @@ def check_data(path: Path, options: dict[str, Any]) -> list[str]:
     caches = [f"cache {sentence}" for sentence in check_caches(path, read_bytes)]
     print("\n".join(caches) or "no caches of these recordings")
     return [*dict.fromkeys(said), *faults, *(sentence for sentence in caches if "removed" in sentence)]
+
+
+def check_durations(recordings: Iterable[tuple[str, int, float]]) -> list[str]:
+    """Returns a fault where times of a folder are in several units: a duration far above others, or above a day.
+
+    Units differ by 1000 or more, and most often from suffix to suffix. Recordings of few events may be short.
+
+    Args:
+        recordings: names, numbers of events, and durations in ms.
+    """
+    by_suffix: dict[str, list[float]] = {}
+    lengths = {name: length for name, count, length in recordings if count >= _FEW}
+    for name, length in lengths.items():
+        by_suffix.setdefault(Path(name).suffix.lower(), []).append(length)
+    usual = max(min(map(median, by_suffix.values()), default=0.0), _SHORTEST)
+    longest = max(lengths, key=lengths.__getitem__, default="")
+    if lengths.get(longest, 0.0) < min(_UNITS * usual, _DAY):
+        return []
+    return [
+        f"{longest}: lasts {lengths[longest]:.6g} ms, others {usual:.6g} ms: is the unit of its times another? "
+        "--reader-options .csv:unit=us gives one for a suffix"
+    ]
 
 
 @contextmanager
@@ -75,7 +101,14 @@ def _sample_of(samples: NMNIST) -> Reader:
 def _check_folder(root: Path, options: dict[str, Any]) -> tuple[list[str], Callable[[str], bytes]]:
     samples = open_folder(root, options)
     wanted = {"origin": "first", "strict": True}
-    faults = _faults(samples.files, lambda name: read(root / name, **{**wanted, **samples.options_of(name)}))
+    found: list[tuple[str, int, float]] = []
+
+    def reader(name: str) -> None:
+        events = read(root / name, **{**wanted, **samples.options_of(name)}).events
+        found.append((name, len(events), int(events["t"].max(initial=0)) / 1000))
+
+    faults = _faults(samples.files, reader)
+    faults += check_durations(found)
     print(f"{root}: {len(samples)} recordings of {len(samples.classes)} classes read")
     return faults, lambda name: (root / name).read_bytes()
 

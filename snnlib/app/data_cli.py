@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from snnlib.app.data_check import check_data, collected_warnings
+from snnlib.app.data_check import check_data, check_durations, collected_warnings
 from snnlib.app.errors import ConfigError
 from snnlib.app.read_options import HELP, open_folder, read_options, size_option
 from snnlib.checks import import_extra
@@ -179,7 +179,7 @@ def _folder_info(path: Path, options: dict[str, Any], picture: Path | None) -> N
             with suppress(EventFileError):
                 splits[part] = EventFolder(path, part)
     faults = list(dict.fromkeys(said))
-    counts, lengths, formats, sizes = [], [], Counter[str](), Counter[str]()
+    names, counts, lengths, formats, sizes = [], [], [], Counter[str](), Counter[str]()
     first: tuple[Path, Recording] | None = None
     for name in samples.files:
         try:
@@ -193,6 +193,7 @@ def _folder_info(path: Path, options: dict[str, Any], picture: Path | None) -> N
         first = first or (path / name, recording)
         counts.append(len(recording.events))
         lengths.append(int(recording.events["t"].max(initial=0)) / 1000)
+        names.append(name)
         formats[FORMATS[recording.header.format].title] += 1
         sizes[_size_text(recording)] += 1
     print(f"{path}: {len(samples)} recordings, {len(samples.classes)} classes")
@@ -206,6 +207,7 @@ def _folder_info(path: Path, options: dict[str, Any], picture: Path | None) -> N
         print("sensor: " + ", ".join(f"{name} ({count})" for name, count in sizes.most_common(5)))
         print(f"events per recording: {_spread(counts)}")
         print(f"duration in ms: {_spread(lengths)}")
+        faults += check_durations(zip(names, counts, lengths, strict=True))
         empty = counts.count(0)
         if empty:
             faults.append(f"{empty} recordings without events")

@@ -14,6 +14,7 @@ from snnlib.exchange.nir.package import nir_package, read_graph
 from snnlib.exchange.nir.show import shown
 from snnlib.exchange.nir.verify import verify_nir
 from snnlib.files.atomic import write_bytes_atomically
+from snnlib.files.pointers import check_fetched
 
 app = typer.Typer(
     help="Look at NIR graphs, and at what importers of other libraries make of them.", no_args_is_help=True
@@ -63,6 +64,8 @@ def verify(
     Example: snnlib nir verify net.nir --target norse
     """
     try:
+        if input_file is not None:
+            check_fetched(input_file)
         x = None if input_file is None else np.load(input_file, allow_pickle=False)
         found = verify_nir(read_graph(file), target, dt, x=x, discretisation=discretisation)
     except ValueError as error:

@@ -10,7 +10,7 @@ from snnlib.data import EventFileError, EventFolder
 
 HELP = (
     "Pass this option to the reader, for example columns=xypt, unit=ms, polarity=signed or camera=dvs128; repeat it "
-    "for several. In a folder it is for the files whose format has it."
+    "for several. In a folder it is for the files whose format has it; .csv:unit=us is for files of that suffix alone."
 )
 
 
@@ -20,17 +20,21 @@ def read_options(given: Sequence[str] | None) -> dict[str, Any]:
     Raises:
         EventFileError: a text that is no such pair, or a sensor size that is none.
 
-    >>> read_options(["unit=ms", "sensor_size=34x34"])
-    {'unit': 'ms', 'sensor_size': (34, 34)}
+    >>> read_options(["unit=ms", "sensor_size=34x34", ".csv:unit=us"])
+    {'unit': 'ms', 'sensor_size': (34, 34), '.csv': {'unit': 'us'}}
     """
     options: dict[str, Any] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise EventFileError(f"--reader-options: expected NAME=VALUE, got {text!r}")
-        options[name] = {"true": True, "false": False}.get(value.lower(), value)
-        if name == "sensor_size":
-            options[name] = size_option(value, "--reader-options sensor_size")
+        suffix, _, inner = name.rpartition(":")
+        if suffix and not suffix.startswith("."):
+            raise EventFileError(f"--reader-options: expected .SUFFIX:NAME=VALUE, got {text!r}")
+        chosen = options.setdefault(suffix, {}) if suffix else options
+        chosen[inner] = {"true": True, "false": False}.get(value.lower(), value)
+        if inner == "sensor_size":
+            chosen[inner] = size_option(value, "--reader-options sensor_size")
     return options
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from snnlib.data.events import EVENT_DTYPE, Events
-from snnlib.data.formats.event_file import EventFileError
+from snnlib.data.formats.event_file import EventFileError, check_regular
 from snnlib.files.atomic import whole_or_absent
 
 # The last byte is the version: raise it with every change of the layout.
@@ -93,6 +93,7 @@ class PackedEvents:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        check_regular(path)
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             head = file.read(_HEAD.size)

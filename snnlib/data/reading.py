@@ -13,7 +13,14 @@ from snnlib.data.events import Events, sort_by_time
 from snnlib.data.formats.base import Format
 from snnlib.data.formats.event_file import EventFile, FileSource
 from snnlib.data.formats.event_sink import EventSink, Header
-from snnlib.data.formats.registry import check_options, find_format, named_format
+from snnlib.data.formats.registry import (
+    BY_SUFFIX,
+    HEADLESS,
+    check_named,
+    check_options,
+    find_format,
+    named_format,
+)
 
 __all__ = ["EventWindows", "Recording", "iter_events", "read"]
 
@@ -81,7 +88,8 @@ def read(
         TypeError, ValueError: an option of another format; an argument out of range.
 
     Warns:
-        UserWarning: the file is truncated; time falls back by more than 0.1 s (the events are sorted).
+        UserWarning: the file is truncated; time falls back by more than 0.1 s (the events are sorted); all that the
+            file holds was skipped.
 
     Example:
         >>> events, header = read(bytes([3, 4, 0x80, 0x01, 0x02]), format="nmnist")
@@ -102,6 +110,7 @@ def read(
             pass
     events = sink.events()
     sink.warn_of_fall()
+    sink.warn_of_skipped()
     if len(events):
         header.start_us = sink.origin or 0
     if sink.largest_fall:
@@ -163,6 +172,7 @@ class EventWindows:
                     yield from self._emit(joined, following, ready)
                     pending = [joined[np.searchsorted(joined["t"].copy(), ready * window_us) :]]
                     following = ready
+            self._sink.warn_of_skipped()
             if pending and len(joined := sort_by_time(np.concatenate(pending))):
                 yield from self._emit(joined, following, int(joined["t"][-1]) // window_us + 1)
 
@@ -241,6 +251,8 @@ def _check(
     else:
         check_int("origin", origin, -(2**62), 2**62)
     chosen = find_format(file) if format is None else named_format(format)
+    if format in HEADLESS + BY_SUFFIX:
+        check_named(file, chosen)
     check_options(options, chosen.options, chosen.name)
     return chosen
 

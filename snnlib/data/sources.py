@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from snnlib.data.formats.event_file import EventFileError, check_regular
+from snnlib.files.pointers import check_fetched
 
 # No single recording is larger: 13 million events of N-MNIST's format. It bounds what a damaged or hostile archive can
 # make of a small file.
@@ -46,7 +47,7 @@ class Source(Protocol):
 # Bit of `ZipInfo.flag_bits`, see section 4.4.4 of PKWARE's APPNOTE.
 _ENCRYPTED = 0x1
 # How other archives begin.
-_OTHERS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\xaf": "7z", b"Rar!": "rar"}
+ARCHIVES = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\xaf": "7z", b"Rar!": "rar"}
 # zipfile and its decompressors raise these for damaged archives.
 DAMAGED_ZIP = (
     *(zipfile.BadZipFile, zlib.error, LZMAError, struct.error, EOFError, NotImplementedError),
@@ -129,9 +130,11 @@ class ZipSource:
         try:
             with archive.open(name) as member:
                 # With a number of bytes, what is unpacked is bounded even where the stated size is false.
-                return member.read(info.file_size + 1)
+                data = member.read(info.file_size + 1)
         except DAMAGED_ZIP as error:
             raise EventFileError(f"{self.describe(name)}: damaged zip member: {zip_fault(error)}") from error
+        check_fetched(self.describe(name), EventFileError, data)
+        return data
 
     def describe(self, name: str) -> str:
         return f"{self.path}!{name}"
@@ -142,6 +145,7 @@ class ZipSource:
 
 
 def _opened_zip(path: Path) -> zipfile.ZipFile:
+    check_regular(path)
     try:
         return zipfile.ZipFile(path)
     except DAMAGED_ZIP as error:
@@ -149,7 +153,7 @@ def _opened_zip(path: Path) -> zipfile.ZipFile:
         with path.open("rb") as file:
             head = file.read(512)
         other = "tar" if head[257:262] == b"ustar" else None
-        other = next((name for magic, name in _OTHERS.items() if head.startswith(magic)), other)
+        other = next((name for magic, name in ARCHIVES.items() if head.startswith(magic)), other)
         if other is not None:
             raise EventFileError(
                 f"{path}: expected a zip file, found a {other} archive; unpack it"

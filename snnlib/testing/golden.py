@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from snnlib.files.pointers import check_fetched
+
 Spikes = NDArray[np.bool_]
 _SPIKES, _POTENTIALS = 1, 2
 # What zip, zlib and NumPy's header parser raise on damaged bytes.
@@ -75,6 +77,7 @@ def _read(
     end: str,
     decode: Callable[[str, dict[str, NDArray[Any]]], NDArray[Any]],
 ) -> dict[str, NDArray[Any]]:
+    check_fetched(path, GoldenError)
     data = io.BytesIO(Path(path).read_bytes())
     try:
         if not zipfile.is_zipfile(data):

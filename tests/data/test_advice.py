@@ -161,7 +161,7 @@ def fallen(path: Path) -> bytes:
     words = np.zeros((70_000, 2), "<u4")
     words[:, 0] = np.arange(70_000) * 10
     words[-1, 0] = 5
-    return b"% made\n\x0c\x08" + words.tobytes()
+    return b"% Version 2\n\x0c\x08" + words.tobytes()
 
 
 CLOCK = sd.as_events([10**15, 10**15 + 9], [0, 1], [0, 1], [0, 1])

@@ -1,5 +1,6 @@
 """`snnlib data info`, `convert` and `show`."""
 
+import re
 from functools import partial
 
 import numpy as np
@@ -137,3 +138,29 @@ def test_show(file, command, tmp_path):
     write(tmp_path / "empty.npy", random_events(0))
     assert command("show", tmp_path / "empty.npy", "--out", tmp_path / "e.png")[0] == 0
     assert command("info", tmp_path / "empty.npy")[0] == 0
+
+
+def test_two_units_in_one_folder(command, tmp_path):
+    """Seconds in .npy beside microseconds in .csv: a duration of days is a fault, options by suffix mend it."""
+    for label, count in (("a", 3), ("b", 5)):
+        (tmp_path / label).mkdir()
+        for number in range(count):
+            events = random_events(50, last_us=150_000, seed=number)
+            if number % 2:
+                lines = [f"{t},{x},{y},{p}" for t, x, y, p in events.tolist()]
+                (tmp_path / label / f"{number}.csv").write_text("\n".join(["t,x,y,p", *lines]))
+            else:
+                seconds = np.empty(50, [("t", "f8"), ("x", "i2"), ("y", "i2"), ("p", "i1")])
+                for name in "txyp":
+                    seconds[name] = events[name] * (1e-6 if name == "t" else 1)
+                np.save(tmp_path / label / f"{number}.npy", seconds)
+    for part in ("info", "check"):
+        code, out, _ = command(part, tmp_path, "--reader-options", "unit=s")
+        assert code == (part == "check") and "others 14" in out.split("faults:")[1]
+        advice = re.search(r"--reader-options (\.csv:unit=us)", out)[1]
+        # What is advised is right.
+        given = ("--reader-options", "unit=s", "--reader-options", advice)
+        code, out, _ = command(part, tmp_path, *given)
+        assert code == 0 and "faults: none" in out
+    code, _, err = command("info", tmp_path, "--reader-options", "csv:unit=us")
+    assert code == 2 and "expected .SUFFIX:NAME=VALUE, got 'csv:unit=us'" in err

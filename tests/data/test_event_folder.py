@@ -180,7 +180,10 @@ def test_options_go_to_the_formats_that_have_them(root):
     assert samples.options_of("10/0.raw") == {"outside": "error"}
     for options, message in (
         ({"colums": "txyp"}, "colums: expected an option of a format \\(.*columns.*\\), got another"),
-        ({"group": "spikes"}, r"group: expected files of a format with this option \(hdf5\), got none of"),
+        (
+            {"group": "spikes"},
+            r"group: expected files of a format with this option \(mat, hdf5\), got none of",
+        ),
         ({".csv": COLUMNS}, r".csv: expected a suffix of the files \(.aedat, .dat, .npy, .raw\)"),
         ({".npy": "txyp"}, ".npy: expected options by name for this suffix, got 'txyp'"),
     ):

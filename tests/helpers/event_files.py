@@ -102,6 +102,16 @@ def mat_file(events):
     return buffer.getvalue()
 
 
+def struct_file(events):
+    """A MATLAB file whose columns are fields of a struct, as recordings of the ATIS have them."""
+    buffer = io.BytesIO()
+    fields = {"x": events["x"] + 1, "y": events["y"] + 1, "p": 2 * events["p"] - 1, "ts": events["t"]}
+    __import__("scipy.io").io.savemat(
+        buffer, {"TD": {name: column[:, None] for name, column in fields.items()}}
+    )
+    return buffer.getvalue()
+
+
 def hdf5_file(events):
     h5py = __import__("h5py")
     buffer = io.BytesIO()

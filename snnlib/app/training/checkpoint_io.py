@@ -16,6 +16,7 @@ from lightning.pytorch.plugins.io import CheckpointIO
 
 from snnlib.app.errors import CheckpointError
 from snnlib.files.atomic import write_bytes_atomically
+from snnlib.files.pointers import check_fetched
 
 # A torch checkpoint is a zip archive, and a zip archive may end in a comment: the digest goes there, so that plain
 # `torch.load` still reads the file. The comment is preceded by its length, two bytes; torch writes none.
@@ -74,6 +75,7 @@ class SafeCheckpointIO(CheckpointIO):
             raise CheckpointError(
                 f"{source}: expected a checkpoint, got {error.strerror or error}"
             ) from error
+        check_fetched(source, CheckpointError, data)
         if not _digest_fits(data):
             raise CheckpointError(
                 f"{source}: expected a whole checkpoint, got {len(data)} bytes whose checksum does not fit: "
@@ -120,6 +122,7 @@ def find_intact(path: Path) -> Path:
     """
     if _intact(path):
         return path
+    check_fetched(path, CheckpointError)
     what = "damaged" if is_there(path) else "missing"
     if _intact(previous_of(path)):
         warnings.warn(f"{path} is {what}: continuing from {previous_of(path).name}", stacklevel=2)

@@ -29,6 +29,7 @@ from snnlib.app.training.neuron import NEURONS, SURROGATES
 from snnlib.app.training.objective import LOSSES
 from snnlib.backends.flags import MOST_LEVELS
 from snnlib.files.atomic import write_bytes_atomically
+from snnlib.files.pointers import check_fetched
 
 # Key of snnlib's version in the file, and the first version whose runs later ones read.
 _VERSION_KEY = "snnlib_version"
@@ -429,6 +430,7 @@ class TrainConfig(RunSettings, LearningSettings, NetSettings, DataSettings):
             UserWarning: another version of snnlib wrote it; lists the settings that it does not name, which take
                 today's defaults.
         """
+        check_fetched(path, lambda text: ConfigError(*text.split(": ", 1)))
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
         # Brackets within brackets without end exceed Python's recursion limit.

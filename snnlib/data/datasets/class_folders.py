@@ -17,7 +17,7 @@ import torch
 from snnlib.checks import check_choice
 from snnlib.data.checks import check_int
 from snnlib.data.datasets.splits import SPLITS, Split, some_names, split_by_hash, warn_of_foreign, warn_once
-from snnlib.data.formats.event_file import EventFileError
+from snnlib.data.formats.event_file import EventFileError, check_regular
 from snnlib.data.samples import Samples, Transform
 
 TABLE = "labels.csv"
@@ -240,6 +240,7 @@ def from_table(path: Path, root: Path) -> list[Sample]:
         raise FileNotFoundError(
             f"table {str(path)!r}: expected a CSV file with the columns file and label, found none"
         )
+    check_regular(path)
     samples: list[Sample] = []
     seen: dict[str, int] = {}
     with path.open(newline="", encoding="utf-8-sig") as file:

@@ -13,7 +13,7 @@ import torch
 from snnlib.checks import check_choice
 from snnlib.data.datasets.splits import SPLITS, Split
 from snnlib.data.events import Events
-from snnlib.data.formats.event_file import EventFileError
+from snnlib.data.formats.event_file import EventFileError, check_regular
 from snnlib.data.reading import read
 from snnlib.data.samples import Samples, Transform
 
@@ -87,6 +87,7 @@ class DVSGesture(Samples):
         # File, label, and the times between which the sample lies (None: all of it).
         self._samples: list[tuple[Path, int, tuple[int, int] | None]]
         if listed.is_file():
+            check_regular(listed)
             names = [line.strip() for line in listed.read_text().splitlines() if line.strip()]
             self._samples = [
                 sample for name in _of_split(names, split) for sample in _published(self.root / name)
@@ -146,6 +147,7 @@ def _published(path: Path) -> list[tuple[Path, int, tuple[int, int] | None]]:
     table = path.with_name(f"{path.stem}_labels.csv")
     if not table.is_file():
         raise FileNotFoundError(f"{table}: expected the labels of {path.name}, found none; {_FETCH}")
+    check_regular(table)
     samples: list[tuple[Path, int, tuple[int, int] | None]] = []
     with table.open(newline="") as file:
         for number, row in enumerate(csv.DictReader(file), 2):

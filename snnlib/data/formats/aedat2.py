@@ -86,6 +86,12 @@ def _chunks(
         records = words.view(record)
         address, time = records["address"].astype(np.uint32), unwrap(records["t"].astype(np.uint32))
         offsets: Offsets = file.records
+        if not davis and bool((address >> 16).any()):
+            bad = int(address[np.flatnonzero(address >> 16)[0]])
+            raise file.error(
+                f"expected addresses of 16 bits, as a {header.camera} has, found {bad:#x}; give camera=",
+                file.records.start,
+            )
         is_event = (address & (0x80000400 if davis else 0x8000)) == 0
         if not is_event.all():
             header.skip(other, int(np.count_nonzero(~is_event)))

@@ -207,12 +207,15 @@ def _unpacker(compression: str) -> Unpack:
 
 
 def _lz4_pieces(lz4: Any, data: bytes) -> Iterator[bytes]:
-    frame = lz4.LZ4FrameDecompressor()
-    yield frame.decompress(data, PIECE_BYTES)
-    while not (frame.eof or frame.needs_input):
-        yield frame.decompress(b"", PIECE_BYTES)
-    if not frame.eof:
-        raise _TableError("an LZ4 frame that ends early")
+    while data:
+        frame = lz4.LZ4FrameDecompressor()
+        yield frame.decompress(data, PIECE_BYTES)
+        while not (frame.eof or frame.needs_input):
+            yield frame.decompress(b"", PIECE_BYTES)
+        if not frame.eof:
+            raise _TableError("an LZ4 frame that ends early")
+        # A packet may be several frames.
+        data = frame.unused_data or b""
 
 
 def _zstd_pieces(zstandard: Any, data: bytes) -> Iterator[bytes]:

@@ -19,8 +19,9 @@ NAMES = {
     "t": ("t", "ts", "time", "times", "timestamp", "timestamps"),
     "x": ("x", "xs"),
     "y": ("y", "ys"),
-    "p": ("p", "ps", "pol", "polarity", "polarities"),
+    "p": ("p", "ps", "pol", "polarity", "polarities", "on"),
 }
+BOOLEANS = {"true": 1, "false": 0}
 LARGEST_TIME = 2**62
 ORDER = "the columns in their order, one letter each of t, x, y, p; _ for one to leave out, like 'xypt'"
 OPTIONS = {

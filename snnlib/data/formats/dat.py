@@ -3,7 +3,8 @@
     t in microseconds;   data: x = bits 0..13, y = bits 14..27, p = bits 28..31
 
 Version 1, of the ATIS cameras, has x in bits 0..8, y in bits 9..16 and p above. A file that names no version has
-version 2. The 32-bit time wraps after 4295 s and is made to count on. Rows count from the top.
+version 1, as in those cameras' first programs; one of version 2 then fails by its polarities. The 32-bit time wraps
+after 4295 s and is made to count on. Rows count from the top.
 
 Source: Prophesee, "DAT file format", Metavision documentation.
 """
@@ -40,7 +41,7 @@ def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[H
     """Read the header; events come by chunks."""
     lines = file.text_header(b"%", lambda line: line.lower().startswith("% end"))
     fields = dict(line[1:].strip().partition(" ")[::2] for line in lines)
-    version = small_number(fields.get("Version", "2").strip().partition(".")[0])
+    version = small_number(fields.get("Version", "1").strip().partition(".")[0])
     if version not in BITS:
         raise file.error(f"expected DAT version 1 or 2, found {fields['Version'][:20]!r}", 0)
     kind = file.read(2)

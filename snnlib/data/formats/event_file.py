@@ -12,6 +12,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from snnlib.files.pointers import HEAD_BYTES, check_fetched
+
 __all__ = ["EventFileError"]
 
 Array = npt.NDArray[Any]
@@ -28,9 +30,13 @@ class EventFileError(ValueError):
 
 
 def check_regular(path: Path) -> None:
-    """Raise EventFileError for what is no file: opening a pipe waits for its writer, and a device may never end."""
+    """Raise EventFileError for a folder, pipe or device, and for a pointer in place of the data.
+
+    Opening a pipe waits for its writer, and a device may never end.
+    """
     if path.exists() and not path.is_file():
         raise EventFileError(f"{path}: expected a regular file, got a folder, pipe or device")
+    check_fetched(path, EventFileError)
 
 
 def joined(parts: Iterator[Array]) -> Iterator[Array]:
@@ -76,6 +82,7 @@ class EventFile:
             )
         self.size = self._file.seek(0, os.SEEK_END)
         self._file.seek(0)
+        check_fetched(self.name, EventFileError, self.peek(HEAD_BYTES))
 
     def __enter__(self) -> EventFile:
         return self

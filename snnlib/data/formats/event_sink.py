@@ -124,6 +124,12 @@ class EventSink:
         """Warn where time fell by more than 0.1 s among the events so far, which are about to be sorted."""
         _warn_of_fall(self.file.name, self.largest_fall, self.fall_at)
 
+    def warn_of_skipped(self) -> None:
+        """Warn where the whole file gave no event, as one of another format does."""
+        if self.header.skipped and not self.count:
+            found = ", ".join(f"{count} {kind}" for kind, count in self.header.skipped.items())
+            warn_caller(f"{self.file.name}: no events, {found}: is the file of format {self.header.format}?")
+
     def events(self) -> Events:
         """All events so far."""
         return self._all[: self.count]

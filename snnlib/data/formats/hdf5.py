@@ -23,7 +23,7 @@ import numpy as np
 from snnlib.data.events import Events
 from snnlib.data.formats.base import Format
 from snnlib.data.formats.columns import OPTIONS, ORDER, check_lengths, check_order, find_columns, put_columns
-from snnlib.data.formats.event_file import CHUNK, EventFile, EventFileError
+from snnlib.data.formats.event_file import CHUNK, EventFile, EventFileError, check_regular
 from snnlib.data.formats.event_sink import EventSink, Header
 from snnlib.data.sources import FilePerProcess
 from snnlib.files.hdf5 import StorageError, check_dataset, import_h5py, open_file
@@ -36,7 +36,8 @@ _SUPERBLOCKS = (0, 512, 1024, 2048)
 
 
 def shared_file(path: Path) -> FilePerProcess:
-    """An HDF5 file for all processes; ImportError where the package h5py is missing."""
+    """An HDF5 file for all processes; ImportError where the package h5py is missing, EventFileError for a pointer."""
+    check_regular(path)
     return FilePerProcess(path, _opened)
 
 

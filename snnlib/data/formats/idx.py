@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from snnlib.data.formats.event_file import EventFileError
+from snnlib.data.formats.event_file import EventFileError, check_regular
 
 _UNSIGNED_BYTE = 8
 _GZIP = b"\x1f\x8b"
@@ -36,6 +36,7 @@ def read_idx(path: Path, rank: int) -> npt.NDArray[np.uint8]:
     Raises:
         EventFileError: another format, another rank, or fewer or more bytes than the sizes say.
     """
+    check_regular(path)
     begin, size = 4 + 4 * rank, path.stat().st_size
     with path.open("rb") as packed:
         file = gzip.GzipFile(fileobj=packed) if packed.read(2) == _GZIP else packed

@@ -20,6 +20,7 @@ from snnlib.data.formats.nmnist_bin import FORMAT as NMNIST
 from snnlib.data.formats.numpy_arrays import FORMAT as NPY
 from snnlib.data.formats.numpy_arrays import FORMAT_NPZ as NPZ
 from snnlib.data.formats.text import FORMAT as TEXT
+from snnlib.data.sources import ARCHIVES
 
 # In the order in which they are asked whether a file is theirs.
 _ALL = (
@@ -31,6 +32,15 @@ FORMATS: dict[str, Format] = {item.name: item for item in _ALL}
 SUFFIXES = frozenset(suffix for item in FORMATS.values() for suffix in item.suffixes)
 # Files without a header that are read, where `format=` names the format; and where the suffix does.
 HEADLESS, BY_SUFFIX = ("aedat1", "aedat2", "evt2", "evt21", "evt3"), ("nmnist", "csv")
+# First bytes of formats that are not read, and their names.
+_FOREIGN = {
+    b"Event Stream": "Event Stream (.es), which is not read",
+    b"#ROSBAG": "ROS (a bag), which is not read",
+    b"PAR1": "Parquet, which is not read",
+    **{magic: f"{name}; unpack it" for magic, name in ARCHIVES.items()},
+}
+# Fewer bytes than these may be events as well.
+_SURE = 4
 # AEDAT lines and Prophesee headers name their version within this.
 HEAD_BYTES = 4096
 
@@ -46,6 +56,27 @@ def named_format(name: str) -> Format:
     return FORMATS[name]
 
 
+def check_named(file: EventFile, chosen: Format) -> None:
+    """Raises EventFileError where a file begins like another format than the one that the caller names.
+
+    Formats without a header find false events in any bytes.
+    """
+    head = file.peek(HEAD_BYTES)
+    # Lines that begin with % are also those of a DAT file, and comments of a text.
+    others = (item for item in FORMATS.values() if item not in (chosen, DAT, TEXT))
+    titles = (item.title for item in others if item.detect is not None and item.detect(head))
+    found = _foreign(head, _SURE) or next(titles, "")
+    if found:
+        raise file.error(f"expected {chosen.title}, found a file of {found}", 0)
+
+
+def _foreign(head: bytes, least: int = 0) -> str:
+    """Returns the name of a format that is not read, by the first bytes of a file; "" where they are of none."""
+    return next(
+        (name for magic, name in _FOREIGN.items() if len(magic) >= least and head.startswith(magic)), ""
+    )
+
+
 def find_format(file: EventFile) -> Format:
     """The format of a file: by its first bytes, else by its suffix.
 
@@ -57,9 +88,11 @@ def find_format(file: EventFile) -> Format:
         if item.detect is not None and item.detect(head):
             return item
     by_suffix = [item for item in FORMATS.values() if file.suffix in item.suffixes]
-    for item in by_suffix:
-        if item.name in BY_SUFFIX:
-            return item
+    decided = next((item for item in by_suffix if item.name in BY_SUFFIX), None)
+    if foreign := _foreign(head, _SURE if decided else 0):
+        raise file.error(f"expected an event file, found one of {foreign}", 0)
+    if decided is not None:
+        return decided
     if by_suffix:
         names = " or ".join(item.title for item in by_suffix)
         headless = ", ".join(item.name for item in by_suffix if item.name in HEADLESS)

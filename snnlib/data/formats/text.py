@@ -20,7 +20,7 @@ import numpy as np
 from snnlib.data.events import Events
 from snnlib.data.formats.base import Format
 from snnlib.data.formats.checks import LARGEST_SIDE, size_in_header, small_number
-from snnlib.data.formats.columns import OPTIONS, ORDER, check_order, find_columns, put_columns
+from snnlib.data.formats.columns import BOOLEANS, OPTIONS, ORDER, check_order, find_columns, put_columns
 from snnlib.data.formats.event_file import CHUNK, LONGEST_LINE, Array, EventFile
 from snnlib.data.formats.event_sink import EventSink, Header
 from snnlib.data.formats.prophesee_header import detect_version
@@ -63,8 +63,8 @@ def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[H
         header.sensor_size = sides[1], sides[0]
         number, line = next(lines, (number, ""))
         delimiter = next((mark for mark in DELIMITERS if mark in line), None)
-        parts = [part.strip() for part in line.split(delimiter)]
-    if any(part[:1].isalpha() for part in parts):
+        parts = [part.strip().strip("\"'") for part in line.split(delimiter)]
+    if any(part[:1].isalpha() and part.lower() not in BOOLEANS for part in parts):
         found = find_columns(parts)
         if found is None and "columns" not in options:
             raise file.error(
@@ -105,7 +105,7 @@ def _chunks(
                 if field == "t" and not set(time.lower()) & set(".en"):
                     columns[field] = _whole_or_float(read)
                 else:
-                    columns[field] = read(dtype="f8")
+                    columns[field] = _numbers(read, named=field == "p")
         except (ValueError, IndexError, OverflowError) as error:
             raise file.error(
                 f"lines from {number}: expected numbers in columns, found others ({error})", 0
@@ -122,6 +122,20 @@ def _whole_or_float(read: Callable[..., Array]) -> Array:
             return read(dtype="i8")
         except (ValueError, DeprecationWarning):
             return read(dtype="f8")
+
+
+def _numbers(read: Callable[..., Array], named: bool) -> Array:
+    """A column as floats, where `named` of booleans by their names too."""
+    try:
+        return read(dtype="f8")
+    except ValueError:
+        if not named:
+            raise
+        return read(dtype="f8", encoding=None, converters=_boolean)
+
+
+def _boolean(text: str) -> float:
+    return float(BOOLEANS.get(text.strip().lower(), text))
 
 
 def _lines(file: EventFile, number: int) -> Iterator[tuple[int, str]]:

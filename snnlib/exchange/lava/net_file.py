@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from snnlib.files.atomic import write_bytes_atomically
 from snnlib.files.hdf5 import DAMAGED, check_dataset, import_h5py, open_file, read_element
+from snnlib.files.pointers import check_fetched
 
 Array = npt.NDArray[Any]
 # Data sets by their path.
@@ -93,6 +94,7 @@ def read_net(path: str | Path) -> tuple[list[Block], Values]:
         OSError: no such file.
         ValueError: a damaged file, by the data set where there is one, or no blocks with numbers from 0 on.
     """
+    check_fetched(path)
     h5py, size, where = import_h5py(), Path(path).stat().st_size, f"{path}"
     blocks, rest, names = dict[str, Values](), Values(), list[str]()
     try:

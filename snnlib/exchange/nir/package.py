@@ -7,6 +7,7 @@ from typing import Any
 
 from snnlib.checks import import_extra
 from snnlib.files.hdf5 import check_dataset, open_file
+from snnlib.files.pointers import check_fetched
 
 
 def nir_package() -> Any:
@@ -26,9 +27,10 @@ def read_graph(path: str | Path) -> Any:
 
     Raises:
         OSError: no such file, or none that HDF5 can open.
-        ValueError: no NIR graph in it, or one whose data lie in other files.
+        ValueError: a pointer of Git LFS, no NIR graph in it, or one whose data lie in other files.
     """
     nir = nir_package()
+    check_fetched(path)
     try:
         with open_file(path) as file:
             size = Path(path).stat().st_size
@@ -38,6 +40,11 @@ def read_graph(path: str | Path) -> Any:
                 if hasattr(node, "nbytes"):
                     check_dataset(node, size)
         graph = nir.read(path, type_check=False)
+    except OSError as error:
+        # h5py names a missing file alone.
+        if str(path) in str(error):
+            raise
+        raise OSError(f"{path}: expected an HDF5 file, found another or a damaged one ({error})") from error
     except (KeyError, AssertionError, TypeError, RuntimeError, ValueError) as error:
         raise ValueError(f"{path}: expected a file with a NIR graph, got {error!r} while reading") from error
     if not hasattr(graph, "nodes"):

@@ -80,7 +80,7 @@ def test_windows_are_the_whole_recording(name, monkeypatch):
 def test_events_that_come_late():
     words = np.zeros(4, [("t", "<u4"), ("d", "<u4")])
     words["t"] = [10_000, 30_000, 25_000, 60_000]
-    head = b"% made\n\x0c\x08"
+    head = b"% Version 2\n\x0c\x08"
     assert [part["t"].tolist() for part in iter_events(head + words.tobytes(), 10_000)][2:4] == [
         [25_000],
         [30_000],
@@ -131,7 +131,7 @@ def test_streaming_needs_little_memory(tmp_path):
     events = random_events(1_000_000, last_us=100_000)
     words = np.frombuffer(encoded("dat", events)[-8_000_000:], "<u4").reshape(-1, 2).copy()
     with (tmp_path / "a.dat").open("wb") as file:
-        file.write(b"% made\n\x0c\x08")
+        file.write(b"% Version 2\n\x0c\x08")
         for _ in range(4):
             file.write(words.tobytes())
             words[:, 0] += 100_001

@@ -74,7 +74,7 @@ def test_times_at_the_border_of_a_format(name, start):
 
 def test_clocks_that_wrap_count_on():
     turn = struct.pack("<4I", 2**32 - 3, 1, 4, 2)
-    assert read(b"% made\n\x0c\x08" + turn).events["t"].tolist() == [2**32 - 3, 2**32 + 4]
+    assert read(b"% Version 2\n\x0c\x08" + turn).events["t"].tolist() == [2**32 - 3, 2**32 + 4]
     turn = struct.pack(">4I", 2, 2**32 - 3, 4, 5)
     assert read(b"#!AER-DAT2.0\r\n" + turn, origin=0).events["t"].tolist() == [2**32 - 3, 2**32 + 5]
     words = struct.pack("<4I", 8 << 28 | 2**28 - 1, 0, 8 << 28 | 1, 1)
@@ -181,9 +181,16 @@ def test_evt3_against_the_plain_state_machine(monkeypatch):
         assert read(b"% evt 3.0\n" + words.tobytes(), origin=0).events.tolist() == expected
 
 
+@pytest.mark.parametrize("frames", [1, 2, 3])
 @pytest.mark.parametrize("compression", [0, 1, 3])
-def test_aedat4(compression):
-    compress = {0: lambda data: data, 1: lz4_frame, 3: zstd}[compression]
+def test_aedat4(compression, frames):
+    """A packet may be several frames."""
+    one = {0: lambda data: data, 1: lz4_frame, 3: zstd}[compression]
+
+    def compress(data):
+        part = -(-len(data) // frames)
+        return b"".join(one(data[at : at + part]) for at in range(0, len(data), part))
+
     shifted = EVENTS.copy()
     shifted["t"] += 1_600_000_000_000_000
     events, header = read(aedat4_file(shifted, compress, compression))
@@ -277,7 +284,7 @@ def test_clocks_of_32_bits_count_on(chunk, monkeypatch):
     words = np.stack(((times % 2**32).astype("<u4"), np.arange(3000, dtype="<u4") & 0x7F), axis=1)
     monkeypatch.setattr(EventFile.words, "__defaults__", (1, chunk))
     for data in (
-        b"% made\n\x0c\x08" + words.tobytes(),
+        b"% Version 2\n\x0c\x08" + words.tobytes(),
         b"#!AER-DAT2.0\r\n" + words[:, ::-1].astype(">u4").tobytes(),
     ):
         events = read(data, origin=0, strict=False).events

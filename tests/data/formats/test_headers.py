@@ -4,9 +4,9 @@ import struct
 
 import numpy as np
 import pytest
-from event_files import EVENTS, aedat1_file, encoded
+from event_files import EVENT_FILES, EVENTS, aedat1_file, encoded, hdf5_file
 
-from snnlib.data import EventFileError, as_events, read, write
+from snnlib.data import EventFileError, as_events, iter_events, read, write
 from snnlib.data.formats.registry import HEADLESS
 
 EVENT = as_events([250], [300], [200], [0])
@@ -31,8 +31,59 @@ def test_bits_of_dat_versions(version, shifts, p):
         assert found.tolist() == [(250, 300, 200, p)] and header.version == version.decode()
 
 
-def test_dat_without_a_version_is_the_documented_one():
-    assert read(dat(b"2", 300, 200, 1, (14, 28)).replace(b"Version 2", b"made")).events["x"].tolist() == [300]
+def test_dat_without_a_version_is_the_first_one():
+    """The bits of an event of version 2 are no plausible event in version 1; the reverse is plausible."""
+    nameless = dat(b"1", 300, 200, 1, (9, 17)).replace(b"Version 1", b"made")
+    assert read(nameless).events.tolist() == [(250, 300, 200, 1)]
+    with pytest.raises(EventFileError, match="found x=300, y=0, p=2073"):
+        read(dat(b"2", 300, 200, 1, (14, 28)).replace(b"Version 2", b"made"))
+
+
+def test_aedat_2_of_a_davis_without_its_name():
+    """Its addresses have more bits than those of a DVS128, the camera of headers without a name."""
+    named = encoded("aedat2", EVENTS, (180, 240))
+    nameless = named.replace(b"# AEChip: DAVIS240\r\n", b"")
+    assert nameless != named
+    with pytest.raises(EventFileError, match=r"expected addresses of 16 bits.*give camera="):
+        read(nameless)
+    assert np.array_equal(read(nameless, camera="davis240", origin=0).events, EVENTS)
+
+
+FOREIGN = {
+    b"Event Stream\2\0\0\1" + bytes(40): "Event Stream",
+    b"#ROSBAG V2.0\n" + bytes(40): "ROS",
+    b"PAR1" + bytes(40): "Parquet",
+    b"7z\xbc\xaf'\x1c" + bytes(40): "7z",
+}
+
+
+@pytest.mark.parametrize("head", FOREIGN)
+@pytest.mark.parametrize("format", [None, "aedat1", "aedat2", "evt2", "evt21", "evt3", "nmnist", "csv"])
+@pytest.mark.parametrize("suffix", [".es", ".raw", ".csv"])
+def test_a_file_of_another_program_is_named(tmp_path, head, format, suffix):
+    """Neither is it decoded to false events, nor is a format without a header advised."""
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(head)
+    with pytest.raises(EventFileError, match=f"found .*{FOREIGN[head]}") as found:
+        read(path, format=format)
+    assert "format=" not in str(found.value)
+
+
+@pytest.mark.parametrize("name", ["aedat4", "npz", "hdf5", "mat", "npy"])
+@pytest.mark.parametrize("format", ["aedat1", "evt3", "nmnist"])
+def test_a_named_format_without_a_header_does_not_read_a_file_with_one(name, format):
+    data = hdf5_file(EVENTS) if name == "hdf5" else EVENT_FILES[name]()
+    with pytest.raises(EventFileError, match="found a file of "):
+        read(data, format=format)
+
+
+def test_a_file_of_unknown_words_alone_warns():
+    """A text has no time word of EVT 3.0."""
+    text = b"no events at all; " * 20
+    with pytest.warns(UserWarning, match="no events, .*words before the first time"):
+        assert len(read(text, format="evt3").events) == 0
+    with pytest.warns(UserWarning, match="no events"):
+        assert list(iter_events(text, 1000, format="evt3")) == []
 
 
 def test_upper_bits_of_dat_1_are_no_polarity():
@@ -99,15 +150,11 @@ def test_other_versions_are_named_and_no_format_is_advised(tmp_path, name, head,
 
 
 def test_a_named_format_does_not_overrule_the_header(tmp_path):
-    for written, asked, found in (
-        ("evt2", "evt3", "evt2"),
-        ("evt3", "evt21", "evt3"),
-        ("evt21", "evt2", "evt21"),
-    ):
+    for written, asked in (("evt2", "evt3"), ("evt3", "evt21"), ("evt21", "evt2")):
         write(tmp_path / "a.raw", EVENTS, format=written)
-        with pytest.raises(EventFileError, match=rf"expected EVT .*, found a header of '{found}'"):
+        with pytest.raises(EventFileError, match=r"expected Prophesee EVT .*, found a file of Prophesee EVT"):
             read(tmp_path / "a.raw", format=asked)
-    with pytest.raises(EventFileError, match="expected #!AER-DAT2, found b"):
+    with pytest.raises(EventFileError, match=r"expected AEDAT 2.0, found a file of AEDAT 1.0"):
         read(aedat1_file(EVENTS), format="aedat2")
 
 
