@@ -277,14 +277,21 @@ def fan_in(operator: LinearOperator | None, weight: Tensor) -> float:
 
 
 def rows_by_input(
-    sources: Tensor, targets: Tensor, values: Tensor | None, outputs: int, inputs: int, summed: bool = False
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Sorts connections by input: returns starts `[inputs + 1]`, targets and values.
+    sources: Tensor,
+    targets: Tensor,
+    values: Tensor | None,
+    outputs: int,
+    inputs: int,
+    summed: bool = False,
+    delays: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Sorts connections by input: returns starts `[inputs + 1]`, targets, values and delays.
 
     With `summed` the connections of the same input and output become one that has the sum of their values.
 
     Raises:
-        ValueError: a source or target out of range, or two connections of the same input and output.
+        ValueError: a source or target out of range, or two connections of the same input and output, with `summed`
+            only if their delays differ.
     """
     for name, part, count in (("sources", sources, inputs), ("targets", targets, outputs)):
         check_integers(name, part)
@@ -293,6 +300,19 @@ def rows_by_input(
             raise ValueError(f"{name}: expected numbers from 0 to {count - 1}, got {least} to {most}")
     key, order = (sources.long() * outputs + targets).sort(stable=True)
     values = None if values is None else values[order]
+    if delays is not None:
+        delays, first = delays[order], torch.ones_like(key, dtype=torch.bool)
+        first[1:] = key.diff() > 0
+        differs = (~first[1:] & (delays.diff() != 0)).nonzero()
+        if len(differs):
+            place = int(differs[0])
+            source, target = divmod(int(key[place]), outputs)
+            raise ValueError(
+                f"delays: expected one delay for all synapses from input {source} to output {target}, got "
+                f"{float(delays[place]):g} and {float(delays[place + 1]):g}: a layer has one connection, and so one "
+                "delay, for each input and output; give them the same delay, or leave one out"
+            )
+        delays = delays[first] if summed else delays
     if summed and values is not None:
         key, place = torch.unique_consecutive(key, return_inverse=True)
         values = values.new_zeros(len(key)).index_add(0, place, values)
@@ -303,7 +323,7 @@ def rows_by_input(
         )
     starts = torch.zeros(inputs + 1, dtype=torch.int64, device=key.device)
     torch.cumsum(torch.bincount(key // outputs, minlength=inputs), 0, out=starts[1:])
-    return starts, (key % outputs).int(), values
+    return starts, (key % outputs).int(), values, delays
 
 
 def _distinct(count: int, among: int, generator: torch.Generator | None) -> Tensor:

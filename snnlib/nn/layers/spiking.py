@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from snnlib.checks import as_sizes, check_count, shows
 from snnlib.functional.operators import Convolution
 from snnlib.nn.layers.spiking_layer import LayerOptions, SpikingLayer
-from snnlib.nn.weights.sparse import Sparse, connect, set_values
+from snnlib.nn.weights.sparse import Sparse, check_without_delays, connect, set_values
 
 __all__ = ["SpikingConv1d", "SpikingConv2d", "SpikingConv3d", "SpikingLinear"]
 
@@ -162,6 +162,7 @@ class SpikingLinear(SpikingLayer):
         check_count("in_features", in_features)
         check_count("out_features", out_features)
         self.in_features, self.out_features = in_features, out_features
-        operator, shape, values = connect(in_features, out_features, connections, options.get("device"))
+        operator, shape, values, late = connect(in_features, out_features, connections, options.get("device"))
+        check_without_delays(late)
         super().__init__(operator, shape, **options)
         set_values(self.weight, values)

@@ -25,7 +25,7 @@ from snnlib.nn.layers.spiking_layer import (
     draw_weight,
     naming_overflow,
 )
-from snnlib.nn.weights.sparse import Sparse, connect, set_values
+from snnlib.nn.weights.sparse import Sparse, check_without_delays, connect, set_values
 from snnlib.sequences.spike_count import is_graded
 
 __all__ = ["RecurrentLayer"]
@@ -148,24 +148,55 @@ class RecurrentLayer(Recurrent):
         if options.get("neuron") is None:
             options["neuron"] = default_neuron()
         device = options.get("device")
-        operator, shape, values = connect(input_size, hidden_size, connections, device)
+        operator, shape, values, late = connect(input_size, hidden_size, connections, device)
+        check_without_delays(late)
         super().__init__(operator, shape, **options)
         set_values(self.weight, values)
-        operator, shape, values = connect(hidden_size, hidden_size, recurrent_connections, device)
+        operator, shape, values, late = connect(hidden_size, hidden_size, recurrent_connections, device)
         self.add_recurrence(shape, operator if isinstance(operator, SparselyConnected) else None)
         set_values(self.recurrent_weight, values)
         if recurrent_delays is not None and not isinstance(recurrent_delays, Delays):
             raise TypeError(
                 f"recurrent_delays: expected an instance of snnlib.Delays, got {recurrent_delays!r}"
             )
+        if late is not None:
+            recurrent_delays = _starting_at(recurrent_delays, late)
         self.recurrent_delays = recurrent_delays
         if recurrent_delays is not None:
+            own = isinstance(recurrent_delays.initial, Tensor) and recurrent_delays.initial.dim()
+            if own and late is None and recurrent_connections and not recurrent_connections.keeps_order:
+                raise ValueError(
+                    "initial: expected delays in the order of the weights, which are sorted by input, got a list of "
+                    "connections in another order: give the delays to Sparse.from_coo(..., delays=)"
+                )
             recurrent_delays.build(hidden_size, self.recurrent_weight)
 
     def extra_repr(self) -> str:
         """Sizes, and options that differ from the defaults."""
         eprop = ', recurrent_gradient="eprop"' if self.recurrent_gradient == "eprop" else ""
         return super().extra_repr() + eprop
+
+
+def _starting_at(delays: Delays | None, initial: Tensor) -> Delays:
+    """Returns recurrent delays that begin at the delays `[connections]` of a list of connections.
+
+    Raises:
+        ValueError: delays per channel, with other initial values, or with a `max_delay` that is too short.
+    """
+    longest = max(math.ceil(initial.max()), 1) if len(initial) else 1
+    if delays is None:
+        return Delays(longest, "connection", initial=initial)
+    if delays.per != "connection" or delays.initial is not None:
+        raise ValueError(
+            'recurrent_delays: expected None or Delays(max_delay, per="connection") without initial beside '
+            f"Sparse.from_coo(..., delays=), got {delays!r}"
+        )
+    if delays.max_delay < longest:
+        raise ValueError(
+            f"recurrent_delays: expected a max_delay >= {longest}, the longest delay of the list, got {delays!r}"
+        )
+    delays.initial = initial
+    return delays
 
 
 def warn_of_high_surrogate(neuron: Neuron) -> None:

@@ -92,7 +92,7 @@ def _pruned(
         sources, targets = operator.sources()[kept], operator.targets[kept]
     else:
         sources, targets = kept % inputs, kept // inputs
-    sparse, stay = Sparse.from_coo(sources, targets, values[kept]).build(inputs, outputs, weight.device)
+    sparse, stay, _ = Sparse.from_coo(sources, targets, values[kept]).build(inputs, outputs, weight.device)
     assert stay is not None
     setattr(layer, name, nn.Parameter(stay, requires_grad=weight.requires_grad))
     sparse.bind(layer, name)

@@ -74,9 +74,18 @@ class Sparse:
             raise ValueError(f"density: expected a share above 0 and up to 1, got {density}")
         self.mask, self.fan_out, self.density, self.generator = mask, fan_out, density, generator
 
+    # Whether weights have the order in which the connections were given, and delays given with these.
+    keeps_order: bool = True
+    delays: Tensor | None = None
+
     @staticmethod
     def from_coo(
-        sources: Tensor, targets: Tensor, values: Tensor | None = None, *, duplicates: str = "error"
+        sources: Tensor,
+        targets: Tensor,
+        values: Tensor | None = None,
+        *,
+        delays: Tensor | None = None,
+        duplicates: str = "error",
     ) -> Sparse:
         """Returns connections from lists or tensors, in any order.
 
@@ -84,11 +93,15 @@ class Sparse:
             sources: input of each connection `[connections]`.
             targets: output of each connection.
             values: weight of each connection. Default None, drawn as in other layers.
+            delays: delay of each connection in time steps, for `recurrent_connections=`: the initial values of
+                `recurrent_delays`, which is `Delays(max_delay, per="connection")`, or None for a `max_delay` that holds
+                the longest of them. Default None.
             duplicates: `"sum"` adds the values of connections with the same input and output, as of several synapses
                 between two neurons; `"error"` refuses them, since they are a mistake in most lists. Default `"error"`.
 
         Raises:
-            ValueError: tensors of different shapes, or `duplicates="sum"` without values.
+            ValueError: tensors of different shapes, or `duplicates="sum"` without values; in the layer, two synapses
+                of the same neurons with different delays.
 
         >>> import snnlib
         >>> given = snnlib.Sparse.from_coo([0, 1], [1, 0], [2.0, 3.0])
@@ -105,15 +118,20 @@ class Sparse:
             values = as_tensor("values", values)
             check_floating("values", values)
             check_shape("values", values, sources.shape, "the sources' shape")
+        if delays is not None:
+            delays = as_tensor("delays", delays, dtype=torch.float64)
+            check_shape("delays", delays, sources.shape, "the sources' shape")
+            if not bool(((delays >= 0) & delays.isfinite()).all()):
+                raise ValueError("delays: expected numbers of time steps >= 0, got others")
         summed = check_choice("duplicates", duplicates, "error", "sum") == "sum"
         if summed and values is None:
             raise ValueError('values: expected the weights that duplicates="sum" adds, got None')
-        return _Listed(sources, targets, values, summed)
+        return _Listed(sources, targets, values, delays, summed)
 
     def build(
         self, inputs: int, outputs: int, device: torch.device | str | None = None
-    ) -> tuple[SparselyConnected, Tensor | None]:
-        """Returns the operator of a layer with these numbers of inputs and outputs, and its weights if given.
+    ) -> tuple[SparselyConnected, Tensor | None, Tensor | None]:
+        """Returns the operator of a layer with these numbers of inputs and outputs, weights and delays if given.
 
         Raises:
             ValueError: more connections than outputs, or a mask or a list of another size.
@@ -126,7 +144,7 @@ class Sparse:
         if count > outputs:
             raise ValueError(f"fan_out: expected up to {outputs} connections of an input, got {count}")
         targets = _drawn(inputs, outputs, count, self.generator)
-        return SparselyConnected(torch.arange(inputs + 1) * count, targets, outputs).to(device), None
+        return SparselyConnected(torch.arange(inputs + 1) * count, targets, outputs).to(device), None, None
 
     def __repr__(self) -> str:
         if self.fan_out is not None:
@@ -145,15 +163,24 @@ class Sparse:
 class _Listed(Sparse):
     """Connections from a list, in any order."""
 
-    def __init__(self, sources: Tensor, targets: Tensor, values: Tensor | None, summed: bool) -> None:
+    def __init__(
+        self, sources: Tensor, targets: Tensor, values: Tensor | None, delays: Tensor | None, summed: bool
+    ) -> None:
         self.sources, self.targets, self.values, self.summed = sources, targets, values, summed
+        self.delays = delays
+
+    @property
+    def keeps_order(self) -> bool:  # type: ignore[override]
+        """Returns whether the list is sorted by input, then by output, as the weights are."""
+        by_input = self.sources.diff()
+        return bool(((by_input > 0) | (by_input == 0) & (self.targets.diff() > 0)).all())
 
     def build(
         self, inputs: int, outputs: int, device: torch.device | str | None = None
-    ) -> tuple[SparselyConnected, Tensor | None]:
+    ) -> tuple[SparselyConnected, Tensor | None, Tensor | None]:
         listed = self.sources, self.targets, self.values
-        starts, targets, values = rows_by_input(*listed, outputs, inputs, self.summed)
-        return SparselyConnected(starts, targets, outputs).to(device), values
+        starts, targets, values, delays = rows_by_input(*listed, outputs, inputs, self.summed, self.delays)
+        return SparselyConnected(starts, targets, outputs).to(device), values, delays
 
     def __repr__(self) -> str:
         return f"Sparse.from_coo({len(self.targets)} connections)"
@@ -161,14 +188,23 @@ class _Listed(Sparse):
 
 def connect(
     inputs: int, outputs: int, connections: Sparse | None, device: torch.device | str | None
-) -> tuple[LinearOperator, tuple[int, ...], Tensor | None]:
-    """Returns the operator of a layer, the shape of its weight, and the weight's values if given."""
+) -> tuple[LinearOperator, tuple[int, ...], Tensor | None, Tensor | None]:
+    """Returns the operator of a layer, the shape of its weight, and the weight's values and delays if given."""
     if connections is None:
-        return FullyConnected(), (outputs, inputs), None
+        return FullyConnected(), (outputs, inputs), None, None
     if not isinstance(connections, Sparse):
         raise TypeError(f"connections: expected an instance of snnlib.Sparse, got {connections!r}")
-    operator, values = connections.build(inputs, outputs, device)
-    return operator, tuple(operator.targets.shape), values
+    operator, values, delays = connections.build(inputs, outputs, device)
+    return operator, tuple(operator.targets.shape), values, delays
+
+
+def check_without_delays(delays: Tensor | None) -> None:
+    """Raises ValueError for delays in a list of input connections, which only recurrent connections can have."""
+    if delays is not None:
+        raise ValueError(
+            "connections: expected a list without delays, got delays per connection, which sparse inputs lack: give "
+            "the list as recurrent_connections of SpikingRNN, or one delay per input by delays=snnlib.Delays(...)"
+        )
 
 
 @torch.no_grad()
