@@ -378,8 +378,6 @@ class LayerPlan(NamedTuple):
         delay, time_dim = None, int(neuron.batch_first)
         whole = start is None and not self.return_state
         if isinstance(operator, Delayed):
-            # Delays cut the gradient through states.
-            start = None if start is None else start.detach()
             delay, operator = operator.delay, replace(operator, delay=operator.delay.detach())
         one_pass = whole and delay is None and self.pool == (2, 2) and ops.scan_pool.has_srm_kernels(x)
         linear = SequenceMap(operator, time_dim, self.by_events)
@@ -388,7 +386,6 @@ class LayerPlan(NamedTuple):
         spikes, final = TwoSignals.apply(  # type: ignore[no-untyped-call]
             *tensors, linear, *options, time_dim, window, self.return_state
         )
-        final = final if delay is None else final.detach()
         return Output(spikes if one_pass else pooled(spikes, self.pool, neuron), (final,))
 
 

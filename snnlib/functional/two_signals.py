@@ -75,9 +75,9 @@ class TwoSignals(torch.autograd.Function):
         neurons = current, threshold, state, (), ctx.numbers, ctx.time_dim, ctx.window
         a, b, _, _ = ops.scan.scan_backward(grad_spikes, None, *neurons, *needs, False)
         *taus, _ = ctx.numbers
-        grad_start = None
+        grad_start = beyond = None
         if with_state:
-            a, b, grad_start = through_state(a, b, spikes, grad_state, taus, ctx.time_dim)
+            a, b, grad_start, beyond = through_state(a, b, spikes, grad_state, taus, ctx.time_dim)
         grad_x = grad_weight = grad_delay = None
         if need_x:
             grad_x = ctx.linear.input_backward(b, x, weight).mul_(x)
@@ -86,7 +86,7 @@ class TwoSignals(torch.autograd.Function):
         if need_weight:
             grad_weight = ctx.linear.weight_backward(a, x, weight)
         if need_delay:
-            slope = eps_slope(a, spikes, taus, ctx.time_dim)
+            slope = eps_slope(a, spikes, taus, ctx.time_dim, beyond)
             # For a channel the products with its inputs and with its weights have one sum.
             products = -weight * ctx.linear.weight_backward(slope, x, weight)
             grad_delay = _sum_of_channels(products, len(delay)) if delay.dim() == 1 else products
@@ -102,7 +102,9 @@ def _sum_of_channels(products: Tensor, channels: int) -> Tensor:
     return products.view(channels // inputs, -1, inputs, products.shape[2:].numel()).sum((1, 3)).flatten()
 
 
-def eps_slope(a: Tensor, spikes: Tensor, taus: tuple[float, float, float], time_dim: int) -> Tensor:
+def eps_slope(
+    a: Tensor, spikes: Tensor, taus: tuple[float, float, float], time_dim: int, beyond: Tensor | None = None
+) -> Tensor:
     """Returns the signal a with `eps'`, the derivative of eps by the time since the input, in place of eps.
 
     With `eps(t) = K (e_s^(t+1) - e_m^(t+1))` and its derivative by t,
@@ -110,6 +112,7 @@ def eps_slope(a: Tensor, spikes: Tensor, taus: tuple[float, float, float], time_
         eps'[dt] = p eps[dt] + o eps[dt - 1],   p = (e_s ln e_s - e_m ln e_m) / (e_s - e_m),   o = e_s (ln e_s - p)
 
     so the signal is `p a[t] + o a[t+1]`, without the second term at a spike, after which a belongs to the next spike.
+    `beyond` is a[T], with the gradient of the state after the last step; None: zero.
     """
     tau_m, tau_s, _ = taus
     # A time constant of one step has forgotten all after it.
@@ -119,6 +122,9 @@ def eps_slope(a: Tensor, spikes: Tensor, taus: tuple[float, float, float], time_
     slope = math.log(e_s) + 1
     p = slope if alike else (e_s * math.log(e_s) - e_m * math.log(e_m)) / (e_s - e_m)
     o = e_s * (math.log(e_s) - p)
-    first = a.narrow(time_dim, 1, a.shape[time_dim] - 1) if a.shape[time_dim] else a
-    later = torch.cat((first, torch.zeros_like(a.narrow(time_dim, 0, min(1, a.shape[time_dim])))), time_dim)
+    later = torch.zeros_like(a)
+    if steps := a.shape[time_dim]:
+        later.narrow(time_dim, 0, steps - 1).copy_(a.narrow(time_dim, 1, steps - 1))
+        if beyond is not None:
+            later.select(time_dim, steps - 1).copy_(beyond)
     return p * a + o * torch.where(spikes != 0, torch.zeros_like(later), later)

@@ -176,7 +176,7 @@ def _backward(ctx: Any, grad_value: Tensor | None, grad_state: Tensor | None) ->
     start = None
     if with_state:
         *taus, _ = ctx.taus
-        a, _, start = through_state(a, b, spikes, grad_state, (taus[0], taus[1], taus[2]), ctx.time_dim)
+        a, _, start, _ = through_state(a, b, spikes, grad_state, (taus[0], taus[1], taus[2]), ctx.time_dim)
     return a, None, start if need_state else None, *[None] * 5
 
 

@@ -15,8 +15,10 @@ Taus = tuple[float, float, float]
 
 def through_state(
     a: Tensor, b: Tensor, spikes: Tensor, grad_state: Tensor | None, taus: Taus, time_dim: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Returns the signals of `srm_backward` with dL/dstate after the last step added, and dL/dstate before the first.
+
+    The last result is a[T] of a neuron that does not fire in the last step, for derivatives by time.
 
     Between spikes the neurons are linear, so the gradient of the last state reaches back to a neuron's last spike. The
     first state gets the gradient of the first spike, or without spikes that of the last state::
@@ -53,14 +55,14 @@ def through_state(
         left = [table[1:].flip(0).view(by_step) for table in (of_m, of_k, of_g)]
         a = torch.where(after, left[0] * au + left[1] * a_s, a.to(dtype)).to(a.dtype)
         b = torch.where(after, left[2] * bg, b.to(dtype)).to(b.dtype)
-    au, a_s, bg = of_m[steps] * au + of_k[steps] * a_s, of_s[steps] * a_s, of_g[steps] * bg
+    beyond, au, a_s, bg = au, of_m[steps] * au + of_k[steps] * a_s, of_s[steps] * a_s, of_g[steps] * bg
     if steps:
         amount = a.gather(0, first.unsqueeze(0)).squeeze(0).to(dtype) / decay.r_s
         last = b.gather(0, first.unsqueeze(0)).squeeze(0).to(dtype)
         au = torch.where(silent, au, of_k[first + 1] * amount)
         a_s = torch.where(silent, a_s, of_s[first + 1] * amount)
         bg = torch.where(silent, bg, of_g[first] * last)
-    return a.movedim(0, time_dim), b.movedim(0, time_dim), state_of_credit(au, a_s, bg, decay)
+    return a.movedim(0, time_dim), b.movedim(0, time_dim), state_of_credit(au, a_s, bg, decay), beyond
 
 
 def _convolved(of_m: Tensor, of_s: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """Learnable delays: gradients against finite differences, chunks against the whole, kernels, errors."""
 
+import copy
+
 import op_calls
 import pytest
 import torch
@@ -11,6 +13,7 @@ import snnlib
 from snnlib import neurons, ops, surrogate
 from snnlib.functional.currents import Delayed
 from snnlib.functional.plan import layer_currents
+from snnlib.nn.recurrent.recurrent_layer import RecurrentLayer
 from snnlib.sequences.history import unpacked
 
 BUMP = surrogate.Triangle(0.5, 0.4)
@@ -139,8 +142,6 @@ def test_chunks_equal_the_whole(kind: str, per: str, neuron: str) -> None:
     whole, chunks = (results_in_chunks(layer, x, sizes) for sizes in ([18], [7, 1, 10]))
     assert 0 < float(whole[0].detach().mean()) < 1
     assert torch.equal(chunks[0], whole[0])
-    if neuron == "SRM":
-        return
     for got, want in zip(chunks[1:], whole[1:], strict=True):
         assert torch.allclose(got, want, rtol=0, atol=1e-12 * max(1.0, float(want.abs().max())))
 
@@ -344,15 +345,69 @@ def test_bad_delays() -> None:
         grouped(torch.ones(5, 1, 2, 4, 4))
 
 
-def test_bounds_hold_back_the_gradient_that_leads_out() -> None:
+def test_delays_beyond_a_bound_go_back_to_it() -> None:
+    """Only in a training step: a pass without gradients leaves the parameter as it is."""
     delays = snnlib.Delays(4, initial=torch.tensor([0.0, 4.0, 2.0]))
     delays.build(3, torch.empty(1, 3))
+    optimiser = torch.optim.SGD(delays.parameters(), 1.0)
     delays().backward(torch.tensor([1.0, -1.0, 1.0]))
     assert delays.steps.grad is not None
-    assert delays.steps.grad.tolist() == [0.0, 0.0, 1.0]
-    delays.steps.grad = None
-    delays().backward(torch.tensor([-1.0, 1.0, 1.0]))
-    assert delays.steps.grad.tolist() == [-1.0, 1.0, 1.0]
+    assert delays.steps.grad.tolist() == [1.0, -1.0, 1.0]
+    optimiser.step()
+    with torch.no_grad():
+        assert delays().tolist() == [0, 4, 1] and delays.steps.tolist() == [-1, 5, 1]
+    assert delays.eval()().tolist() == [0, 4, 1] and delays.steps.tolist() == [-1, 5, 1]
+    assert delays.train()().tolist() == [0, 4, 1] == delays.steps.tolist()
+
+
+WAYS = ("whole", "chunks", "checkpoint_time", "parts of the batch")
+
+
+def _gradients(layer: torch.nn.Module, x: Tensor, weights: Tensor, way: str) -> list[Tensor]:
+    """Gradients of all delays by a weighted sum of the outputs, in one call or in several."""
+    loss, state = torch.zeros((), dtype=x.dtype), None
+    if way == "checkpoint_time":
+        loss = snnlib.checkpoint_time(
+            layer, x, steps=5, reduce=lambda out, t: (out * weights[t : t + len(out)]).sum()
+        )
+    elif way == "chunks":
+        for part, weight in zip(x.split(7), weights.split(7), strict=True):
+            out, state = layer.run(part, state)  # type: ignore[operator]
+            loss = loss + (out * weight).sum()
+    else:
+        size = x.shape[1] if way == "whole" else 1
+        for part, weight in zip(x.split(size, 1), weights.split(size, 1), strict=True):
+            (layer(part) * weight).sum().backward()
+    if loss.requires_grad:
+        loss.backward()
+    grads = [p.grad for name, p in layer.named_parameters() if name.endswith("steps")]
+    return [grad for grad in grads if grad is not None]
+
+
+@pytest.mark.parametrize("bound", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("kind", "per", "neuron", "eprop"),
+    [(*case, False) for case in CASES]
+    + [(*case, True) for case in CASES if case[0] == "recurrent" and case[2] == "surrogate"],
+)
+def test_gradients_at_a_bound_add_up(kind: str, per: str, neuron: str, eprop: bool, bound: float) -> None:
+    torch.manual_seed(0)
+    layer = _positive(_make(kind, per, _neuron(neuron)).double())
+    for module in layer.modules():
+        if isinstance(module, snnlib.Delays):
+            torch.nn.init.constant_(module.steps, bound * module.max_delay)
+        if isinstance(module, RecurrentLayer):
+            module.recurrent_gradient = "eprop" if eprop else "bptt"
+            # So that spikes of both layers come and go.
+            module.weight.data.mul_(0.35)
+    x = _events(kind)
+    weights = torch.randn(layer(x).shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    whole, *others = (_gradients(copy.deepcopy(layer), x, weights, way) for way in WAYS)
+    assert len(whole) == (4 if kind == "recurrent" else 1)
+    assert all(bool(grad.any()) for grad in whole)
+    for way, grads in zip(WAYS[1:], others, strict=True):
+        for grad, expected in zip(grads, whole, strict=True):
+            assert (grad - expected).abs().max() <= 1e-9 * expected.abs().max(), way
 
 
 def test_parameter_groups_and_files() -> None:

@@ -15,19 +15,18 @@ __all__ = ["Delays"]
 
 
 class _Within(torch.autograd.Function):
-    """Clamps values to bounds; beyond a bound only a gradient that leads back passes."""
+    """Clamps values to bounds, and passes the whole gradient.
+
+    Dropping the gradient that leads out would drop it from parts of a sum, as of chunks, by the sign of each part.
+    """
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, high: float) -> Tensor:
-        ctx.save_for_backward(value)
-        ctx.high = high
         return value.clamp(0, high)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (value,) = ctx.saved_tensors
-        outwards = ((value <= 0) & (grads[0] > 0)) | ((value >= ctx.high) & (grads[0] < 0))
-        return grads[0].masked_fill(outwards, 0.0), None
+        return grads[0], None
 
 
 class Delays(nn.Module):
@@ -43,8 +42,10 @@ class Delays(nn.Module):
     neurons with `gradient="event"` always run at rounded delays and get the derivative of their spike times, for `SRM`
     with the derivative of its kernel `eps'` (docs/time.md).
 
-    `steps` holds the delays, `[C_in]` or the weight's shape, and is clamped to 0 and `max_delay`. Delays are in time
-    steps: give them about 100 times the learning rate of the weights.
+    `steps` holds the delays, `[C_in]` or the weight's shape. Delays are in time steps: give them about 100 times the
+    learning rate of the weights. A training step that moves a delay beyond 0 or `max_delay` ends at the bound: the next
+    forward pass in training mode sets `steps` back. The gradient at a bound is that of the delay, whichever way it
+    leads, so that gradients of chunks and of parts of a batch add up.
 
     Args:
         max_delay: longest delay in time steps, a whole number >= 1, less than the steps of a sequence.
@@ -131,8 +132,11 @@ class Delays(nn.Module):
         return self
 
     def forward(self) -> Tensor:
-        """Returns the delays, within 0 and `max_delay`."""
+        """Returns the delays, within 0 and `max_delay`; in training mode it first moves `steps` within them."""
         check_untransformed("Delays")
+        if self.training and self.steps.requires_grad and torch.is_grad_enabled():
+            with torch.no_grad():
+                self.steps.clamp_(0, self.max_delay)
         return _Within.apply(self.steps, float(self.max_delay))  # type: ignore[no-untyped-call, no-any-return]
 
     @torch.no_grad()
