@@ -10,7 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.checks import check_count, check_device, in_transform, is_recorded
-from snnlib.neurons.checks import check_numbers, is_learned
+from snnlib.neurons.checks import (
+    check_longer_tau,
+    check_numbers,
+    check_positive,
+    check_threshold,
+    is_learned,
+)
 from snnlib.neurons.module import modules_within
 
 if TYPE_CHECKING:
@@ -147,12 +153,35 @@ def fit_constants(neuron: Neuron, state_dict: dict[str, Tensor], prefix: str) ->
 
 
 def check_channels(neuron: Neuron, channels: int, like: Tensor) -> None:
-    """Raises ValueError unless constants fit currents with this number of channels on the device of `like`."""
+    """Raises ValueError unless constants fit currents with this number of channels on the device of `like`.
+
+    Learned constants have to be in the range that the constructor asks for: training may have moved them out of it.
+    """
     for name in neuron.constant_names:
         value = getattr(neuron, name)
         check_device(name, value, like)
         if value.dim() == 1 and len(value) != channels:
             raise ValueError(f"{name}: expected {channels} values, one per channel, got {len(value)}")
+        if isinstance(value, nn.Parameter) or value.requires_grad:
+            _check_learned(neuron, name, value.detach())
+
+
+def _check_learned(neuron: Neuron, name: str, value: Tensor) -> None:
+    """Raises ValueError for a learned constant that training has moved out of its range."""
+    check = neuron.fields[name].check if name in neuron.fields else None
+    # A time constant below one step counts as one, and `check_numbers` bounds nothing.
+    if check not in (check_threshold, check_positive, check_longer_tau) or is_recorded() or in_transform():
+        return
+    low = 1.0 if check is check_longer_tau else 0.0
+    message = (
+        f"{name}: expected numbers > {low:g} after training, too; clamp the learned {name} after each step of the "
+        "optimiser, or make the neuron with snnlib.neurons.bound_"
+    )
+    if value.is_cuda:
+        # Without waiting for the device, which reports the error itself.
+        torch._assert_async((value > low).all(), message)
+    elif value.device.type in _READ and not bool((value > low).all()):
+        raise ValueError(f"{message}, got {value.min():g}")
 
 
 def mean_threshold(neuron: Neuron) -> float:

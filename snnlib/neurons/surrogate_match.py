@@ -28,6 +28,8 @@ from snnlib.neurons.surrogate import (
 _TOLERANCE = 1e-5
 # Where the peak is looked at: at 0 itself libraries differ.
 _NEAR_ZERO = 1e-12
+# A distance from the threshold that no potential reaches.
+_BEYOND = 1e30
 
 
 def match(spike: Callable[[Tensor], Tensor], threshold: float) -> Surrogate | None:
@@ -102,7 +104,9 @@ def _candidates(
 
 
 def _edge(spike: Callable[[Tensor], Tensor], reach: float) -> float:
-    """Returns the end of a compact surrogate that is nonzero at `reach`."""
+    """Returns the end of a compact surrogate that is nonzero at `reach`; a constant slope ends nowhere."""
+    if bool(derivative(spike, torch.tensor([_BEYOND], dtype=torch.float64))):
+        return _BEYOND
     low, high = reach, 2 * reach
     for _ in range(60):
         middle = (low + high) / 2

@@ -27,6 +27,7 @@ from snnlib.exchange.conversion.loop import (
 from snnlib.exchange.conversion.loop_net import FoldedNet
 from snnlib.exchange.conversion.modules import Notes, neuron_leaf, states_of
 from snnlib.exchange.conversion.sequence_modules import Kept
+from snnlib.exchange.conversion.tied import axes_of_inputs
 from snnlib.exchange.conversion.trace import Call, Ref, Trace, trace_in_both_modes
 from snnlib.exchange.sequences import over_steps_from
 from snnlib.structure.peers import attributes_kept, clear_states, holds_states, library_of, neuron_library
@@ -100,6 +101,7 @@ def convert(
 
 
 def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.Module:
+    notes.axes = partial(axes_of_inputs, net, x if takes_sequences(net) or loop == "inside" else x[0])
     if takes_sequences(net):
         made = replace_leaves(net, x, notes)
         last = [*made.children()][-1:] if chains.is_chain(net) else [made]
@@ -118,6 +120,7 @@ def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.M
     with attributes_kept(net):
         net.eval()
         outside = loop == "outside" or (loop == "auto" and takes_one_step(net, x))
+        notes.axes = partial(axes_of_inputs, net, x[0] if outside else x)
         clear_states(net)
         # More steps than one, so that what a net keeps from step to step is seen.
         run = partial(run_original, net, stepwise=outside)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from types import MethodType
@@ -12,6 +13,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from snnlib.exchange.conversion import norse, snntorch, spikingjelly
 from snnlib.exchange.conversion.sequence_modules import EachStep, Kept, RecurrentNeurons, WithStates
+from snnlib.exchange.conversion.tied import is_per_neuron
 from snnlib.nn import AvgPool2d, MaxPool2d, PerStep, SpikeDropout
 from snnlib.structure.peers import is_class, neuron_library, package_of, takes_sequences
 from snnlib.structure.unsupported import Unsupported
@@ -38,6 +40,8 @@ class Notes:
 
     done: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
+    # Gives the dimensions `[N, C, ...]` of one step's input, by neuron of the net.
+    axes: Callable[[], Mapping[nn.Module, int]] = dict
 
     def shown(self) -> str:
         """A line for each module."""
@@ -74,11 +78,17 @@ def neuron_leaf(
             made = _with_states(made, states)
         if not chained and library != "spikingjelly":
             raise Unsupported(f"{type(module).__name__} gives its state to the code of the net")
+        if is_per_neuron(made) and (axes := notes.axes().get(module)) != 2:
+            # Its library broadcasts them over the last axis, the width of a frame.
+            raise Unsupported(
+                f"constants that differ along the last of {axes or 'unknown'} axes have no counterpart"
+            )
         mine = {id(parameter) for parameter in made.parameters()}
         for name, parameter in module.named_parameters():
             if id(parameter) not in mine:
                 raise Unsupported(f"its parameter {name} has no counterpart")
-    except Unsupported as reason:
+    except ValueError as reason:
+        # An option without counterpart, or out of the range that our neurons take.
         notes.left[path] = str(reason)
         return Kept(module, whole, gives_states=library != "norse" or read > 0 or not chained)
     notes.done[path] = f"{type(module).__name__} -> {_name(made)}"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
-from snnlib.exchange.conversion.tied import number
+from snnlib.exchange.conversion.tied import check_above_zero, number
 from snnlib.exchange.sequences import Affine
 from snnlib.neurons import ALIF, IF, LIF, CubaLIF, Integrator, Neuron
 from snnlib.nn import PerStep
@@ -58,6 +58,7 @@ def _bias_free(weight: Tensor) -> nn.Linear:
 
 def _firing(p: Any) -> dict[str, Any]:
     threshold = float(number("v_th", p.v_th))
+    check_above_zero(threshold)
     options = {"threshold": threshold, "dialect": "norse"}
     if p.method == "super":
         return options
@@ -85,8 +86,9 @@ def _lif(_: Any, p: Any, dt: float) -> CubaLIF:
 
 
 def _lif_box(_: Any, p: Any, dt: float) -> LIF:
-    method = getattr(p.reset_method, "__name__", "")
-    if "value" not in method:
+    v, z, reset = torch.tensor([0.25, 1.5]), torch.tensor([0.0, 1.0]), torch.tensor(-0.5)
+    if not torch.equal(p.reset_method(z, v, reset, torch.ones(())), torch.where(z > 0, reset, v)):
+        method = getattr(p.reset_method, "__name__", p.reset_method)
         raise Unsupported(f"reset_method {method!r} has no counterpart")
     tau = _tau("tau_mem_inv", p.tau_mem_inv, dt)
     return LIF(tau, rest=float(p.v_leak), reset_value=float(p.v_reset), **_firing(p))

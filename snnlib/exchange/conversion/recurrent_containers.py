@@ -79,7 +79,7 @@ def container(path: str, module: Any, notes: Notes, whole: bool) -> nn.Module:
             made = RecurrentNeurons(neuron, torch.ones(()))
         else:
             raise Unsupported("an element-wise function other than addition has no counterpart")
-    except Unsupported as reason:
+    except ValueError as reason:
         notes.left[path] = str(reason)
         return Kept(module, whole)
     notes.done[path] = f"{kind} -> recurrent {type(neuron).__name__}"

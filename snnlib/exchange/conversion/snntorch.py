@@ -8,13 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
-from snnlib.exchange.conversion.tied import Source, number, with_shared_constants
+from snnlib.exchange.conversion.tied import Source, check_above_zero, matched, number, with_shared_constants
 from snnlib.neurons import IF, LIF, Alpha, CubaLIF, Neuron
 from snnlib.structure.unsupported import Unsupported
-from snnlib.surrogate import match
 
 # What calls return beside spikes, by class; recurrent ones have an R before their names.
 STATES = {"Leaky": ("v",), "Lapicque": ("v",), "Synaptic": ("i", "v"), "Alpha": ("e", "i", "v")}
+
+# Resets by the state function that the constructor binds.
+_RESETS = {"_base_sub": "subtract", "_base_zero": "zero", "_base_int": "none"}
 
 
 def neuron(module: Any) -> Neuron | RecurrentNeurons:
@@ -51,15 +53,26 @@ def neuron(module: Any) -> Neuron | RecurrentNeurons:
 
 def _firing(module: Any) -> dict[str, Any]:
     threshold = number("threshold", module.threshold)
-    surrogate = match(module.spike_grad, float(threshold.detach().mean()))
+    check_above_zero(threshold)
+    surrogate = matched(module.spike_grad, module.threshold)
     if surrogate is None:
         raise Unsupported("its surrogate gradient has no counterpart")
     return {
         "threshold": threshold.detach(),
         "surrogate": surrogate,
-        "reset": module.reset_mechanism,
+        "reset": _reset(module),
         "dialect": "snntorch",
     }
+
+
+def _reset(module: Any) -> str:
+    """The reset that a neuron runs: a `reset_mechanism` that is set later changes nothing."""
+    bound = getattr(getattr(module, "state_function", None), "__name__", None)
+    # A stand-in without the function runs what its attribute says.
+    found: str = module.reset_mechanism if bound is None else _RESETS.get(bound, "")
+    if not found:
+        raise Unsupported(f"its state function {bound} has no counterpart")
+    return found
 
 
 def _shared(module: Any, **taus: str) -> dict[str, Source]:

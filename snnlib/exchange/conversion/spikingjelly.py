@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from snnlib.exchange.conversion.tied import check_above_zero, one_number
 from snnlib.neurons import IF, KLIF, LIF, PLIF, PSN, CubaLIF, Izhikevich, MaskedPSN, Neuron, SlidingPSN
 from snnlib.structure.unsupported import Unsupported
 from snnlib.surrogate import EveryThreshold, Rectangle, StraightThrough, Surrogate, match
@@ -36,7 +38,7 @@ def _if(_: Any, options: dict[str, Any]) -> Neuron:
 
 
 def _lif(module: Any, options: dict[str, Any]) -> Neuron:
-    return LIF(float(module.tau), decay_input=module.decay_input, **options)
+    return LIF(one_number("tau", module.tau), decay_input=module.decay_input, **options)
 
 
 def _plif(module: Any, options: dict[str, Any]) -> Neuron:
@@ -48,18 +50,21 @@ def _plif(module: Any, options: dict[str, Any]) -> Neuron:
 
 def _klif(module: Any, options: dict[str, Any]) -> Neuron:
     own = {"decay_input": module.decay_input, "scale_reset": module.scale_reset}
-    made = KLIF(float(module.tau), **own, **options)
+    made = KLIF(one_number("tau", module.tau), **own, **options)
     made.k = module.k
     return made
 
 
 def _cuba(module: Any, options: dict[str, Any]) -> Neuron:
-    taus = (1 / (1 - float(decay)) for decay in (module.v_decay, module.c_decay))
+    leaks = (1 - one_number("decay", decay) for decay in (module.v_decay, module.c_decay))
+    taus = (1 / leak if leak else math.inf for leak in leaks)
     return CubaLIF(*taus, **options)
 
 
 def _izhikevich(module: Any, options: dict[str, Any]) -> Neuron:
-    own: dict[str, Any] = {ours: float(getattr(module, theirs)) for theirs, ours in _IZHIKEVICH.items()}
+    own: dict[str, Any] = {
+        ours: one_number(theirs, getattr(module, theirs)) for theirs, ours in _IZHIKEVICH.items()
+    }
     return Izhikevich(**options, **own)
 
 
@@ -95,7 +100,7 @@ def _surrogate(module: Any, threshold: float) -> Surrogate:
 
 def _graded(module: Any) -> Neuron:
     """ILIFNode, whose halves of a spike round to the even number, here up."""
-    count, threshold = module.surrogate_function, float(module.v_threshold)
+    count, threshold = module.surrogate_function, _threshold(module)
     levels, window = int(count.max_spike_count), (float(count.grad_min), float(count.grad_max))
     if levels == 1:
         raise Unsupported(
@@ -108,21 +113,29 @@ def _graded(module: Any) -> Neuron:
     }
     if window not in surrogates:
         raise Unsupported(f"its gradient window {window} has no counterpart")
-    options = _options(module, threshold, surrogates[window])
-    return LIF(float(module.tau), decay_input=False, levels=levels, **options)
+    # It takes the threshold off whatever its attribute `v_reset` says.
+    options = _options(module, threshold, surrogates[window], zero=False)
+    return LIF(one_number("tau", module.tau), decay_input=False, levels=levels, **options)
 
 
 def _firing(module: Any) -> dict[str, Any]:
-    threshold = float(module.v_threshold)
-    return _options(module, threshold, _surrogate(module, threshold))
+    threshold = _threshold(module)
+    return _options(module, threshold, _surrogate(module, threshold), module.v_reset is not None)
 
 
-def _options(module: Any, threshold: float, surrogate: Surrogate) -> dict[str, Any]:
-    zero = module.v_reset is not None
+def _threshold(module: Any) -> float:
+    threshold = one_number("v_threshold", module.v_threshold)
+    check_above_zero(threshold)
+    return threshold
+
+
+def _options(module: Any, threshold: float, surrogate: Surrogate, zero: bool) -> dict[str, Any]:
     for name, start in getattr(module, "_memories_rv", {}).items():
         if start != (module.v_reset if zero and name == "v" else 0):
             raise Unsupported(f"its {name} starts at {start}, which has no counterpart")
-    options: dict[str, Any] = {"reset_value": float(module.v_reset)} if zero else {"reset": "subtract"}
+    options: dict[str, Any] = (
+        {"reset_value": one_number("v_reset", module.v_reset)} if zero else {"reset": "subtract"}
+    )
     return {
         "threshold": threshold,
         "surrogate": surrogate,

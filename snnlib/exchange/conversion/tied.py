@@ -1,15 +1,20 @@
-"""Constants of a converted neuron that are parameters of the module it comes from."""
+"""Constants of a converted neuron: parameters of the module that it comes from, numbers, and their ranges."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
 from snnlib.neurons import Neuron
+from snnlib.structure.peers import attributes_kept, clear_states, neuron_library, takes_sequences
 from snnlib.structure.unsupported import Unsupported
+from snnlib.surrogate import Surrogate, match
 
 Source = tuple[nn.Module, str, Callable[[Tensor], Tensor]]
 
@@ -63,3 +68,82 @@ def number(name: str, value: Any) -> Tensor:
     if tensor.dim() != 1:
         raise Unsupported(f"{name} of shape {tuple(tensor.shape)} is neither a number nor one per channel")
     return tensor
+
+
+def one_number(name: str, value: Any) -> float:
+    """A constant of another library that all neurons share.
+
+    Raises:
+        Unsupported: it differs between neurons.
+    """
+    if isinstance(value, Tensor) and value.numel() != 1:
+        raise Unsupported(f"a {name} that differs between neurons has no counterpart")
+    return float(value)
+
+
+def check_above_zero(threshold: Tensor | float) -> None:
+    """Raises Unsupported for a threshold at which a neuron at rest fires."""
+    lowest = float(torch.as_tensor(threshold).detach().min())
+    if not lowest > 0:
+        raise Unsupported(f"a threshold of {lowest:g}, which is not above 0, has no counterpart")
+
+
+@dataclass(frozen=True)
+class InPotential(Surrogate):
+    """A surrogate whose widths are in units of the membrane potential, whatever the threshold.
+
+    Args:
+        bump: the surrogate of a neuron with a threshold of 1.
+    """
+
+    bump: Surrogate
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        """The shape of the bump."""
+        return self.bump.kind
+
+    def coefficients(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
+        """Height and scale at a threshold of 1."""
+        return self.bump.coefficients(torch.ones_like(threshold))
+
+
+def matched(spike: Callable[[Tensor], Tensor], threshold: Tensor) -> Surrogate | None:
+    """Returns the surrogate of a spike function for a module's threshold, or None."""
+    if threshold.numel() == 1 and not isinstance(threshold, nn.Parameter):
+        return match(spike, float(threshold))
+    found = match(spike, 1.0)
+    if found is None or found.coefficients(torch.tensor(1.0)) == found.coefficients(torch.tensor(2.0)):
+        return found
+    # The original's widths are in potentials, which thresholds that differ or learn must not change.
+    return InPotential(found)
+
+
+@torch.no_grad()
+def axes_of_inputs(net: nn.Module, x: Tensor) -> dict[nn.Module, int]:
+    """Returns the dimensions of one step's input, batch included, by neuron, from a run of the net at rest."""
+    found: dict[nn.Module, int] = {}
+
+    def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if inputs:
+            found[module] = inputs[0].dim() - takes_sequences(module)
+
+    with ExitStack() as stack:
+        for module in net.modules():
+            if neuron_library(module) is not None:
+                stack.callback(module.register_forward_pre_hook(note).remove)
+        stack.enter_context(attributes_kept(net))
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        clear_states(net)
+        net.eval()
+        net(x)
+    return found
+
+
+def is_per_neuron(made: nn.Module) -> bool:
+    """Returns whether a converted neuron is recurrent or has constants that differ between neurons."""
+    return any(
+        isinstance(part, RecurrentNeurons)
+        or (isinstance(part, Neuron) and any(value.dim() for value in part.constants().values()))
+        for part in made.modules()
+    )
