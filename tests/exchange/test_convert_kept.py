@@ -401,3 +401,23 @@ def test_the_order_of_additions_is_named_where_it_may_be_the_reason() -> None:
 
 def test_every_parametrisation_of_torch_is_tried() -> None:
     assert {*parametrizations.__all__} <= {*WEIGHTS}
+
+
+class Heads(nn.Module):
+    """A net in step mode "m" whose `forward` asks a module for its mode, as SpikingJelly's residual nets do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.front, self.node, self.pool = _front("m"), LIFNode(step_mode="m"), LIFNode(step_mode="m")
+
+    def forward(self, x: Tensor) -> Tensor:
+        spikes: Tensor = self.pool(self.node(self.front(x)))
+        modes: Any = self.node.supported_step_mode() if hasattr(self.node, "supported_step_mode") else ("m",)
+        assert "m" in modes and self.front.step_mode == "m"
+        return spikes.flatten(2 if self.pool.step_mode == "m" else 1)
+
+
+def test_replaced_modules_answer_for_their_step_mode() -> None:
+    _, made = _check(Heads, by_step=False)
+    assert made.node.step_mode == "m" and made.node.supported_step_mode() == ("m",)
+    assert isinstance(made.node, snnlib.neurons.LIF)

@@ -108,6 +108,14 @@ def _ranks(net: nn.Module, x: Tensor) -> dict[nn.Module, int]:
 
 
 def _replaced(net: nn.Module, ranks: dict[nn.Module, int], notes: Notes, path: str) -> nn.Module:
+    made: Any = _new_module(net, ranks, notes, path)
+    if made is not net and hasattr(net, "step_mode") and not hasattr(made, "step_mode"):
+        # A `forward` of SpikingJelly asks its modules for the mode.
+        made.step_mode, made.supported_step_mode = "m", partial(tuple, ("m",))
+    return made  # type: ignore[no-any-return]
+
+
+def _new_module(net: nn.Module, ranks: dict[nn.Module, int], notes: Notes, path: str) -> nn.Module:
     theirs, whole = package_of(net) == "spikingjelly", peers.takes_sequences(net)
     if neuron_library(net) is not None:
         return neuron_leaf(path, net, notes, whole=True, chained=False)
