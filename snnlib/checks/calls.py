@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
-from torch._C import _functions
+from torch._C import _functions, _functorch
 from torch.autograd import forward_ad
 
 _MESSAGE = (
@@ -94,6 +94,39 @@ def no_second_derivative(_ctx: Any, *_grads: Tensor | None) -> NoReturn:
     raise RuntimeError(_MESSAGE)
 
 
+def one_by_one(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """A `backward` that runs once per gradient where `torch.autograd.grad(is_grads_batched=True)` gives many at once.
+
+    Kernels read the memory of one gradient, which such a batch hides.
+    """
+
+    @functools.wraps(backward)
+    def looped(ctx: Any, *grads: Tensor | None) -> Any:
+        if torch.compiler.is_compiling() or not any(map(is_batch, grads)):
+            return backward(ctx, *grads)
+        level = torch._C._vmapmode_increment_nesting() - 1
+        torch._C._vmapmode_decrement_nesting()
+        # Gradients without a batch get one of size 1.
+        whole = [torch._remove_batch_dim(grad, level, 1, 0) if grad is not None else grad for grad in grads]
+        size = max(len(grad) for grad in whole if grad is not None)
+        found = [
+            backward(ctx, *(grad if grad is None else grad[index % len(grad)] for grad in whole))
+            for index in range(size)
+        ]
+        columns = zip(*(one if isinstance(one, tuple) else (one,) for one in found), strict=True)
+        return tuple(
+            None if column[0] is None else torch._add_batch_dim(torch.stack(column), 0, level)
+            for column in columns
+        )
+
+    return looped
+
+
+def is_batch(grad: Tensor | None) -> bool:
+    """Returns whether a gradient is a batch of them, as `is_grads_batched=True` passes through the graph."""
+    return grad is not None and _functorch.is_legacy_batchedtensor(grad)
+
+
 def differentiable_once(
     backward: Callable[..., tuple[Tensor | None, ...]],
 ) -> Callable[..., tuple[Tensor | None, ...]]:
@@ -103,6 +136,7 @@ def differentiable_once(
     one, as that of a sum is. They depend on inputs and weights all the same, so a penalty on them would do nothing.
     """
 
+    @one_by_one
     @functools.wraps(backward)
     def guarded(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():

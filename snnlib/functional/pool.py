@@ -14,7 +14,7 @@ from snnlib import ops
 from snnlib.backends import native
 from snnlib.backends.arguments import NeuronKernel, Windows
 from snnlib.backends.memo import once
-from snnlib.checks import as_sizes, check_flag, check_floating, check_rank, in_forward_mode
+from snnlib.checks import as_sizes, check_flag, check_floating, check_rank, in_forward_mode, one_by_one
 from snnlib.neurons.base import Neuron, Output
 
 __all__ = ["spike_avg_pool1d", "spike_avg_pool2d", "spike_avg_pool3d", "spike_max_pool2d"]
@@ -69,6 +69,7 @@ class _SpikePool(torch.autograd.Function):
         return out
 
     @staticmethod
+    @one_by_one
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *values, cells = ctx.saved_tensors
         if values:
@@ -242,6 +243,7 @@ class _NonoverlappingAvgPool(torch.autograd.Function):
         return means.view(*x.shape[:2], *means.shape[1:])
 
     @staticmethod
+    @one_by_one
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return ops.avg_pool.shares(grad, ctx.shape, ctx.window, ctx.planes), None
 

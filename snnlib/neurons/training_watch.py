@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
-from snnlib.checks import in_transform, warn_caller
+from snnlib.checks import in_transform, is_batch, warn_caller
 from snnlib.sequences.spike_count import channel_rates, is_graded
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class TrainingWatch:
         def on_gradient(gradient: Tensor) -> None:
             # A parameter would keep the hook; a product with the gain goes with its graph.
             handles.pop().remove()
-            if sums.add_gradient(gradient.detach()):
+            if not is_batch(gradient) and sums.add_gradient(gradient.detach()):
                 self._close_backward(layer, sums, "currents" if weight is None else "weight")
 
         handles.append(learned.register_hook(on_gradient))  # type: ignore[no-untyped-call]
@@ -435,7 +435,8 @@ class _Sums:
 
     def add_signal(self, gradient: Tensor) -> None:
         """Records the gradient of the last batch's spikes."""
-        self.signal = _magnitude(gradient.detach())
+        if not is_batch(gradient):
+            self.signal = _magnitude(gradient.detach())
 
     def add_gradient(self, gradient: Tensor) -> bool:
         """Adds the gradient of a batch; returns whether it was the last batch of the window."""

@@ -50,7 +50,8 @@ def shares(grad: Tensor, shape: Sequence[int], window: tuple[int, int], planes: 
     """
     (high, wide), (rows, columns) = window, grad.shape[3:]
     share = (grad / (high * wide)).flatten(0, 1)
-    if planes or share.numel() == 0:
+    # A transform knows no other memory format.
+    if planes or share.numel() == 0 or checks.in_transform():
         cells = share.repeat_interleave(wide, 3).repeat_interleave(high, 2)
     else:
         last = share.contiguous(memory_format=torch.channels_last)

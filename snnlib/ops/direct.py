@@ -15,6 +15,8 @@ from torch import Tensor
 from torch._library.custom_ops import CustomOpDef
 from torch.nn import Parameter
 
+from snnlib.checks.calls import one_by_one
+
 _ORDINARY = Tensor, Parameter
 
 
@@ -90,6 +92,7 @@ class Op:
         self, backward: Callable[..., Any], setup_context: Callable[..., None] | None = None
     ) -> None:
         """Registers the gradient of the op, as `torch.library.custom_op` takes it, for both ways."""
+        backward = one_by_one(backward)
         self.definition.register_autograd(backward, setup_context=setup_context)
         function, named = self.function, self.named
 

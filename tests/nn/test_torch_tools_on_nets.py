@@ -104,6 +104,72 @@ def test_second_derivatives_are_refused(name: str) -> None:
         first.square().sum().backward()
 
 
+def fused_block() -> nn.Module:
+    conv = snnlib.PerStep(nn.Conv2d(2, 3, 3, padding=1))
+    pooled = neurons.LIF(), snnlib.AvgPool2d(2), snnlib.SpikingConv2d(3, 4, 3)
+    return snnlib.fuse_(nn.Sequential(conv, snnlib.nn.BatchNorm2d(3), *pooled))
+
+
+BATCHED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    **ALL,
+    **{name: (lambda module=module: module, shape) for name, (module, shape) in LINEAR.items()},
+    "SpikingConv1d": (lambda: snnlib.SpikingConv1d(2, 3, 3), (6, 2, 2, 8)),
+    "SpikingConv2d": (lambda: snnlib.SpikingConv2d(2, 3, 3, neuron=neurons.LIF()), FRAMES),
+    "SpikingConv3d": (lambda: snnlib.SpikingConv3d(2, 3, 3), (6, 2, 2, 5, 5, 5)),
+    "delays per connection": (
+        lambda: snnlib.SpikingLinear(8, 4, delays=snnlib.Delays(3, per="connection")),
+        SEQUENCE,
+    ),
+    "recurrent delays": (lambda: snnlib.SpikingRNN(8, 4, recurrent_delays=snnlib.Delays(3)), SEQUENCE),
+    "sparse recurrent": (lambda: snnlib.SpikingRNN(8, 4, connections=Sparse(density=0.5)), SEQUENCE),
+    "e-prop": (lambda: snnlib.SpikingRNN(8, 4, recurrent_gradient="eprop"), SEQUENCE),
+    "random feedback": (lambda: snnlib.nn.RandomFeedback(nn.Linear(8, 4)), SEQUENCE),
+    "graded": (lambda: neurons.LIF(levels=4), SEQUENCE),
+    "fused block": (fused_block, FRAMES),
+    "residual": (lambda: snnlib.Residual(snnlib.SpikingConv2d(2, 2, 3, padding=1)), FRAMES),
+    "bidirectional": (lambda: snnlib.nn.Bidirectional(snnlib.SpikingRNN(8, 4)), SEQUENCE),
+    "attention": (lambda: snnlib.nn.SpikingSelfAttention(8, heads=2), (6, 2, 4, 8)),
+    "SpikeAvgPool1d": (lambda: snnlib.nn.SpikeAvgPool1d(2), (6, 2, 2, 8)),
+    "MaxPool3d": (lambda: snnlib.nn.MaxPool3d(2), (6, 2, 2, 4, 4, 4)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("name", BATCHED)
+def test_batched_gradients_are_those_of_each(name: str) -> None:
+    """Asks by `is_grads_batched` and by `vmap` of `torch.autograd.grad`."""
+    make, shape = BATCHED[name]
+    torch.manual_seed(3)
+    module, x = make(), (3 * events(shape)).requires_grad_()
+    out = module(x)
+    inputs = [x, *(parameter for parameter in module.parameters() if parameter.requires_grad)]
+    grads = torch.randn(3, *out.shape)
+
+    def gradients(grad: Tensor, batched: bool = False) -> tuple[Tensor | None, ...]:
+        return torch.autograd.grad(
+            out, inputs, grad, retain_graph=True, allow_unused=True, is_grads_batched=batched
+        )
+
+    expected = [gradients(grad) for grad in grads]
+    assert expected[0][0] is not None and expected[0][0].any()
+    for number, found in enumerate(gradients(grads, batched=True)):
+        each = [one[number] for one in expected]
+        assert (found is None) == (each[0] is None)
+        if found is not None:
+            torch.testing.assert_close(found, torch.stack(each))
+    (found,) = torch.vmap(lambda grad: gradients(grad)[:1])(grads)
+    torch.testing.assert_close(found, torch.stack([one[0] for one in expected]))
+
+
+def test_jacobian_in_one_pass() -> None:
+    """Second derivatives are refused as without a batch."""
+    neuron, x = neurons.LIF(tau=2.0), torch.rand(4, 1, 3)
+    jacobian = torch.autograd.functional.jacobian
+    torch.testing.assert_close(jacobian(neuron, x, vectorize=True), jacobian(neuron, x))
+    with pytest.raises(RuntimeError, match="expected one backward pass"):
+        torch.autograd.functional.hessian(lambda part: neuron(part).sum(), x, vectorize=True)
+
+
 def test_second_derivatives_by_name_are_refused_where_steps_have_other_paths() -> None:
     for model in (neurons.CLIF, neurons.QIF):
         x = (3 * events(SEQUENCE)).requires_grad_()
