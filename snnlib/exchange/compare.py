@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -54,3 +55,13 @@ def largest_difference(expected: Tensor, found: Tensor) -> float:
         return 0.0
     expected, found = expected.detach(), found.detach()
     return float((expected - found).abs().max() / expected.abs().max().clamp(min=1e-30))
+
+
+def gradients_of(outputs: Sequence[Tensor], wanted: Sequence[Tensor]) -> list[Tensor | None]:
+    """Returns gradients of a randomly weighted sum of outputs, the same sum in every call."""
+    generator = torch.Generator().manual_seed(0)
+    weights = [torch.randn(leaf.shape, generator=generator).to(leaf) for leaf in outputs]
+    terms = [(leaf * w).sum() for leaf, w in zip(outputs, weights, strict=True) if leaf.requires_grad]
+    if not terms or not wanted:
+        return [None] * len(wanted)
+    return [*torch.autograd.grad(torch.stack(terms).sum(), wanted, allow_unused=True)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
@@ -89,26 +91,38 @@ def library_of(net: nn.Module) -> set[Library]:
 
 @contextmanager
 def attributes_kept(net: nn.Module) -> Iterator[None]:
-    """Within it the net may run: what its modules hold, such as states, is then what it was before."""
-    held = [(module, dict(module.__dict__), dict(module._buffers)) for module in net.modules()]
-    # SpikingJelly's states; lists among them, such as the queue of a delay, are changed in place.
-    memories = {
-        id(module): {
-            name: copy(value) if isinstance(value, list) else value for name, value in states.items()
-        }
-        for module, attributes, _ in held
-        if (states := attributes.get("_memories"))
-    }
-    try:
-        yield
-    finally:
-        for module, attributes, buffers in held:
-            module.__dict__.clear()
-            module.__dict__.update(attributes)
-            module._buffers.clear()
-            module._buffers.update(buffers)
-            if id(module) in memories:
-                attributes["_memories"].update(memories[id(module)])
+    """Within it the net may run: attributes, states, buffers, hooks, modes and random numbers are then as before."""
+    held: dict[int, tuple[Any, Any]] = {}
+
+    def hold(value: Any) -> None:
+        if id(value) in held:
+            return
+        # Lists among them, such as the queue of a delay in SpikingJelly's memories, are changed in place.
+        if isinstance(value, dict | list | set):
+            held[id(value)] = value, copy(value)
+            for part in [*value.values()] if isinstance(value, dict) else value:
+                hold(part)
+        elif isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
+            held[id(value)] = value, value.detach().clone()
+
+    for module in net.modules():
+        hold(module.__dict__)
+    draws = random.getstate(), np.random.get_state()
+    devices = [parameter.device for parameter in net.parameters() if parameter.is_cuda][:1]
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            for value, before in held.values():
+                if isinstance(value, list):
+                    value[:] = before
+                elif not isinstance(value, Tensor):
+                    value.clear()
+                    value.update(before)
+                elif not torch.equal(value, before):
+                    value.data.copy_(before)
+            random.setstate(draws[0])
+            np.random.set_state(draws[1])
 
 
 @torch.no_grad()

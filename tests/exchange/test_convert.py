@@ -155,7 +155,8 @@ def test_number_of_steps_that_a_net_computes_with_is_kept() -> None:
     made = _converted(Mean(), random_spikes(9, 3, 12))
     assert made(random_spikes(9, 2, 12)).shape == (2, 5)
     with pytest.raises(
-        ValueError, match=r"x: expected 9 time steps, as in the input .*, got 8: the net computes with"
+        ValueError,
+        match=r"x: expected size 9 in dimension 0, as in the input .*, got 8: the net computes with",
     ):
         made(random_spikes(8, 3, 12))
 

@@ -386,7 +386,7 @@ def test_single_steps_that_are_read_fix_the_number_of_steps() -> None:
     net = Joined(_front(), Leaky(0.75, hidden=True))
     made = snnlib.convert(net, _sequence(), quiet=True)
     assert made(_sequence()).shape == (6, 3, WIDTH)
-    with pytest.raises(ValueError, match="x: expected 6 time steps"):
+    with pytest.raises(ValueError, match="x: expected size 6 in dimension 0"):
         made(random_spikes(8, 3, WIDTH))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +26,11 @@ from snnlib.exchange.conversion.loop import (
 )
 from snnlib.exchange.conversion.loop_net import FoldedNet
 from snnlib.exchange.conversion.modules import Notes, neuron_leaf, states_of
+from snnlib.exchange.conversion.proof import Proof, run_original
 from snnlib.exchange.conversion.sequence_modules import Kept
 from snnlib.exchange.conversion.tied import axes_of_inputs
 from snnlib.exchange.conversion.trace import Call, Ref, Trace, trace_in_both_modes
-from snnlib.exchange.sequences import over_steps_from
+from snnlib.structure.hooks import acting_hooks
 from snnlib.structure.peers import attributes_kept, clear_states, holds_states, library_of, neuron_library
 from snnlib.structure.unsupported import Unsupported
 
@@ -45,6 +46,7 @@ def convert(
     *,
     loop: LoopPlace = "auto",
     unsupported: OnUnsupported = "leave",
+    verify: bool = True,
     quiet: bool = False,
 ) -> nn.Module:
     """Converts a net of snnTorch, SpikingJelly or Norse to a net on snnlib's kernels, over whole sequences.
@@ -56,6 +58,10 @@ def convert(
 
     `snnlib.fuse_` makes the result faster: its layers are event-driven, and sum in another order than torch.
 
+    Before it returns, `convert` compares the result with the original, module by module and in both modes, on four
+    samples of `x` and on other numbers of steps and samples. A module that differs is kept as it is, anything else
+    that differs is refused. The original is afterwards what it was.
+
     Call the result with inputs like `x`. A net that loops over time itself returns the same as the original. A net
     with its loop outside, as `for step in x: net(step)`, returns the outputs of all steps `[T, N, ...]`.
 
@@ -65,11 +71,13 @@ def convert(
         loop: `"inside"` if `net(x)` runs over all time steps, `"outside"` if the net takes one step `x[t]`; `"auto"`
             tests whether `net(x[0])` calls each neuron once.
         unsupported: `"leave"` runs a module without counterpart unchanged, step by step; `"raise"` raises an error.
+        verify: whether to compare the result with the original; False takes no time, and what differs goes unnoticed.
         quiet: whether to suppress the printed list of conversions.
 
     Raises:
         ValueError: a net without neurons of these libraries; steps that differ from each other (the message names the
-            first); with `unsupported="raise"` a module without counterpart (the message names its path).
+            first); a result that differs from the original (the message names the first module and the numbers); with
+            `unsupported="raise"` a module without counterpart (the message names its path).
 
     >>> import torch, snnlib
     >>> net = snnlib.convert(snntorch_net, torch.rand(25, 8, 784))    # doctest: +SKIP
@@ -82,26 +90,79 @@ def convert(
         raise ValueError(
             f"net: expected a module with neurons of snnTorch, SpikingJelly or Norse, got {type(net).__name__} without"
         )
-    notes = Notes()
     try:
-        made = _converted(net, x, loop, notes)
+        with attributes_kept(net):
+            made, notes = _proved(net, x, loop, verify)
     except Unsupported as reason:
         raise ValueError(f"net: {reason}") from reason
     if unsupported == "raise" and notes.left:
         path, reason_left = next(iter(notes.left.items()))
         raise ValueError(f"net: expected modules with a counterpart, got {path or 'itself'}: {reason_left}")
-    theirs = {*net.modules()}
-    for module in made.modules():
-        # A layer that both share keeps its mode, such as that of a batch norm that is frozen.
-        if module not in theirs and not any(part is not module for part in module.modules()):
-            module.training = net.training
     if not quiet:
         print(notes.shown())
     return made
 
 
-def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.Module:
-    notes.axes = partial(axes_of_inputs, net, x if takes_sequences(net) or loop == "inside" else x[0])
+def _proved(net: nn.Module, x: Tensor, loop: LoopPlace, verify: bool) -> tuple[nn.Module, Notes]:
+    """Converts until no module that could be kept differs from the original.
+
+    Raises:
+        Unsupported: a difference remains.
+    """
+    # Taken from the net before it runs.
+    stepwise = not takes_sequences(net) and _takes_steps(net, x, loop)
+    hooked = acting_hooks(net, partial(_run_at_rest, net, x[:3] if stepwise else x, stepwise))
+    keep = dict(hooked)
+    while True:
+        notes = Notes(keep=dict(keep))
+        made = _converted(net, x, stepwise, hooked, notes)
+        _take_modes(net, made)
+        if not verify:
+            notes.whole.append("verify=False: not compared with the original")
+            return made, notes
+        found = Proof(net, made, (*notes.done, *notes.left), stepwise).difference(x)
+        if found is None:
+            sizes = made.sizes if isinstance(made, FoldedNet) else {}
+            notes.whole += [
+                f"takes {n} in dimension {dim} alone, with which it computes" for dim, n in sizes.items()
+            ]
+            return made, notes
+        if found.path is None or found.path in keep or found.path not in notes.done:
+            raise Unsupported(
+                f"expected a conversion that computes what the net does, got another: {found.text}; neurons= says what "
+                "stands for a class of one's own, verify=False leaves the comparison out"
+            )
+        keep[found.path] = found.text
+
+
+def _run_at_rest(net: nn.Module, x: Tensor, stepwise: bool) -> None:
+    clear_states(net)
+    with torch.no_grad():
+        run_original(net, x, stepwise)
+
+
+def _take_modes(net: nn.Module, made: nn.Module) -> None:
+    """Give each new module the mode of the one that it stands for; a layer that both share keeps its own."""
+    originals = dict(net.named_modules(remove_duplicate=False))
+    theirs = {*originals.values()}
+    for path, module in made.named_modules():
+        if module not in theirs:
+            found = path
+            while found not in originals:
+                found = found.rpartition(".")[0]
+            module.training = originals[found].training
+
+
+def _takes_steps(net: nn.Module, x: Tensor, loop: LoopPlace) -> bool:
+    """Returns whether a net takes one step in a call."""
+    chain = chains.is_chain_of_leaves(net) and loop != "inside"
+    if chain or loop == "outside" or neuron_library(net) is not None:
+        return True
+    return loop == "auto" and takes_one_step(net, x)
+
+
+def _converted(net: nn.Module, x: Tensor, outside: bool, hooked: dict[str, str], notes: Notes) -> nn.Module:
+    notes.axes = partial(axes_of_inputs, net, x[0] if outside else x)
     if takes_sequences(net):
         made = replace_leaves(net, x, notes)
         last = [*made.children()][-1:] if chains.is_chain(net) else [made]
@@ -110,17 +171,15 @@ def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.M
                 # Of neurons that do not fire.
                 module.stacked = True
         return made
-    if chains.is_chain_of_leaves(net) and loop != "inside":
-        return chains.replace_chain(net, notes)
     if neuron_library(net) is not None:
         return neuron_leaf("", net, notes, read=len(states_of(net)))
     # Neurons, torch modules and layers of the libraries are called as a whole.
     outer = chains.modules_until(net, chains.is_leaf)
     leaves = {path: module for path, module in outer if chains.is_leaf(module)}
+    if chains.is_chain_of_leaves(net) and outside and not hooked.keys() - leaves.keys():
+        return chains.replace_chain(net, notes)
     with attributes_kept(net):
         net.eval()
-        outside = loop == "outside" or (loop == "auto" and takes_one_step(net, x))
-        notes.axes = partial(axes_of_inputs, net, x[0] if outside else x)
         clear_states(net)
         # More steps than one, so that what a net keeps from step to step is seen.
         run = partial(run_original, net, stepwise=outside)
@@ -134,12 +193,11 @@ def _converted(net: nn.Module, x: Tensor, loop: LoopPlace, notes: Notes) -> nn.M
     except CannotFold as reason:
         calls = _calls_of_neurons(net, x[0, :1])
         several = [f"{path} is called at {count} places" for path, count in calls.items() if count > 1]
-        why = (
-            f"{several[0]} of a step; give each place a neuron of its own ({reason})"
-            if several
-            else f"{reason}; a module with a state of its own has to become a snnlib.neurons.Neuron "
-            "(docs/moving-nets.md)"
-        )
+        why = str(reason)
+        if several:
+            why = f"{several[0]} of a step; give each place a neuron of its own ({reason})"
+        elif reason.own_state:
+            why += "; a module with a state of its own has to become a snnlib.neurons.Neuron (docs/moving-nets.md)"
         raise ValueError(f"net: expected steps that are alike, got others: {why}") from reason
     return _assembled(net, leaves, folded, written, notes, outside)
 
@@ -166,19 +224,6 @@ def _calls_of_neurons(net: nn.Module, x: Tensor) -> Counter[str]:
             # It takes no single step; if it takes no sequence either, the trace says why.
             calls.clear()
     return calls
-
-
-def run_original(net: nn.Module, x: Tensor, stepwise: bool) -> Any:
-    """Output of a net of another library; of one that takes single steps, those of all of them."""
-    if not stepwise:
-        return net(x)
-    norse = any(neuron_library(module) == "norse" for module in net.modules())
-
-    def step(now: Tensor, state: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        out = net(now, *state)
-        return (out[0], out[1:]) if norse and isinstance(out, tuple) else (out, state)
-
-    return over_steps_from(step, x, ())
 
 
 def _check_states(loop: Loop, neurons: set[str]) -> None:

@@ -72,7 +72,7 @@ class _Folder:
     def __init__(self, trace: Trace, stepped: set[str], no_sums: set[int]) -> None:
         # Calls are written anew, as those of any step.
         trace = replace(trace, calls=[replace(call, outputs=list(call.outputs)) for call in trace.calls])
-        self.trace, self.no_sums = trace, no_sums
+        self.trace, self.no_sums, self.stepped = trace, no_sums, stepped
         self.order = {id(call): number for number, call in enumerate(trace.calls)}
         counts = Counter(call.target for call in trace.calls if isinstance(call.target, str))
         # Functions that make zeros, where states start.
@@ -153,7 +153,13 @@ class _Folder:
             self.in_step |= cut
             return
         # Made once, however often the loop asked for it.
-        key = (call.name, call.target, str(call.spec), tuple(_key(self._plain(leaf)) for leaf in call.args))
+        key = (
+            call.name,
+            call.target,
+            frozenset(call.modes),
+            str(call.spec),
+            tuple(_key(self._plain(leaf)) for leaf in call.args),
+        )
         first = self.known.setdefault(key, call)
         if first is call:
             self.before.append(call)
@@ -183,6 +189,9 @@ class _Folder:
         value = next(iter(values))
         if len(values) > 1 or value is None or [*map(self._step_of, args[0])] != list(range(self.steps)):
             return False
+        if self.calls[0][value.call].modes != call.modes:
+            # Without gradients of values that have some, for example.
+            return False
         dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
         assert call.outputs[0] is not None
         self.replaced[call.outputs[0]] = StackOverTime(value, dim)
@@ -196,7 +205,7 @@ class _Folder:
             return False
         for total, term in (call.args, call.args[::-1]):
             value, step, before = self._value_of(term), self._step_of(term), self._step_of(total)
-            if value is None or step is None:
+            if value is None or step is None or self.calls[step][value.call].modes != call.modes:
                 continue
             so_far = self.sums.get(total.value) if isinstance(total, Ref) else None
             if so_far is not None:
@@ -241,11 +250,15 @@ class _Folder:
                 if step == 0 and one[:2] == other[:2]:
                     self._check_start(calls[number], one[3], other[3])
                 if not _alike(one, other, first=step == 0):
+                    self._check_reads(calls[number], step)
+                    self._check_reads(usual[number], min(1, self.steps - 1))
                     raise CannotFold(f"step {step} differs from the others at {calls[number].place}")
             if len(found) != len(expected):
                 longer = calls if len(found) > len(expected) else usual
                 verb = "has" if longer is calls else "lacks"
-                raise CannotFold(f"step {step} {verb} {longer[min(len(found), len(expected))].place}")
+                call = longer[min(len(found), len(expected))]
+                self._check_reads(call, step if longer is calls else min(1, self.steps - 1))
+                raise CannotFold(f"step {step} {verb} {call.place}")
         for call, signature in zip(self.calls[0], expected, strict=True):
             call.args = list(signature[3])
         for call in self.before:
@@ -265,9 +278,27 @@ class _Folder:
                     f"{call.name} starts at a state other than zero, which a reset of the net may clear"
                 )
 
+    def _check_reads(self, call: Call, step: int) -> None:
+        """Raise where a call of a step reads another step of a sequence, or changes a neuron's state."""
+        for leaf in call.args:
+            value, at = self._found(leaf)
+            if isinstance(value, Slice) and at != step:
+                raise CannotFold(
+                    f"{call.place} reads step {at} of a sequence in step {step}", own_state=False
+                )
+            if not isinstance(value, StepValue) or value.out == 0 or isinstance(call.target, str):
+                continue
+            neuron = self.calls[at][value.call]
+            detached = "; a snnlib neuron with gradient_through_time=False is detached so" * (
+                call.name == "detach"
+            )
+            reason = f"the state of {neuron.name} is changed between steps by {call.place}{detached}"
+            if neuron.target in self.stepped:
+                raise CannotFold(reason, own_state=False)
+
     def _signature(self, call: Call, step: int) -> tuple[Any, ...]:
         return (
-            call.name,
+            (call.name, call.modes),
             call.target,
             str(call.spec),
             tuple(self._inner(leaf, step) for leaf in call.args),

@@ -12,7 +12,16 @@ from snnlib.exchange.conversion.trace import Call
 
 
 class CannotFold(ValueError):  # noqa: N818 - an answer
-    """Raised where a trace is no loop over equal steps."""
+    """Raised where a trace is no loop over equal steps.
+
+    Args:
+        reason: where steps differ.
+        own_state: whether a module with a state of its own may be the cause.
+    """
+
+    def __init__(self, reason: str, own_state: bool = True) -> None:
+        super().__init__(reason)
+        self.own_state = own_state
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,10 @@ _ADDITIONS = ("add", "__add__", "__radd__", "__iadd__")
 Values = dict[int | StepValue, Any]
 
 
+class WrongSize(ValueError):  # noqa: N818 - an answer
+    """Raised where an input has another size than the one that a net computes with."""
+
+
 class FoldedNet(nn.Module):
     """A converted net: its modules under their own names, and the order in which they are called.
 
@@ -51,22 +55,29 @@ class FoldedNet(nn.Module):
         self._plain = dict(plain)
         self.loop, self.inputs = loop, trace.inputs
         self.out_spec, self.batch, self.outside = trace.out_spec, batch, outside
+        # By dimension of x the size that the net computes with, as found by the proof.
+        self.sizes: dict[int, int] = {}
+        for call in (*loop.before, *loop.step, *loop.after):
+            if any(isinstance(leaf, InTraining) for leaf in call.args):
+                _reached(self, call.inside)
 
     def forward(self, *args: Any) -> Any:
         """Returns what the net that it comes from gives."""
-        given = (leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor))
+        given = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
+        for dim, size in self.sizes.items():
+            if given[0].shape[dim] != size:
+                raise WrongSize(
+                    f"x: expected size {size} in dimension {dim}, as in the input that the net was converted with, "
+                    f"got {given[0].shape[dim]}: the net computes with this number"
+                )
         values: Values = dict(zip(self.inputs, given, strict=False))
         for call in self.loop.before:
             self._run_outer(call, values)
         cut = self.loop.slices[:1]
         steps = values[cut[0].value].shape[cut[0].dim] if cut else self.loop.steps
-        if steps != self.loop.steps and self._length_is_written():
-            raise ValueError(
-                f"x: expected {self.loop.steps} time steps, as in the input that the net was converted with, got "
-                f"{steps}: the net computes with this number"
-            )
         for number, call in enumerate(self.loop.step):
-            result = self._over_time(call, values, steps)
+            with call.entered():
+                result = self._over_time(call, values, steps)
             for position, leaf in enumerate(pytree.tree_leaves(result)):
                 values[StepValue(number, position)] = leaf
         for call in self.loop.after:
@@ -118,16 +129,6 @@ class FoldedNet(nn.Module):
         spikes: Tensor = pytree.tree_leaves(output)[self.sequence]
         return spikes.movedim(self.loop.output[self.sequence].dim, 0)
 
-    def _length_is_written(self) -> bool:
-        """Returns whether the calls fit no other number of steps: it, its inverse or a step but the last is in them."""
-        steps = self.loop.steps
-        calls = (leaf for call in (*self.loop.step, *self.loop.after) for leaf in call.args)
-        return not self.outside and any(
-            (isinstance(leaf, int | float) and leaf in (steps, 1 / steps) and steps > 1)
-            or (isinstance(leaf, AtStep) and leaf.step != -1)
-            for leaf in (*calls, *self.loop.output)
-        )
-
     def _over_time(self, call: Call, values: Values, steps: int) -> Any:
         timed = [isinstance(leaf, Slice | StepValue) for leaf in call.args]
         leaves = [self._inner(leaf, values) for leaf in call.args]
@@ -148,7 +149,11 @@ class FoldedNet(nn.Module):
         sequences = [leaf for leaf, over in zip(leaves, timed, strict=True) if over]
         if isinstance(call.target, str):
             return over_steps(one_step, *sequences)
-        return torch.vmap(one_step, randomness="different")(*sequences)
+        try:
+            return torch.vmap(one_step, randomness="different")(*sequences)
+        except RuntimeError:
+            # Functions that vmap does not know, such as an assignment by a mask.
+            return over_steps(one_step, *sequences)
 
     def _call(self, call: Call, leaves: list[Any], batch: int | None = None) -> Any:
         args, kwargs = pytree.tree_unflatten(leaves, call.spec)
@@ -161,7 +166,8 @@ class FoldedNet(nn.Module):
         return (Tensor.reshape if shaped else call.target)(*args, **kwargs)
 
     def _run_outer(self, call: Call, values: Values) -> None:
-        result = self._call(call, [self._outer(leaf, values) for leaf in call.args])
+        with call.entered():
+            result = self._call(call, [self._outer(leaf, values) for leaf in call.args])
         for number, leaf in zip(call.outputs, pytree.tree_leaves(result), strict=True):
             if number is not None:
                 values[number] = leaf
@@ -184,7 +190,7 @@ class FoldedNet(nn.Module):
             case RunningSum(value, initial):
                 total = values[value].sum(0)
                 return total if initial is None else total + self._outer(initial, values)
-        return self.training if leaf is InTraining else leaf
+        return self.get_submodule(leaf.inside).training if isinstance(leaf, InTraining) else leaf
 
 
 def _operation(call: Call, values: int) -> Operation:
@@ -210,9 +216,14 @@ def _resized(args: tuple[Any, ...], traced: int, batch: int) -> tuple[Any, ...]:
 
 def _put(net: nn.Module, path: str, module: nn.Module) -> None:
     """Add a module under a path with dots, so that names are those of the net that it comes from."""
-    *parents, name = path.split(".")
-    for parent in parents:
-        if parent not in net._modules:
-            net.add_module(parent, nn.Module())
-        net = cast(nn.Module, net._modules[parent])
-    net.add_module(name, module)
+    parent, _, name = path.rpartition(".")
+    _reached(net, parent).add_module(name, module)
+
+
+def _reached(net: nn.Module, path: str) -> nn.Module:
+    """Returns the module at a path, which is made where it is missing."""
+    for name in path.split(".") if path else ():
+        if name not in net._modules:
+            net.add_module(name, nn.Module())
+        net = cast(nn.Module, net._modules[name])
+    return net

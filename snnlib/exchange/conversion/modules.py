@@ -36,16 +36,33 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 @dataclass
 class Notes:
-    """Notes on what was done with each module, by its path in the net."""
+    """Notes on what was done with each module, by its path in the net.
+
+    Args:
+        done: modules that were replaced.
+        left: modules that stay as they are, with the reason.
+        keep: modules that have to stay, with the reason.
+        whole: lines about the net.
+    """
 
     done: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
+    keep: dict[str, str] = field(default_factory=dict)
+    whole: list[str] = field(default_factory=list)
     # Gives the dimensions `[N, C, ...]` of one step's input, by neuron of the net.
     axes: Callable[[], Mapping[nn.Module, int]] = dict
+
+    def kept(self, path: str, module: nn.Module, whole: bool) -> Kept | None:
+        """Returns the module as it is, if it has to stay."""
+        if path not in self.keep:
+            return None
+        self.left[path] = self.keep[path]
+        return Kept(module, whole)
 
     def shown(self) -> str:
         """A line for each module."""
         rows = [*self.done.items(), *((path, f"left as it is: {why}") for path, why in self.left.items())]
+        rows += [("", line) for line in self.whole]
         width = max((len(path) for path, _ in rows), default=0)
         return "\n".join(f"{path or '(net)':{max(width, 5)}}  {text}" for path, text in rows)
 
@@ -66,6 +83,8 @@ def neuron_leaf(
     library = neuron_library(module)
     assert library is not None
     try:
+        if path in notes.keep:
+            raise Unsupported(notes.keep[path])
         if package_of(module) != library:
             raise Unsupported(f"{type(module).__name__} is a class of its own")
         if whole and not takes_sequences(module):
@@ -121,6 +140,9 @@ def torch_leaf(path: str, module: nn.Module, notes: Notes, statistics_per_step: 
         notes: where to write what was done.
         statistics_per_step: whether the net called it step by step, so that batch statistics are each step's own.
     """
+    kept = notes.kept(path, module, takes_sequences(module) or not statistics_per_step)
+    if kept is not None:
+        return kept
     if is_dropout(module):
         p: Any = module.p
         notes.done[path] = f"Dropout({p}) -> SpikeDropout({p}), random numbers in another order"

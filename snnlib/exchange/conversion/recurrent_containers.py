@@ -68,6 +68,8 @@ def container(path: str, module: Any, notes: Notes, whole: bool) -> nn.Module:
     chain = module.sub_module
     parts: list[Any] = [chain] if neuron_library(chain) else [child for _, child in called_children(chain)]
     try:
+        if path in notes.keep:
+            raise Unsupported(notes.keep[path])
         if not parts or neuron_library(parts[-1]) is None:
             raise Unsupported("a sub-module that does not end in a neuron has no counterpart")
         neuron = spikingjelly.neuron(parts[-1])

@@ -177,7 +177,10 @@ def _copy_at_rest(module: nn.Module) -> nn.Module:
     """A copy with states of its own, at their start, and the module's own parameters and other tensors."""
     with attributes_kept(module):
         clear_states(module)
-        tensors = [
-            leaf for part in module.modules() for leaf in pytree.tree_leaves([*part.__dict__.values()])
-        ]
-        return copy.deepcopy(module, {id(leaf): leaf for leaf in tensors if isinstance(leaf, Tensor)})
+        parts = [*module.modules()]
+        leaves = [leaf for part in parts for leaf in pytree.tree_leaves([*part.__dict__.values()])]
+        shared: list[Any] = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        # What hooks hold, such as the list of a recorder, is theirs.
+        shared += [hook for part in parts for hook in part._forward_pre_hooks.values()]
+        shared += [hook for part in parts for hook in part._forward_hooks.values()]
+        return copy.deepcopy(module, {id(leaf): leaf for leaf in shared})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,8 +19,16 @@ from torch.utils import _pytree as pytree
 from snnlib.structure.peers import attributes_kept, clear_states
 from snnlib.structure.unsupported import Unsupported
 
+
+def _with_item(tensor: Tensor, index: Any, value: Any) -> Tensor:
+    changed = tensor.clone()
+    changed[index] = value
+    return changed
+
+
 # Functions that change their first argument, and those that give the result instead.
 _IN_PLACE = {
+    "__setitem__": _with_item,
     "__iadd__": torch.add,
     "__isub__": torch.sub,
     "__imul__": torch.mul,
@@ -32,8 +40,23 @@ _IN_PLACE = {
 }
 
 
+@dataclass(frozen=True)
 class InTraining:
-    """A flag among the arguments of a call that is True in training mode."""
+    """A flag among the arguments of a call that is True in training mode of the module at this path."""
+
+    inside: str
+
+
+# Context managers of torch by name, with their arguments.
+Modes = set[tuple[Any, ...]]
+
+
+def modes_of_torch() -> Modes:
+    """Returns whether gradients are recorded, inference mode, and autocast of each kind of device."""
+    kinds = ("cpu", "cuda")
+    casts = {("autocast", k, torch.get_autocast_dtype(k), torch.is_autocast_enabled(k)) for k in kinds}
+    inference = ("inference_mode", torch.is_inference_mode_enabled())
+    return casts | {("set_grad_enabled", torch.is_grad_enabled()), inference}
 
 
 @dataclass(frozen=True)
@@ -53,6 +76,7 @@ class Call:
         spec: how the leaves make `(args, kwargs)`.
         outputs: numbers of the tensors among the leaves of the result; None for a leaf that is none.
         inside: path of the module whose `forward` made the call; empty for the net's own.
+        modes: modes of torch in which it was made, where they are other than around the net.
     """
 
     target: str | Callable[..., Any]
@@ -60,6 +84,7 @@ class Call:
     spec: pytree.TreeSpec
     outputs: list[int | None]
     inside: str = ""
+    modes: Modes = field(default_factory=set)
 
     @property
     def name(self) -> str:
@@ -74,6 +99,14 @@ class Call:
     def place(self) -> str:
         """Returns which call it is, for messages."""
         return f"its call of {self.name}" + (f" in {self.inside}" if self.inside else "")
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Within it torch is in the modes of the call."""
+        with ExitStack() as stack:
+            for name, *options in self.modes:
+                stack.enter_context(getattr(torch, name)(*options))
+            yield
 
     @property
     def refs(self) -> list[Ref]:
@@ -112,7 +145,7 @@ class _Recorder(TorchFunctionMode):
         self.numbers, self.held = dict[int, int](), list[Tensor]()
         # Numbers of what leaves gave, whose backward pass is their own affair.
         self.of_leaves = set[int]()
-        self.paused = False
+        self.paused, self.around = False, modes_of_torch()
         # Modules that are running, the innermost last.
         self.running = [""]
 
@@ -152,7 +185,8 @@ class _Recorder(TorchFunctionMode):
         if isinstance(target, str):
             self.of_leaves |= {*numbers.values()}
         outputs = [numbers.get(id(leaf)) for leaf in flat]
-        self.calls.append(Call(target, *inputs, outputs, self.running[-1]))
+        modes = modes_of_torch() - self.around
+        self.calls.append(Call(target, *inputs, outputs, self.running[-1], modes))
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -172,19 +206,6 @@ class _Recorder(TorchFunctionMode):
                 self.write(_IN_PLACE.get(name, func), (leaves, spec), given)
         return result
 
-    def call_leaf(self, path: str, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run a module that is written down as one call, whatever it does inside."""
-        if self.paused:
-            return forward(*args, **kwargs)
-        inputs = self.inputs_of(args, kwargs)
-        self.paused = True
-        try:
-            result = forward(*args, **kwargs)
-        finally:
-            self.paused = False
-        self.write(path, inputs, result)
-        return result
-
     def call_inside(self, path: str, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a module whose own calls are written down."""
         self.running.append(path)
@@ -193,58 +214,83 @@ class _Recorder(TorchFunctionMode):
         finally:
             self.running.pop()
 
-    def pause(self, paused: bool, *_hooked: Any) -> None:
-        """Stop or resume writing, as a hook of a module."""
-        self.paused = paused
-
     @contextmanager
     def watching(self, net: nn.Module, leaves: Mapping[str, nn.Module]) -> Iterator[None]:
-        """Calls of the net's modules go through this recorder."""
+        """Calls of the net's modules go through this recorder, those of leaves with all their hooks."""
+        given: dict[str, tuple[list[Any], pytree.TreeSpec]] = {}
+
+        def before(path: str, _module: nn.Module, args: Any, kwargs: Any) -> None:
+            if not self.paused:
+                given[path] = self.inputs_of(args, kwargs)
+                self.paused = True
+
+        def after(path: str, _module: nn.Module, _args: Any, _kwargs: Any, result: Any) -> None:
+            if path in given:
+                self.paused = False
+                self.write(path, given.pop(path), result)
+
         with ExitStack() as stack:
             for path, module in {**dict(net.named_modules()), **leaves}.items():
-                if path in leaves and module._forward_pre_hooks:
-                    # What they compute, as weights of their norms, is part of the leaf's call.
-                    for paused in (True, False):
-                        hook = partial(self.pause, paused)
-                        stack.callback(module.register_forward_pre_hook(hook, prepend=paused).remove)
-                run = self.call_leaf if path in leaves else self.call_inside
-                module.__dict__["forward"] = partial(run, path, module.forward)
-                stack.callback(module.__dict__.pop, "forward", None)
+                if path in leaves:
+                    kwargs: Any = {"with_kwargs": True}
+                    first = module.register_forward_pre_hook(partial(before, path), prepend=True, **kwargs)
+                    last = module.register_forward_hook(partial(after, path), **kwargs)
+                    stack.callback(first.remove)
+                    stack.callback(last.remove)
+                else:
+                    module.__dict__["forward"] = partial(self.call_inside, path, module.forward)
+                    stack.callback(module.__dict__.pop, "forward", None)
             yield
 
 
 def trace_in_both_modes(
     net: nn.Module, leaves: dict[str, nn.Module], run: Callable[..., Any], x: Any
 ) -> Trace:
-    """Run a net in evaluation and in training mode, and write down its calls; statistics and random numbers stay.
+    """Run a net in evaluation and in training mode, and write down its calls.
 
     Raises:
         Unsupported: training differs in more than flags that functions get, as `F.dropout` does.
     """
     with attributes_kept(net):
         written = trace(net.eval(), leaves, run, x)
-    statistics = {buffer: buffer.clone() for buffer in net.buffers()}
     try:
-        with torch.random.fork_rng(devices=[]), attributes_kept(net):
+        with attributes_kept(net):
             clear_states(net)
-            trained = trace(net.train(), leaves, run, x).calls
+            trained = trace(net.train(), leaves, run, x)
     except (RuntimeError, ValueError):
         # Statistics of a single sample, for example.
         return written
-    finally:
-        for buffer, value in statistics.items():
-            buffer.data.copy_(value)
-    for call, other in zip(written.calls, trained, strict=False):
-        shapes = [(each.name, len(each.args), len(each.outputs)) for each in (call, other)]
+    for call, other in zip(written.calls, trained.calls, strict=False):
+        shapes = [(each.name, len(each.args), len(each.outputs), each.modes) for each in (call, other)]
         if shapes[0] != shapes[1]:
             raise Unsupported(
                 f"{call.inside or 'the net'} does something else in training, from {call.place} on"
             )
-        flags = (a is False and b is True for a, b in zip(call.args, other.args, strict=True))
-        call.args = [InTraining if flag else leaf for flag, leaf in zip(flags, call.args, strict=True)]
-    if len(written.calls) != len(trained):
+        for position, (a, b) in enumerate(zip(call.args, other.args, strict=True)):
+            if a is False and b is True:
+                call.args[position] = InTraining(call.inside)
+            elif not _same(a, b):
+                raise Unsupported(
+                    f"{call.inside or 'the net'} computes with {_shown(b)} in training and {_shown(a)} in "
+                    f"evaluation, at {call.place}"
+                )
+    if len(written.calls) != len(trained.calls):
         raise Unsupported("the net calls more functions in training mode or fewer")
+    outputs = written.output, trained.output
+    if len({*map(len, outputs)}) > 1 or not all(map(_same, *outputs)):
+        raise Unsupported("the net gives something else in training")
     return written
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Returns whether two runs have the same argument, as far as its type has values."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a is b or (a.shape == b.shape and bool(torch.isclose(a, b, 0, 0, equal_nan=True).all()))
+    return type(a) is type(b) and (not isinstance(a, int | float | str | slice | Ref) or a == b)
+
+
+def _shown(leaf: Any) -> str:
+    return f"a tensor of shape {tuple(leaf.shape)}" if isinstance(leaf, Tensor) else repr(leaf)
 
 
 def _with_gradient(x: Tensor) -> Tensor:

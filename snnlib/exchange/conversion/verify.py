@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from snnlib.exchange.compare import SpikeCounts, largest_difference
-from snnlib.exchange.conversion.convert import LoopPlace, run_original, takes_one_step
+from snnlib.exchange.compare import SpikeCounts, gradients_of, largest_difference
+from snnlib.exchange.conversion.convert import LoopPlace, takes_one_step
 from snnlib.exchange.conversion.in_place import takes_sequences
+from snnlib.exchange.conversion.proof import run_original
 from snnlib.exchange.conversion.sequence_modules import Kept, RecurrentNeurons
 from snnlib.inspect.shown import ShownAsText
 from snnlib.structure import peers
@@ -143,7 +144,7 @@ def verify_conversion(
         raise ValueError("converted: expected outputs of shapes {}, got {}".format(*shapes))
     names = {id(parameter): name for name, parameter in net.named_parameters()}
     shared = [p for p in converted.parameters() if id(p) in names and p.requires_grad]
-    grads = [_gradients(leaves, shared) for leaves in (a, b)]
+    grads = [gradients_of(leaves, shared) for leaves in (a, b)]
     by_name = dict(zip([names[id(p)] for p in shared], zip(*grads, strict=True), strict=True))
     missing = {name: of for name, pair in by_name.items() if (of := _lacks_gradient(*pair))}
     errors = {
@@ -199,15 +200,6 @@ def _are_spikes(theirs: Tensor, ours: Tensor) -> bool:
 def _float_leaves(output: Any) -> list[Tensor]:
     leaves = pytree.tree_leaves(output)
     return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-
-
-def _gradients(outputs: list[Tensor], parameters: list[nn.Parameter]) -> list[Tensor | None]:
-    generator = torch.Generator().manual_seed(0)
-    weights = [torch.randn(leaf.shape, generator=generator).to(leaf) for leaf in outputs]
-    terms = [(leaf * w).sum() for leaf, w in zip(outputs, weights, strict=True) if leaf.requires_grad]
-    if not terms or not parameters:
-        return [None] * len(parameters)
-    return [*torch.autograd.grad(torch.stack(terms).sum(), parameters, allow_unused=True)]
 
 
 def _lacks_gradient(theirs: Tensor | None, ours: Tensor | None) -> str:
