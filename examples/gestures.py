@@ -2,14 +2,14 @@
 
     python gestures.py [--loss counts|tet] [--lr 1e-3] [--seed 0]
 
-Nothing but `prepare_` is special here: a Dataset of event arrays, a net, Adam at its usual rate, cross-entropy.
+Nothing but `prepare_` is special here: a Dataset of event arrays, a net, Adam at its usual rate, cross-entropy of
+counts.
 """
 
 import argparse
 
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
 import snnlib
@@ -66,13 +66,15 @@ def train(loss: str = "counts", lr: float = 1e-3, seed: int = 0, epochs: int = 6
         last,
     )
     frames, _ = next(iter(loader))  # [T, N, 2, 32, 32]
-    print(snnlib.prepare_(net, frames))
+    report = snnlib.prepare_(net, frames)
+    print(report)
     optimizer = torch.optim.Adam(net.parameters(), lr=lr)
     for epoch in range(epochs):
         for frames, labels in loader:
             output = net(frames)  # [T, N, 3]: spikes, or potentials of the readout
             if loss == "counts":
-                value = cross_entropy(snnlib.readout.spike_count(output), labels)
+                counts = snnlib.readout.spike_count(output)
+                value = snnlib.losses.count_cross_entropy(counts, labels, scale=report.logit_scale)
             else:
                 value = snnlib.losses.tet_loss(output, labels)
             optimizer.zero_grad()

@@ -1,7 +1,6 @@
 """A spiking net in a plain PyTorch training loop, on the embedded event digits. Runs in under a minute."""
 
 import torch
-from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 import snnlib
@@ -15,13 +14,14 @@ loader = DataLoader(train, batch_size=25, shuffle=True, collate_fn=stack_time_fi
 
 net = snnlib.models.from_notation("P2-12C5-P2-10", (2, 34, 34), tau_m=5.0, tau_s=3.0)
 frames, _ = next(iter(loader))  # [T, N, 2, 34, 34]
-print(snnlib.prepare_(net, frames))
+report = snnlib.prepare_(net, frames)
+print(report)
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
 
 for epoch in range(4):
     for frames, labels in loader:
         counts = snnlib.readout.spike_count(net(frames))  # [N, 10]
-        loss = cross_entropy(counts, labels)
+        loss = snnlib.losses.count_cross_entropy(counts, labels, scale=report.logit_scale)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -36,7 +36,10 @@ _MEANT: Mapping[str, str] = {
     "RLeaky": "SpikingRNN",
     "RSynaptic": "SpikingRNN",
     "ce_rate_loss": "losses.tet_loss",
-    "ce_count_loss": "take torch.nn.functional.cross_entropy(snnlib.readout.spike_count(spikes), labels)",
+    "ce_count_loss": (
+        "take snnlib.losses.count_cross_entropy(snnlib.readout.spike_count(spikes), labels, scale=report.logit_scale), "
+        "with the report of snnlib.prepare_"
+    ),
     "spikegen": "encoding",
     # Norse
     "LIFCell": "neurons.LIF",

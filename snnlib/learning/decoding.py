@@ -24,8 +24,8 @@ def _check_sequence(spikes: Tensor, batch_first: bool, at_least_steps: int) -> i
 def spike_count(spikes: Tensor, batch_first: bool = False, lengths: Tensor | None = None) -> Tensor:
     """Returns the spikes of each neuron over the whole sequence: `count = sum_t s[t]`.
 
-    The gradient is `dL/ds[t] = dL/dcount` at every step; SRM layers use it at spikes only. Any torch loss works on
-    counts: `cross_entropy(spike_count(s), labels)` makes the labelled neuron fire more.
+    The gradient is `dL/ds[t] = dL/dcount` at every step; SRM layers use it at spikes only. Losses on
+    counts are in `snnlib.losses`: `count_cross_entropy(spike_count(s), labels)` makes the labelled neuron fire more.
 
     Args:
         spikes: `[T, N, ...]` (`[N, T, ...]` with `batch_first`), any floating dtype.

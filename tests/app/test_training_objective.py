@@ -1,11 +1,17 @@
 """Every loss that the settings name gives a gradient to a small net, and decides by the right read-out."""
 
+import dataclasses
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
-from snnlib.app.training import ConfigError, TrainConfig
+from snnlib.app.training import ConfigError, RunFolder, TrainConfig
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.objective import LOSSES
+from snnlib.app.training.run import train_run
+from snnlib.learning.preparing import prepare_
 from snnlib.nn import SRMLinear, SRMReadout, supervised_spikes
 
 
@@ -62,3 +68,37 @@ def test_wanted_trains_need_whole_counts_that_fit() -> None:
         with pytest.raises(ConfigError, match="a whole number of spikes <= time_steps = 30, got"):
             TrainConfig(loss="spike-time", desired=desired)
     TrainConfig(loss="count", desired=7.5)
+
+
+@pytest.mark.parametrize(("loss", "scale"), [("cross-entropy", "logit_scale"), ("first-spike", "time_scale")])
+def test_the_scale_of_logits_is_measured_and_kept(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str, scale: str
+) -> None:
+    measured: list[float] = []
+
+    def prepare(*given: Any, **options: Any) -> Any:
+        report = prepare_(*given, **options)
+        measured.append(getattr(report, scale))
+        return report
+
+    monkeypatch.setattr("snnlib.app.training.run.prepare_", prepare)
+    first = dataclasses.replace(config, loss=loss, epochs=1, val_split=0.0)
+    assert first.logit_scale is None
+    run = RunFolder.create(tmp_path / "first", first)
+    result = train_run(first, run, progress=False)
+    # In the settings of the run, with which it is tested, loaded and gone on with.
+    assert [result.module.config.logit_scale] == measured
+    assert TrainConfig.load(run.config).logit_scale == measured[0]
+    # A run that starts from these weights is not prepared.
+    second = dataclasses.replace(first, init_from=str(run.path))
+    assert (
+        train_run(
+            second, RunFolder.create(tmp_path / "second", second), progress=False
+        ).module.config.logit_scale
+        == measured[0]
+    )
+    chosen = dataclasses.replace(first, logit_scale=0.25)
+    assert (
+        train_run(chosen, RunFolder.create(tmp_path / "third", chosen), progress=False).module.config
+        == chosen
+    )

@@ -73,13 +73,17 @@ class SpikingClassifier(pl.LightningModule):
 
     def __init__(self, config: TrainConfig, facts: DataFacts) -> None:
         super().__init__()
-        self.config, self.facts = config, facts
+        self.facts = facts
         self.net = build_net(config, facts)
-        self.objective = LOSSES[config.loss].build(config)
+        self.take_settings(config)
         self._operations = SynapticOperationsLoss(self.net) if config.operations_weight else None
         self.activity = SpikeCounter(self.net)
         # Of the test set and of the validation set: confusion `[classes^2]`, the sum of the losses, number of samples.
         self._tallies: list[Tensor] = []
+
+    def take_settings(self, config: TrainConfig) -> None:
+        """Takes the settings of the loss."""
+        self.config, self.objective = config, LOSSES[config.loss].build(config)
 
     def forward(self, frames: Tensor) -> Tensor:
         """Scores `[N, classes]` of frames `[T, N, C, H, W]` of any dtype."""

@@ -353,10 +353,13 @@ class LearningSettings:
     cross-entropy at each step of output potentials without spikes; `"mean-potential"`, that of their mean. TET is the
     default because it learns fastest by far. Of the others, count wants every output neuron to fire a little: one that
     cross-entropy has silenced learns no more."""
-    logit_scale: float = setting(
-        0.5, "Multiply spike counts by this to get the logits of cross-entropy losses.", number(above=0)
+    logit_scale: float | None = setting(
+        None,
+        "Multiply spike counts, or times of first spikes, by this to get the logits of cross-entropy losses; the "
+        "default is measured on the first batch, so that the first loss is near ln(classes).",
+        number(above=0),
     )
-    """Or steps of spikes. Counts of one sample differ by about ten."""
+    """The default is `logit_scale` or `time_scale` of the report of `prepare_`; the run's `config.json` holds it."""
     desired: float = setting(
         15.0, "Ask the neuron of the true class for this many spikes (count losses).", number(above=0)
     )

@@ -137,7 +137,8 @@ def load_weights(module: SpikingClassifier, path: Path, epochs: int | None = Non
         ) from error
 
 
-def load_init(module: SpikingClassifier, folder: Path) -> None:
-    """Loads the last weights of another run."""
+def load_init(module: SpikingClassifier, folder: Path) -> float | None:
+    """Loads the last weights of another run, and returns its `logit_scale`."""
     run, config = RunFolder.open(folder, "init_from")
     load_weights(module, checkpoint_path(config, run, "last"), config.epochs)
+    return config.logit_scale

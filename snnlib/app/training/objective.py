@@ -48,6 +48,7 @@ class LossChoice:
         knows_lengths: whether it takes samples of different lengths; others count steps to the end of the batch.
         labels_steps: whether it takes a label for every step.
         wants_whole_counts: whether `desired` and `undesired` are spikes of a sequence.
+        scale: the field of the report of `prepare_` that is `logit_scale` where the settings have none.
     """
 
     build: Callable[[TrainConfig], Objective]
@@ -55,9 +56,10 @@ class LossChoice:
     knows_lengths: bool = False
     labels_steps: bool = False
     wants_whole_counts: bool = False
+    scale: str | None = None
 
 
-def _of_counts(loss_of: Callable[[TrainConfig], Loss]) -> LossChoice:
+def _of_counts(loss_of: Callable[[TrainConfig], Loss], scale: str | None = None) -> LossChoice:
     """A loss on counts `[N, classes]`, which decide."""
 
     def build(config: TrainConfig) -> Objective:
@@ -66,7 +68,14 @@ def _of_counts(loss_of: Callable[[TrainConfig], Loss]) -> LossChoice:
             lambda spikes, labels, lengths=None: loss(spike_count(spikes, lengths=lengths), labels), _count
         )
 
-    return LossChoice(build, knows_lengths=True)
+    return LossChoice(build, knows_lengths=True, scale=scale)
+
+
+def _entropy_of_counts(loss: Loss) -> LossChoice:
+    """Cross-entropy of scaled counts; with its own scale until a net is prepared."""
+    return _of_counts(
+        lambda config: partial(loss, scale=config.logit_scale) if config.logit_scale else loss, "logit_scale"
+    )
 
 
 def _of_trains(loss_of: Callable[[TrainConfig], Loss]) -> LossChoice:
@@ -84,7 +93,8 @@ def _of_trains(loss_of: Callable[[TrainConfig], Loss]) -> LossChoice:
 def _first_spike(config: TrainConfig) -> Objective:
     def loss(spikes: Tensor, labels: Tensor, _: Tensor | None = None) -> Tensor:
         times, deadline = first_spike_time(spikes), config.kind.deadline * config.time_steps
-        return losses.first_spike_loss(times, labels, scale=config.logit_scale, deadline=deadline)
+        scale = config.logit_scale or 1 / config.time_steps
+        return losses.first_spike_loss(times, labels, scale=scale, deadline=deadline)
 
     return Objective(loss, lambda spikes, _=None: -first_spike_time(spikes))
 
@@ -116,13 +126,9 @@ LOSSES: Mapping[str, LossChoice] = MappingProxyType(
             lambda config: partial(losses.spike_count_loss, one_sided=True, **_wanted(config))
         ),
         "count+": _of_counts(lambda config: partial(losses.spike_count_plus_loss, **_wanted(config))),
-        "cross-entropy": _of_counts(
-            lambda config: partial(losses.count_cross_entropy, scale=config.logit_scale)
-        ),
-        "cross-entropy+": _of_counts(
-            lambda config: partial(losses.count_cross_entropy_plus, scale=config.logit_scale)
-        ),
-        "first-spike": LossChoice(_first_spike),
+        "cross-entropy": _entropy_of_counts(losses.count_cross_entropy),
+        "cross-entropy+": _entropy_of_counts(losses.count_cross_entropy_plus),
+        "first-spike": LossChoice(_first_spike, scale="time_scale"),
         "spike-time": _of_trains(lambda config: losses.spike_time_loss),
         "van-rossum": _of_trains(lambda config: partial(losses.van_rossum_loss, tau=config.tau_s)),
         "tet": LossChoice(_tet, of_potentials=True, knows_lengths=True, labels_steps=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from contextlib import nullcontext
@@ -20,6 +21,7 @@ from snnlib.app.training.data_module import EventData
 from snnlib.app.training.divergence import StopWhenDiverged
 from snnlib.app.training.history import History, Row
 from snnlib.app.training.load import Checkpoint, checkpoint_path, load_init, load_weights, newest_checkpoint
+from snnlib.app.training.objective import LOSSES
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.app.training.trainer import build_trainer, quiet_lightning
 from snnlib.backends.cpu_memory import keep_freed_memory
@@ -93,10 +95,10 @@ def train_run(
             _say_of_data(config, data)
             if checkpoint is None and config.init_from is not None:
                 _say(f"weights of the run in {config.init_from}")
-                load_init(module, Path(config.init_from))
+                _scale_logits(module, run, load_init(module, Path(config.init_from)))
             elif checkpoint is None:
                 _say("scaling weights so that neurons fire at the wanted rates (calibration)")
-                _calibrate(module, data)
+                _scale_logits(module, run, _calibrate(module, data))
             else:
                 load_weights(module, checkpoint)
         except Exception:
@@ -201,10 +203,22 @@ def _say_of_data(config: TrainConfig, data: EventData) -> None:
         )
 
 
-def _calibrate(module: SpikingClassifier, data: EventData) -> None:
+def _scale_logits(module: SpikingClassifier, run: RunFolder, scale: float | None) -> None:
+    """Sets the scale of logits where the loss has one and the settings have none, and keeps it in the run."""
+    config = module.config
+    if LOSSES[config.loss].scale is None or scale is None or config.logit_scale is not None:
+        return
+    module.take_settings(dataclasses.replace(config, logit_scale=scale))
+    _say(f"logit scale {scale:g}")
+    if is_first_process():
+        module.config.save(run.config)
+
+
+def _calibrate(module: SpikingClassifier, data: EventData) -> float | None:
+    """Prepares the net on the first batch, and returns the scale of logits that was measured there."""
     net, rates = module.net, module.target_rates()
     if not rates:
-        return
+        return None
     # In recurrent nets gains give all weights one pace. Elsewhere layers behind batch norm and read-outs begin as they
     # are drawn: from the larger weights that `prepare_` gives read-outs the embedded digits lost half a point.
     recurrent = any(isinstance(layer, SpikingRNN) for layer in net.modules())
@@ -223,3 +237,5 @@ def _calibrate(module: SpikingClassifier, data: EventData) -> None:
             weight.requires_grad_(True)
     for finding in report.findings():
         _say(finding)
+    scale = LOSSES[module.config.loss].scale
+    return None if scale is None else float(getattr(report, scale))

@@ -1,4 +1,4 @@
-"""Losses for spiking classifiers. Any torch loss works on `readout.spike_count` as well.
+"""Losses for spiking classifiers. Any torch loss works on `readout.spike_count`, scaled to logits, as well.
 
 On counts: `spike_count_loss` and `spike_count_plus_loss` ask for a few spikes of every neuron, so that all neurons can
 go on learning; `count_cross_entropy` and `count_cross_entropy_plus` let neurons fall silent. On times:
@@ -6,9 +6,10 @@ go on learning; `count_cross_entropy` and `count_cross_entropy_plus` let neurons
 which always have a gradient: `tet_loss`. On energy: `SynapticOperationsLoss`, in addition to another loss.
 `docs/measurements/training.md` has accuracies.
 
-Before training call `snnlib.prepare_(net, x)`, and use Adam at 1e-3. `torch.nn.functional.cross_entropy` on counts and
-`tet_loss` train from the default rates of `prepare_`. For losses with target counts or target spike trains, start from
-rates near the targets (`target_rate={"name of the output layer": 0.1}`) and use `nn.supervised_spikes`.
+Before training call `report = snnlib.prepare_(net, x)`, and use Adam at `report.learning_rate`.
+`count_cross_entropy(counts, labels, scale=report.logit_scale)` and `tet_loss` train from its default rates. For losses
+with target counts or target spike trains, start from rates near the targets (`target_rate={"name of the output layer":
+0.1}`) and use `nn.supervised_spikes`.
 
 A silent neuron has no gradient in event-driven learning, whatever the loss: see `snnlib.nn.supervised_spikes`.
 """

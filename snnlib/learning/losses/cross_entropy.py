@@ -74,9 +74,9 @@ def count_cross_entropy(
 
     >>> net, events = snnlib.SRMLinear(50, 3), (torch.rand(30, 4, 50) < 0.1).float()
     >>> report = snnlib.prepare_(net, events)
-    >>> optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
-    >>> counts = snnlib.readout.spike_count(net(events))
-    >>> snnlib.losses.count_cross_entropy(counts, torch.tensor([0, 1, 2, 0])).backward()
+    >>> optimizer = torch.optim.Adam(net.parameters(), lr=report.learning_rate)
+    >>> counts, labels = snnlib.readout.spike_count(net(events)), torch.tensor([0, 1, 2, 0])
+    >>> snnlib.losses.count_cross_entropy(counts, labels, scale=report.logit_scale).backward()
     >>> optimizer.step()
     """
     check_scores("counts", counts, not_negative=True)

@@ -48,11 +48,12 @@ class SynapticOperationsLoss:
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(20, 16), snnlib.SRMLinear(16, 4))
     >>> x, labels = (torch.rand(10, 8, 20) < 0.3).float(), torch.randint(4, (8,))
-    >>> _ = snnlib.prepare_(net, x)
+    >>> report = snnlib.prepare_(net, x)
     >>> operations = snnlib.losses.SynapticOperationsLoss(net)
     >>> with operations:
     ...     spikes = net(x)
-    >>> loss = torch.nn.functional.cross_entropy(spikes.sum(0), labels) + 0.1 * operations()
+    >>> loss = snnlib.losses.count_cross_entropy(spikes.sum(0), labels, scale=report.logit_scale)
+    >>> loss = loss + 0.1 * operations()
     >>> loss.backward()
     """
 

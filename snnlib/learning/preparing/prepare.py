@@ -19,6 +19,7 @@ from snnlib.inspect.autograd_paths import output_layers, tensors_in, without_gra
 from snnlib.learning.preparing.checks import check_input, torch_modules_checked, warn_of_input
 from snnlib.learning.preparing.course import Course
 from snnlib.learning.preparing.layers import is_copied, is_grey, set_weight
+from snnlib.learning.preparing.logit_scale import scales
 from snnlib.learning.preparing.neurons import Sources, kept_by_batch_norm, set_module_before
 from snnlib.learning.preparing.report import LayerPreparation, Preparation
 from snnlib.learning.preparing.targets import OUTPUT_RATE, STANDARDIZED_RATE
@@ -75,7 +76,8 @@ def prepare_(
         again: whether to initialise a prepared net again. Default False, since the net would lose what it learned.
 
     Returns:
-        A report to print, with rates, gains, problems and settings for training, such as `learning_rate`.
+        A report to print, with rates, gains, problems and settings for training, such as `learning_rate` and
+        `logit_scale`.
 
     Raises:
         TypeError, ValueError: x or the net cannot be prepared; an unknown layer name or a rate outside (0, 1).
@@ -155,6 +157,9 @@ def prepare_(
     )
     ends = [module for name in outputs if isinstance(module := spiking[name], SpikingLayer)]
     samples_first = any(module.batch_first for module in spiking.values())
+    ended = tensors_in(output)
+    if outputs and len(ended) == 1 and ended[0].dim() >= 3:
+        report.logit_scale, report.time_scale = scales(ended[0].detach(), samples_first)
     report.advise(x.shape[:2][:: -1 if samples_first else 1], gain, all(map(learns_when_silent, ends)))
     return report
 

@@ -90,6 +90,9 @@ class Preparation(ShownAsText):
         clip_norm: largest norm of the gradients (`torch.nn.utils.clip_grad_norm_`); infinity: no clipping.
         desired: target count of the labelled output for `losses.spike_count_loss`.
         undesired: target count of the other outputs.
+        logit_scale: logits per output spike, `scale` of `losses.count_cross_entropy`, at which the first logits of a
+            sample have a standard deviation of 0.5; 1 for potentials, which `prepare_` sets to a size of 1.
+        time_scale: logits per time step, `scale` of `losses.first_spike_loss`, chosen in the same way.
         parameters: number of parameters that require a gradient.
         without_gradient: names of parameters without a gradient.
         silent_output: whether the net's output is zero everywhere.
@@ -104,6 +107,8 @@ class Preparation(ShownAsText):
     clip_norm: float = math.inf
     desired: int = 5
     undesired: int = 1
+    logit_scale: float = 1.0
+    time_scale: float = 1.0
     parameters: int = 0
     without_gradient: list[str] = field(default_factory=list)
     silent_output: bool = False
@@ -165,7 +170,7 @@ class Preparation(ShownAsText):
             loss = " and losses.tet_loss of the potentials"
         elif silent_learn:
             self.learning_rate = count_rate(samples, steps)
-            loss = " and the cross-entropy of spike counts"
+            loss = f" and losses.count_cross_entropy(counts, labels, scale={self.logit_scale:g})"
         else:
             loss = (
                 " and losses.tet_loss, with an SRMReadout as last layer; outputs that learn from their own spikes want "

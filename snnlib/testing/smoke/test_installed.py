@@ -76,12 +76,12 @@ def test_a_net_learns(make: Callable[[], nn.Module]) -> None:
     """A few steps lower the loss."""
     torch.manual_seed(0)
     net, x, labels = make(), events(12, 6, 2, 8, 8), torch.arange(6) % 3
-    snnlib.prepare_(net, x)
+    report = snnlib.prepare_(net, x)
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
     losses = []
     for _ in range(15):
-        out = net(x)
-        loss = nn.functional.cross_entropy(out.sum(0), labels)
+        counts = net(x).sum(0)
+        loss = snnlib.losses.count_cross_entropy(counts, labels, scale=report.logit_scale)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
