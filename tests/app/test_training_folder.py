@@ -134,7 +134,7 @@ def test_readers_get_their_options(tmp_path, capsys):
     code, out, err = run(capsys, "predict", run_folder, tmp_path / "other.raw")
     assert code == 0 and len(out.splitlines()) == 2 and not err
     err = refused(capsys, *command[:-2], *options, "--reader-options", "group=spikes")
-    assert "--reader-options: group: expected files of a format with this option (hdf5)" in err
+    assert "--reader-options: group: expected files of a format with this option (mat, hdf5)" in err
     err = refused(capsys, *command[:-2], "--reader-options", "unit")
     assert "--reader-options: expected NAME=VALUE, got 'unit'" in err
 

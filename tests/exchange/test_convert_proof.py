@@ -150,7 +150,7 @@ REFUSED: dict[str, tuple[Step, str]] = {
     ),
     "value of x": (
         lambda s, x, t, m: s.n(s.f(x[t]) / float(x.detach().max()), m),
-        r"n \(Leaky\) has another input: \d+ of \d+ values differ, by up to .*neurons=.*verify=False",
+        r"n \(Leaky\) has another input: \d+ of \d+ values differ, by up to .*verify=False",
     ),
     "threshold of each step": (
         _sets_threshold,

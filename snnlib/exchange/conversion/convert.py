@@ -129,8 +129,8 @@ def _proved(net: nn.Module, x: Tensor, loop: LoopPlace, verify: bool) -> tuple[n
             return made, notes
         if found.path is None or found.path in keep or found.path not in notes.done:
             raise Unsupported(
-                f"expected a conversion that computes what the net does, got another: {found.text}; neurons= says what "
-                "stands for a class of one's own, verify=False leaves the comparison out"
+                f"expected a conversion that computes what the net does, got another: {found.text}; verify=False "
+                "leaves the comparison out"
             )
         keep[found.path] = found.text
 
