@@ -24,8 +24,8 @@ void bind_kernels(pybind11::module_& module, KernelTable table) {
   bind("srm_pool_backward", &Kernels::srm_pool, &SrmPoolKernels::backward);
   bind("scan_forward", &Kernels::scan, &ScanKernels::forward);
   bind("scan_backward", &Kernels::scan, &ScanKernels::backward);
-  bind("exact_forward", &Kernels::exact, &ExactKernels::forward);
-  bind("exact_backward", &Kernels::exact, &ExactKernels::backward);
+  bind("exact_forward", &Kernels::spike_time, &SpikeTimeKernels::forward);
+  bind("exact_backward", &Kernels::spike_time, &SpikeTimeKernels::backward);
   bind("scan_pool_forward", &Kernels::scan_pool, &ScanPoolKernels::forward);
   bind("scan_pool_backward", &Kernels::scan_pool, &ScanPoolKernels::backward);
   bind("recurrent_forward", &Kernels::recurrent, &RecurrentKernels::forward);

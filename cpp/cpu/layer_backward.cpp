@@ -44,7 +44,7 @@ SNNLIB_NOINLINE inline void scaled(const float* __restrict field, int64_t n, flo
 SNNLIB_NOINLINE inline void exact_gradient(const float* __restrict x, int64_t n, const ExactNeuron& neuron,
                                            float* __restrict of_membrane, float* __restrict of_current,
                                            float* __restrict later, float* __restrict grad) {
-  using R = ExactRows;
+  using R = SynapseRows;
   const auto row = [&](int i) { return neuron.rows[i * neuron.period]; };
   const float decay_m = row(R::decay_m), decay_s = row(R::decay_s), gain_m = row(R::gain_m), gain_s = row(R::gain_s);
   const bool by_time = neuron.flags.by_time;

@@ -24,7 +24,7 @@ Row = TypeVar("Row")
 
 
 class ExactFlags(NamedTuple):
-    """Options of neurons with exact spike times; `ExactFlags` of cpp/include/snnlib/neurons/exact.h."""
+    """Options of neurons with exact spike times; `SynapseFlags` of cpp/include/snnlib/neurons/synapse.h."""
 
     strict: bool
     reset_current: bool
@@ -45,7 +45,7 @@ class ExactFlags(NamedTuple):
 
 
 class ExactRows(NamedTuple, Generic[Row]):
-    """Rows of their coefficients `[P, C]`; `ExactRows` of cpp/include/snnlib/neurons/exact.h."""
+    """Rows of their coefficients `[P, C]`; `SynapseRows` of cpp/include/snnlib/neurons/synapse.h."""
 
     decay_m: Row
     decay_s: Row
@@ -300,7 +300,7 @@ class LinearKernel(_Neurons):
 
 @dataclass(frozen=True)
 class ExactKernel(_Neurons):
-    """Neurons with exact spike times: `ExactRows` and `ExactFlags` of neurons/exact.h.
+    """Neurons with exact spike times: `SynapseRows` and `SynapseFlags` of neurons/synapse.h.
 
     Args:
         constants: coefficients `[9, C]` in the order of `ExactRows`.

@@ -1,7 +1,7 @@
 """Neurons with one adjoint over whole sequences, the linear family and those with exact spike times: how the ops of
 `scan.py` call their kernels.
 
-Kernels: cpp/include/snnlib/neurons/linear.h and exact.h, cpp/cpu/scan.cpp and exact.cpp; reference: linear.py and
+Kernels: cpp/include/snnlib/neurons/linear.h and credit.h, cpp/cpu/scan.cpp and spike_time.cpp; reference: linear.py and
 exact.py of snnlib/backends/reference. Only the current is saved for backward, which repeats the cheap forward
 recurrence.
 """
@@ -37,7 +37,7 @@ def _per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
 def _arguments(
     current: Tensor, neuron: LinearKernel | ExactKernel, time_dim: int, learn: bool = False
 ) -> dict[str, Any]:
-    """Returns `ScanArgs` or `ExactArgs` of cpp/include/snnlib/loop/scan.h."""
+    """Returns the arguments of a scan, see cpp/include/snnlib/loop/scan.h."""
     # The arithmetic is in float32 anyhow: a kernel that does not convert itself gets a wider copy.
     if neuron.states > 1 or learn or not native.scan_takes_half(current):
         current = current.to(state_dtype(current))

@@ -135,3 +135,21 @@ def test_ops_name_what_is_wrong(name: str, changes: dict[str, Any], message: str
     call = OPS[name].resolve(*OPS[name].samples[0].arguments(torch.float32))
     with pytest.raises(ValueError, match=f"^{message}"):
         call.changed(**changes)()
+
+
+@pytest.mark.parametrize("reset_states", ["membrane", "all"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_types_are_float32_rounded(dtype: torch.dtype, reset_states: str) -> None:
+    neuron = CubaLIF(gradient="event", threshold=0.5, reset_states=reset_states, input_gradient="dense")
+    generator = torch.Generator().manual_seed(0)
+    currents, q = (torch.randn(20, 2, 33, generator=generator).to(dtype) for _ in range(2))
+    found = []
+    for wide in (False, True):
+        x = (currents.float() if wide else currents).requires_grad_()
+        spikes = neuron(x)
+        (grad,) = torch.autograd.grad(spikes, x, q.to(spikes.dtype))
+        assert {spikes.dtype, grad.dtype} == {x.dtype}
+        found.append((spikes.to(dtype), grad.to(dtype)))
+    assert found[0][0].mean() > 0.02
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])

@@ -1,4 +1,4 @@
-"""Neurons with exact spike times, one time step per loop turn. Equations: cpp/include/snnlib/neurons/exact.h.
+"""Neurons with exact spike times, one time step per loop turn. Equations: cpp/include/snnlib/neurons/credit.h.
 
 Every sum is taken in the order of the kernels, so both give the same bits.
 """

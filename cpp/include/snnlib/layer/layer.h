@@ -1,12 +1,12 @@
 // Event-driven convolution and neurons as one kernel: the launchers that the bindings call. Math: neurons/srm.h,
-// neurons/linear.h, neurons/exact.h, events/conv.h, layer/rows.h.
+// neurons/linear.h, neurons/credit.h, events/conv.h, layer/rows.h.
 #pragma once
 
 #include <cstdint>
 
 #include "snnlib/core/dtype.h"
 #include "snnlib/core/simd.h"
-#include "snnlib/neurons/exact.h"
+#include "snnlib/neurons/credit.h"
 #include "snnlib/neurons/linear.h"
 #include "snnlib/neurons/srm.h"
 
@@ -50,13 +50,13 @@ struct InputSequence {
 };
 
 // What the layer's neurons are: SRM neurons, neurons of one state (neurons/linear.h), none, which gives currents, or
-// neurons with exact spike times (neurons/exact.h).
+// neurons with exact spike times (neurons/credit.h).
 enum class LayerNeuron : int { kSrm, kLinear, kNone, kExact };
 
 // Whether a mean of spikes hands its gradient to the spikes, as each of them is moved, or in equal parts to all cells.
 inline bool moves_spikes(LayerNeuron neuron) { return neuron == LayerNeuron::kSrm || neuron == LayerNeuron::kExact; }
 
-// Neurons of one state (LinearFlags), with exact spike times (ExactFlags) or of the spike response model
+// Neurons of one state (LinearFlags), with exact spike times (SynapseFlags) or of the spike response model
 // (SrmConstants).
 template <class Flags>
 struct NeuronOf {
@@ -68,7 +68,7 @@ struct NeuronOf {
 };
 using SrmNeuron = NeuronOf<SrmConstants>;
 using LinearNeuron = NeuronOf<LinearFlags>;
-using ExactNeuron = NeuronOf<ExactFlags>;
+using ExactNeuron = NeuronOf<SynapseFlags>;
 
 // (slope, gain) of every spike of one task, in the order (step, row, place in the row): min(1/delta_u, clamp) and
 // 1/delta_ut, each 0 where the neuron has no rise. Of neurons with exact times: (rise, passed). Of neurons of one

@@ -30,7 +30,7 @@
 //   g of the last step is what comes back to the state after it
 //   carry = (keep where s = 1, else 1) + slope (keep h + offset - h) (reset not detached)
 //
-// Neurons with exact times (neurons/exact.h). Forward keeps a bit per neuron and step and (rise, passed) of every
+// Neurons with exact times (neurons/credit.h). Forward keeps a bit per neuron and step and (rise, passed) of every
 // spike. Backward, (G_v, G_i) decay freely from step to step, and a spike changes them by
 //
 //   m[t] = passed G_v + q rise - G_v,   n[t] = -G_i at a spike that resets the current
@@ -214,25 +214,26 @@ class RowCoefficients {
 };
 
 using LinearRowCoefficients = RowCoefficients<LinearCoefficients<1, Floats>>;
-using ExactRowCoefficients = RowCoefficients<ExactCoefficients<Floats>>;
+using ExactRowCoefficients = RowCoefficients<SynapseCoefficients<Floats>>;
 
 // See `step_vectors`; a spike keeps its rise and what it passes on.
-template <Keep kKeep, bool Add, bool Count>
+template <bool All, Keep kKeep, bool Add, bool Count>
 SNNLIB_NOINLINE int64_t exact_row(const float* current, const ExactRowCoefficients& coefficients,
-                                  const ExactFlags& flags, float* v, float* synapse, float* left, int64_t n,
+                                  const SynapseFlags& flags, float* v, float* synapse, float* left, int64_t n,
                                   float* spikes, uint16_t* bits, float* rises, float* passed, Floats* fired) {
   const Floats zero = Floats{}, one = zero + 1.0f;
   return step_vectors<kKeep, Add, Count, true>(n, spikes, bits, rises, passed, fired, [&](int64_t j) -> RowStep {
-    const ExactCoefficients<Floats>& k = coefficients.at(j);
-    ExactState<Floats> state{load(v + j), load(synapse + j), flags.refractory ? load(left + j) : zero};
-    const ExactStep<Floats> step = exact_step(state, load(current + j), k, flags);
-    store(v + j, state.v);
-    store(synapse + j, state.i);
+    const SynapseCoefficients<Floats>& k = coefficients.at(j);
+    NeuronState<2, Floats> state{{load(v + j), load(synapse + j)}, zero, flags.refractory ? load(left + j) : zero};
+    const Stepped<2, Floats> step = SpikeTimeNeuron<All>::charge_and_fire(state, load(current + j), k, flags);
+    store(v + j, state.y[0]);
+    store(synapse + j, state.y[1]);
     if (flags.refractory) store(left + j, state.left);
     const uint32_t entries = kKeep == Keep::kNothing ? 0 : lanes_at_least(step.spike, one);
     if (!entries && kKeep != Keep::kMany) return {step.spike, zero, zero, 0, false};
-    const Floats rise = exact_rise(step, k);
-    return {step.spike, rise, exact_passed(step, rise, k, flags), entries, false};
+    using Credit = SpikeTime<All>;
+    const Floats rise = Credit::rise(Credit::delta(step), k);
+    return {step.spike, rise, Credit::passed(step.h[1], rise, k), entries, false};
   });
 }
 
@@ -410,14 +411,16 @@ class ExactAdjoint {
     float *to_v = amounts_.data(), *to_s = to_v + stored_ + kGroup;
     for (int64_t i = 0; i < spikes.count; ++i) {
       const int32_t place = spikes.places[i];
-      const float g_v = v[place], now = exact_at_spike(g_v, spikes.q[place], spikes.slope[i], spikes.gain[i]);
+      const float g_v = v[place],
+                  now = SpikeTime<true>::at_spike(g_v, spikes.q[place], spikes.slope[i], spikes.gain[i]);
       to_v[i] = now - g_v;
       to_s[i] = -s[place];
       v[place] = now;
       if (resets) s[place] = 0.0f;
     }
-    const Floats zero = Floats{}, decay_m = zero + row(ExactRows::decay_m), decay_s = zero + row(ExactRows::decay_s);
-    const float gain_m = row(ExactRows::gain_m), gain_s = row(ExactRows::gain_s);
+    const Floats zero = Floats{}, decay_m = zero + row(SynapseRows::decay_m),
+                 decay_s = zero + row(SynapseRows::decay_s);
+    const float gain_m = row(SynapseRows::gain_m), gain_s = row(SynapseRows::gain_s);
     for (int64_t i = 0; i < stored_; i += kLanes) {
       const Floats m = load(v + i), g = load(s + i) + gain_m * m;
       if (wanted) store(signal_.data() + i, gain_s * g);

@@ -83,7 +83,7 @@ SNNLIB_NOINLINE inline void step_traces(const float* x, int64_t n, SrmDecay<floa
 // The same for neurons with exact times: of the membrane and of the current.
 SNNLIB_NOINLINE inline void step_exact_traces(const float* x, int64_t n, const ExactNeuron& neuron, float* trace_u,
                                               float* trace_s) {
-  using R = ExactRows;
+  using R = SynapseRows;
   const auto row = [&](int i) { return neuron.rows[i * neuron.period]; };
   const float decay_m = row(R::decay_m), decay_s = row(R::decay_s), gain_m = row(R::gain_m), gain_s = row(R::gain_s);
   SNNLIB_SIMD

@@ -1,4 +1,4 @@
-// Neurons of the linear family that walk through time together: their coefficients and states as vectors.
+// Neurons that walk through time together: their coefficients and states as vectors.
 #pragma once
 
 #include "snnlib/core/threads.h"
@@ -12,9 +12,8 @@ namespace SNNLIB_ISA {
 // channel), or any coefficient.
 enum class Own { kNothing, kInput, kAll };
 
-template <class S, int K>
-Own own_coefficients(const ScanArgs& a) {
-  using R = LinearRows<K>;
+template <class S, class R, class Args>
+Own own_coefficients(const Args& a) {
   if (a.period == 1) return Own::kNothing;
   const S* rows = static_cast<const S*>(a.coefficients);
   for (int64_t row = 0; row < R::count; ++row) {
@@ -28,9 +27,9 @@ Own own_coefficients(const ScanArgs& a) {
 }
 
 // A state's copy, number by number: it stays in registers, where a copy of the whole goes by the stack.
-template <bool Next, int K, class V>
-inline LinearState<K, V> load_state(const LinearState<K, V>& kept, const LinearFlags& flags) {
-  LinearState<K, V> state;
+template <bool Next, int K, class V, class Flags>
+inline NeuronState<K, V> load_state(const NeuronState<K, V>& kept, const Flags& flags) {
+  NeuronState<K, V> state;
   for (int s = 0; s < K; ++s) state.y[s] = kept.y[s];
   state.fired = Next ? kept.fired : V{};
   state.left = V{};
@@ -38,8 +37,8 @@ inline LinearState<K, V> load_state(const LinearState<K, V>& kept, const LinearF
   return state;
 }
 
-template <bool Next, int K, class V>
-inline void store_state(const LinearState<K, V>& state, LinearState<K, V>& kept, const LinearFlags& flags) {
+template <bool Next, int K, class V, class Flags>
+inline void store_state(const NeuronState<K, V>& state, NeuronState<K, V>& kept, const Flags& flags) {
   for (int s = 0; s < K; ++s) kept.y[s] = state.y[s];
   if (Next) kept.fired = state.fired;
   if (flags.refractory) kept.left = state.left;
@@ -65,24 +64,27 @@ void load_coefficients(const Args& a, int64_t first, int64_t vectors, int64_t fr
   }
 }
 
-// Coefficients and state of a block, one vector of neurons after the other.
-template <class T, int K>
-struct LinearBlock {
+// Coefficients and state of a block, one vector of neurons after the other. N has the number of states, the rows and
+// the type of the coefficients.
+template <class T, class N>
+struct NeuronBlock {
   using S = typename StateOf<T>::type;
   using V = StateVector<T>;
-  using Rows = LinearRows<K>;
-  using Coefficients = LinearCoefficients<K, V>;
+  using Rows = typename N::Rows;
+  using Coefficients = typename N::template Coefficients<V>;
+  static constexpr int K = N::kStates, kInputRows = Rows::c - Rows::b;
+  static constexpr int64_t kLanes = Line<T>::kLanes;
   struct Input {
     V row[2 * K];
   };
-  static constexpr int64_t kLanes = Line<T>::kLanes;
 
   Scratch<Coefficients> coefficients;
   Scratch<Input> inputs;
-  Scratch<LinearState<K, V>> states;
+  Scratch<NeuronState<K, V>> states;
   Own own = Own::kNothing;
 
-  void load(const ScanArgs& a, Own own_, int64_t o, int64_t first, int64_t count) {
+  template <class Args>
+  void load(const Args& a, Own own_, int64_t o, int64_t first, int64_t count) {
     const int64_t vectors = (count + Line<T>::kNeurons - 1) / Line<T>::kNeurons * Line<T>::kVectors;
     own = own_;
     Coefficients* all = coefficients.reserve(own == Own::kAll ? vectors : 1);
@@ -90,11 +92,11 @@ struct LinearBlock {
                          [&](int64_t v, int64_t row) -> V& { return all[v].row[row]; });
     if (own == Own::kInput) {
       Input* input = inputs.reserve(vectors);
-      load_coefficients<T>(a, first, vectors, Rows::b, 2 * K,
+      load_coefficients<T>(a, first, vectors, Rows::b, kInputRows,
                            [&](int64_t v, int64_t row) -> V& { return input[v].row[row - Rows::b]; });
     }
     const int64_t neurons = a.view.outer * a.view.inner, at = o * a.view.inner + first;
-    LinearState<K, V>* state = states.reserve(vectors);
+    NeuronState<K, V>* state = states.reserve(vectors);
     const S* in = static_cast<const S*>(a.state_in);
     for_each_vector<T>(count, [&](int64_t i, int64_t lanes) {
       for (int s = 0; s < K; ++s) state[i].y[s] = in ? load_lanes<S>(in + s * neurons + at + i * kLanes, lanes) : V{};
@@ -108,11 +110,23 @@ struct LinearBlock {
 
   const Coefficients& of(int64_t vector) {
     if (own == Own::kInput) {
-      for (int i = 0; i < 2 * K; ++i) coefficients.data()->row[Rows::b + i] = inputs.data()[vector].row[i];
+      for (int i = 0; i < kInputRows; ++i) coefficients.data()->row[Rows::b + i] = inputs.data()[vector].row[i];
     }
     return coefficients.data()[own == Own::kAll ? vector : 0];
   }
 };
+
+// Neurons of the linear family (neurons/linear.h) as NeuronBlock wants them.
+template <int K>
+struct LinearFamily {
+  using Flags = LinearFlags;
+  using Rows = LinearRows<K>;
+  static constexpr int kStates = K;
+  template <class F>
+  using Coefficients = LinearCoefficients<K, F>;
+};
+template <class T, int K>
+using LinearBlock = NeuronBlock<T, LinearFamily<K>>;
 
 }  // namespace SNNLIB_ISA
 }  // namespace snnlib

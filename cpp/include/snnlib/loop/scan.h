@@ -1,9 +1,9 @@
 // Neurons of the linear family and with exact spike times over whole sequences of currents: the launchers that the
-// bindings call. Math: neurons/linear.h and neurons/exact.h.
+// bindings call. Math: neurons/linear.h and neurons/credit.h.
 #pragma once
 
 #include "snnlib/loop/scan_args.h"
-#include "snnlib/neurons/exact.h"
+#include "snnlib/neurons/credit.h"
 #include "snnlib/neurons/linear.h"
 
 namespace snnlib {
@@ -28,18 +28,17 @@ struct ScanBackwardArgsOf : ScanArgsOf<Flags> {
 using ScanArgs = ScanArgsOf<LinearFlags>;
 using ScanForwardArgs = ScanForwardArgsOf<LinearFlags>;
 using ScanBackwardArgs = ScanBackwardArgsOf<LinearFlags>;
-using ExactArgs = ScanArgsOf<ExactFlags>;
-using ExactForwardArgs = ScanForwardArgsOf<ExactFlags>;
-using ExactBackwardArgs = ScanBackwardArgsOf<ExactFlags>;
+using SpikeTimeForwardArgs = ScanForwardArgsOf<SynapseFlags>;
+using SpikeTimeBackwardArgs = ScanBackwardArgsOf<SynapseFlags>;
 
 struct ScanKernels {
   void (*forward)(const ScanForwardArgs&);
   void (*backward)(const ScanBackwardArgs&);
 };
 
-struct ExactKernels {
-  void (*forward)(const ExactForwardArgs&);
-  void (*backward)(const ExactBackwardArgs&);
+struct SpikeTimeKernels {
+  void (*forward)(const SpikeTimeForwardArgs&);
+  void (*backward)(const SpikeTimeBackwardArgs&);
 };
 
 // Neurons of one state whose spikes are averaged over windows without overlap. A CPU takes float32 alone,
@@ -62,7 +61,7 @@ struct ScanPoolKernels {
 
 namespace portable {
 extern const ScanKernels scan_kernels;
-extern const ExactKernels exact_kernels;
+extern const SpikeTimeKernels spike_time_kernels;
 }  // namespace portable
 
 }  // namespace snnlib

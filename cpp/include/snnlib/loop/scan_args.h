@@ -8,7 +8,7 @@
 namespace snnlib {
 
 // Neurons of the linear family (LinearFlags), of the spike response model (SrmConstants) or, on CPUs, with exact spike
-// times (ExactFlags); coefficients and states are float (double for float64 tensors).
+// times (SynapseFlags); coefficients and states are float (double for float64 tensors).
 template <class Flags>
 struct ScanArgsOf {
   SequenceView view;

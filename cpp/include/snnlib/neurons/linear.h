@@ -36,6 +36,7 @@
 
 #include "snnlib/core/platform.h"
 #include "snnlib/neurons/linear_flags.h"
+#include "snnlib/neurons/neuron.h"
 #include "snnlib/neurons/surrogate.h"
 
 namespace snnlib {
@@ -56,13 +57,8 @@ struct LinearCoefficients {
   F row[LinearRows<K>::count];
 };
 
-// State between steps; `fired`, the spikes of the last step, counts where the reset comes with the next step, `left`,
-// the steps that are left of the refractory time, where there is one.
 template <int K, class F>
-struct LinearState {
-  F y[K];
-  F fired, left;
-};
+using LinearState = NeuronState<K, F>;
 
 // What a step computes: h before the reset of "next", h that is compared, and the spike.
 template <int K, class F>
@@ -304,12 +300,8 @@ SNNLIB_HD inline F linear_product_back(const F (&y)[K], const F (&lam)[K], int j
   return sum;
 }
 
-// What flows from later steps to the end of a step: dL/dy, and dL/ds from the next step's reset.
 template <int K, class F>
-struct LinearCarry {
-  F g[K];
-  F qs;
-};
+using LinearCarry = NeuronCarry<K, F>;
 
 // What the forward pass knew of a step.
 template <int K, class F>
