@@ -123,9 +123,12 @@ SUMS = (
 SHIFTS = re.compile(r"delay_shift_kernel<float, unsigned int, (\d), (true|false)>")
 MOST_SHIFT = {1: 80, 4: 25}
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(sm_\w+)'")
-# Turing rounds to bfloat16 in software, with which this loop is too long for the compiler to unroll: 496 bytes for a
-# thread hold what it indexes.
-KNOWN = re.compile(r"scan_pool_backward_kernel<__nv_bfloat16, 2, true, .* for sm_75:")
+# Turing rounds to bfloat16 in software, with which these loops are too long for the compiler to unroll: up to 496 bytes
+# for a thread hold what the loops index. docs/cuda.md says so.
+KNOWN = re.compile(
+    r"(scan_pool_backward_kernel<__nv_bfloat16, 2, true|::backward_kernel<__nv_bfloat16, 1, false, false, false, 2), "
+    r".* for sm_75:"
+)
 MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
