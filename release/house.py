@@ -161,8 +161,8 @@ ALLOWANCES: dict[str, dict[str, int]] = {
         "lines of tests": 250,
         "lines of benchmarks": 150,
     },
-    # The gate for growth itself.
-    "One neuron, three credits": {"lines of release": 50},
+    # The gate for growth itself; dynamics, credit and the step of both, which replace a file for each family.
+    "One neuron, three credits": {"lines of release": 50, "C++ files of a call": 2},
     "Recipes that hold for people nobody saw": {
         "lines of train": 60,
         "lines of events": 20,
