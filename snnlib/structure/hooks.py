@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from snnlib.structure.peers import attributes_kept
+from snnlib.structure.unsupported import Unsupported
 
 
 def acting_hooks(net: nn.Module, run: Callable[[], Any]) -> dict[str, str]:
@@ -44,3 +46,27 @@ def acting_hooks(net: nn.Module, run: Callable[[], Any]) -> dict[str, str]:
         if hooked:
             run()
     return found
+
+
+@torch.no_grad()
+def check_no_acting_hooks(net: nn.Module, x: Tensor | None) -> None:
+    """Raises where a forward hook changes what a net computes, which its layers do not tell.
+
+    Args:
+        net: the net.
+        x: an input `[T, N, ...]`. None refuses every hook, as only a run tells a hook that acts from one that records.
+
+    Raises:
+        Unsupported: names the module and its hook.
+    """
+    if x is not None:
+        found = acting_hooks(net, lambda: net(x))
+    else:
+        hooked = (
+            path for path, module in net.named_modules() if module._forward_hooks or module._forward_pre_hooks
+        )
+        found = dict.fromkeys(hooked, "it has forward hooks; give x, to see if they change what it computes")
+    for path, text in found.items():
+        raise Unsupported(
+            f"{path or 'net'}: expected no hook that acts, got: {text}; remove it first", named=True
+        )

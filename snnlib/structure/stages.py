@@ -15,6 +15,7 @@ from snnlib.nn import PerStep, SpikingRNN
 from snnlib.nn.layers.delays import Delays
 from snnlib.structure.cells import Array, Cell
 from snnlib.structure.connections import Connections, Shape
+from snnlib.structure.hooks import check_no_acting_hooks
 from snnlib.structure.neurons import Neurons, Recurrence
 from snnlib.structure.operations import (
     Delay,
@@ -70,6 +71,7 @@ def stages_of(net: nn.Module, x: Tensor) -> list[Stage]:
     """
     if x.dim() < 3:
         raise ValueError(f"x: expected [T, N, ...], got shape {tuple(x.shape)}")
+    check_no_acting_hooks(net, x)
     # A row of features, and a row of frames, has axes of one element before its own.
     channels, *space = x.shape[2:]
     chain = _Chain((channels, *[1] * (2 - len(space)), *space))  # type: ignore[arg-type]

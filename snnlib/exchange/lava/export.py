@@ -28,6 +28,7 @@ from snnlib.nn import (
     SpikingLayer,
     SpikingLinear,
 )
+from snnlib.structure.hooks import check_no_acting_hooks
 from snnlib.structure.operations import Pool
 from snnlib.structure.stages import modules_of
 from snnlib.structure.unsupported import Unsupported, naming
@@ -120,6 +121,7 @@ def to_lava(net: nn.Module, path: str | Path, *, x: Tensor | None = None) -> Loi
     cores in all, estimated: 1; a chip has 128
     0: wgtExp -5, which lava-dl's netx does not read
     """
+    check_no_acting_hooks(net, x)
     writer = _Writer(None if x is None else tuple(x.shape[2:]))
     for where, module in modules_of(net):
         with naming(name_of(where, module)):

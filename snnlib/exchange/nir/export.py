@@ -14,6 +14,7 @@ from snnlib.exchange.nir.load import from_nir
 from snnlib.exchange.nir.package import nir_package
 from snnlib.exchange.nir.reading import check_discretisation, check_dt, fires
 from snnlib.exchange.nir.write import Value, Writer, first_shape
+from snnlib.structure.hooks import check_no_acting_hooks
 from snnlib.structure.walk import graph_of
 
 __all__ = ["to_nir"]
@@ -85,6 +86,7 @@ def to_nir(
     if shape is None or (x is not None and x.dim() < 3):
         got = "None" if x is None else f"shape {tuple(x.shape)}"
         raise ValueError(f"x: expected an input [T, N, ...] whose shape is the graph's input, got {got}")
+    check_no_acting_hooks(net, x)
     writer = Writer(dt, rule, approximate)
     with torch.no_grad():
         end = writer.write(operations, shape)
