@@ -66,8 +66,8 @@ class Rewiring:
     >>> x = (torch.rand(20, 3, 100) < 0.1).float()
     >>> net(x).sum().backward()
     >>> optimizer.step()
-    >>> rewiring.step(optimizer)                                      # of 500 connections
-    149
+    >>> rewiring.step(optimizer) in (149, 150)              # 30 % of each sign of 500 connections, rounded down
+    True
     """
 
     def __init__(
