@@ -175,7 +175,7 @@ class Band {
 
   // Variables of a neuron's state.
   int64_t states() const {
-    if (a_.neuron == LayerNeuron::kExact) return a_.exact.flags.refractory ? 3 : 2;
+    if (a_.neuron == LayerNeuron::kExact) return 2 + added_rows(a_.exact.flags);
     if (a_.neuron == LayerNeuron::kLinear) return 1 + added_rows(a_.linear.flags);
     return a_.neuron == LayerNeuron::kSrm ? 3 : 0;
   }

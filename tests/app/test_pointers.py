@@ -22,7 +22,7 @@ POINTERS = {
     "git lfs pull": LFS,
     "git annex get": b"/annex/objects/SHA256E-s8366716--" + b"0a" * 32 + b".raw\n",
 }
-# By the name of a file, a function that opens it.
+# Functions that open a file, by the file's name.
 READERS = {
     **{f"a{suffix}": data.read for item in FORMATS.values() for suffix in item.suffixes},
     "b.raw": lambda path: data.iter_events(path, 1000, format="evt3"),

@@ -86,7 +86,7 @@ def test_the_scale_of_logits_is_measured_and_kept(
     assert first.logit_scale is None
     run = RunFolder.create(tmp_path / "first", first)
     result = train_run(first, run, progress=False)
-    # In the settings of the run, with which it is tested, loaded and gone on with.
+    # The settings of the run have the scale: tests, loading and resuming read it there.
     assert [result.module.config.logit_scale] == measured
     assert TrainConfig.load(run.config).logit_scale == measured[0]
     # A run that starts from these weights is not prepared.

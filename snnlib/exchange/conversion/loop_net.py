@@ -55,7 +55,7 @@ class FoldedNet(nn.Module):
         self._plain = dict(plain)
         self.loop, self.inputs = loop, trace.inputs
         self.out_spec, self.batch, self.outside = trace.out_spec, batch, outside
-        # By dimension of x the size that the net computes with, as found by the proof.
+        # Sizes that the net computes with, by dimension of x; the proof finds them.
         self.sizes: dict[int, int] = {}
         for call in (*loop.before, *loop.step, *loop.after):
             if any(isinstance(leaf, InTraining) for leaf in call.args):

@@ -196,7 +196,7 @@ class Proof:
             ours = {ours: path for path, (_, ours) in self.pairs.items()}
             answers = self._answers(self.made, ours, force, x, gradients)
         except WrongSize:
-            # By name, and so no difference.
+            # The result refuses the size by name, which is no difference.
             return None
         except _ERRORS as reason:
             lacks = "; give it a batch dimension, x.unsqueeze(1)" if x.dim() == 2 else ""

@@ -180,7 +180,7 @@ def _copy_at_rest(module: nn.Module) -> nn.Module:
         parts = [*module.modules()]
         leaves = [leaf for part in parts for leaf in pytree.tree_leaves([*part.__dict__.values()])]
         shared: list[Any] = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        # What hooks hold, such as the list of a recorder, is theirs.
+        # Hooks are shared, as a recorder's list belongs to its hook.
         shared += [hook for part in parts for hook in part._forward_pre_hooks.values()]
         shared += [hook for part in parts for hook in part._forward_hooks.values()]
         return copy.deepcopy(module, {id(leaf): leaf for leaf in shared})

@@ -74,7 +74,7 @@ class Sparse:
             raise ValueError(f"density: expected a share above 0 and up to 1, got {density}")
         self.mask, self.fan_out, self.density, self.generator = mask, fan_out, density, generator
 
-    # Whether weights have the order in which the connections were given, and delays given with these.
+    # True if the weights have the order of the given connections; the delays given with these.
     keeps_order: bool = True
     delays: Tensor | None = None
 

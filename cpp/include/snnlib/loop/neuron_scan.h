@@ -91,7 +91,7 @@ void forward_block(const ScanForwardArgsOf<typename N::Flags>& a, Own own, bool 
   if (streamed) finish_streams();
 }
 
-// Of a refractory time the steps that are left before a step come behind what the neuron keeps.
+// The steps that are left of a refractory time before a step are kept behind the neuron's own numbers.
 template <class T, class N, Options O>
 void backward_block(const ScanBackwardArgsOf<typename N::Flags>& a, Own own, bool streamed, StateVector<T>* saved,
                     int64_t vectors, int64_t o, int64_t first, int64_t count) {

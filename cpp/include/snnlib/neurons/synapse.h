@@ -10,7 +10,7 @@
 
 namespace snnlib {
 
-// What a call sets beside the coefficients; `ExactFlags` of snnlib/backends/arguments.py.
+// Options of a call beside the coefficients; `ExactFlags` of snnlib/backends/arguments.py.
 struct SynapseFlags {
   static constexpr bool reset_next = false;
   bool strict;         // fires above the threshold, not at it
