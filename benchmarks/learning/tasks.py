@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | `mnist` | images of MNIST | 60000 images, the first 5000 test images at hand |
 | `mnist-6000` | the same | the first 6000, the first 1000 |
-| `digits` | the embedded event-camera digits, T = 30 | 1437, 360 |
+| `digits`, `digits-10`, `digits-100` | the embedded event-camera digits, T = 30, 10, 100 | 1437, 360 |
 | `nmnist` | the 800 recordings of N-MNIST at hand, T = 30 | four folds, the fifth |
 | `gestures` | recordings of `examples/gestures.py`, T = 30 | 300, 150 |
 | `motifs` | three motifs of spikes in noise, T = 60 | 1200, 600 |
@@ -91,11 +91,13 @@ def _mnist(train: int | None, test: int | None) -> Task:
     return Task(samples(True, train), samples(False, test), 10, held=5)
 
 
-def _digits() -> Task:
+def _digits(steps: int = 30) -> Task:
     from snnlib.data import EventDigits, ToFrames  # noqa: PLC0415
 
+    to_frames = ToFrames(time_steps=steps, step_us=300_000 // steps)
+
     def samples(train: bool) -> Set:
-        data = EventDigits(train=train, transform=ToFrames(time_steps=30), progress=False)
+        data = EventDigits(train=train, transform=to_frames, progress=False)
         frames = torch.stack([data[i][0] for i in range(len(data))])
         return frames.byte(), torch.as_tensor(data.targets)
 
@@ -150,6 +152,8 @@ TASKS: dict[str, Callable[[], Task]] = {
     "mnist": lambda: _mnist(None, None),
     "mnist-6000": lambda: _mnist(6000, 1000),
     "digits": _digits,
+    "digits-10": lambda: _digits(10),
+    "digits-100": lambda: _digits(100),
     "nmnist": _nmnist,
     "gestures": _gestures,
     "motifs": _motifs,

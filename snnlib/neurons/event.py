@@ -123,9 +123,8 @@ class ByEvent(Neuron):
 
     def note_clamped(self, counts: Tensor) -> None:
         """Counts spikes, and spikes whose gradient is clamped."""
-        steps = self._steps
-        if steps is not None:
-            steps.append(counts)
+        if self._steps is not None:
+            self._steps.append(counts)
 
     def _by_steps(self, x: Tensor, start: Tensor | None, by_step: bool = False) -> Output:
         with self.watching():
@@ -138,19 +137,17 @@ class ByEvent(Neuron):
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
-        # Another thread may run the same neurons.
-        steps = self._steps = list[Tensor]()
+        self._steps = []
         try:
             yield
-            if steps and not steps[0].is_meta:
+            if self._steps and not self._steps[0].is_meta:
                 self._batches += 1
-                batch, counted = torch.stack(steps).sum(0), self._counted
-                self._counted = batch if counted is None else counted.to(batch.device) + batch
+                batch = torch.stack(self._steps).sum(0)
+                self._counted = batch if self._counted is None else self._counted.to(batch.device) + batch
         finally:
             self._steps = None
-        counted = self._counted
-        if self._batches == _BATCHES and counted is not None:
-            spikes, clamped = counted.tolist()
+        if self._batches == _BATCHES and self._counted is not None:
+            spikes, clamped = self._counted.tolist()
             self._counted = None
             if clamped > _MANY * spikes:
                 warn_caller(

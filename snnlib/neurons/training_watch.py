@@ -32,7 +32,7 @@ _BATCHES, _EVERY = 100, 10
 _SINGLE_STEPS = 50
 # Steps of a sequence up to which standardised layers learn at 1e-3; and how many times the rate of `count_rate` nets of
 # fewer samples or more steps learned as well.
-STANDARDIZED_STEPS, _TOO_FAST = 5, 3.0
+_FEW_STEPS, _TOO_FAST = 5, 3.0
 # Of its own size: a weight that a step of an optimiser changes by more is lost. Steps that train change a tenth of it.
 _LARGEST_STEP = 3.0
 # A neuron that fires in more than half of all steps is reset before it has gathered much.
@@ -54,19 +54,23 @@ _ANEW = (
 )
 
 
-def count_rate(samples: int, steps: int, few_steps: float = math.inf) -> float:
-    """Returns the learning rate of Adam that fits a loss on spike counts.
+def count_rate(samples: int, steps: int) -> float:
+    """Returns the learning rate of Adam that fits a loss on spike counts of standardised layers.
 
-    The rate is `1e-3 min(1, (N / 50)^0.5) min(1, (T0 / T)^1.5)`. Gradients of small batches are noisy, and the step of
-    Adam has the same size however noisy they are. With more time steps the same change of a weight moves more spikes.
-    Measurements: docs/measurements/learning.md.
-
-    Args:
-        samples: N of a training batch.
-        steps: T of a training batch.
-        few_steps: T0, the largest T for which 1e-3 learns. Default infinite, for surrogate gradients.
+    The rate is `1e-3 min(1, (N / 50)^0.5) min(1, (5 / T)^1.5)` for N samples and T steps. Gradients of small batches
+    are noisy, and the step of Adam has the same size however noisy they are. With more time steps the same change of a
+    weight moves more spikes. Measurements: docs/measurements/learning.md.
     """
-    return 1e-3 * math.sqrt(min(1.0, samples / 50)) * math.pow(min(1.0, few_steps / steps), 1.5)
+    return 1e-3 * math.sqrt(min(1.0, samples / 50)) * math.pow(min(1.0, _FEW_STEPS / steps), 1.5)
+
+
+def surrogate_rate(samples: int, steps: int, layers: int) -> float:
+    """Returns the learning rate of Adam that fits a loss on spike counts of layers with a surrogate gradient.
+
+    The rate is `7e-4 min(1, (N / 25)^0.5) min(1, (30 / T)^0.5) min(1, 3 / L)` for N samples, T steps and L layers, as
+    every layer moves the spikes of all layers behind it. Measurements: docs/measurements/first-loss.md.
+    """
+    return 7e-4 * math.sqrt(min(1.0, samples / 25) * min(1.0, 30 / steps)) * min(1.0, 3 / layers)
 
 
 def learns_when_silent(layer: Watched) -> bool:
@@ -219,7 +223,7 @@ class TrainingWatch:
             if batch == _EARLY:
                 self._say_lost(layer, float(self._share_lost(sums.rates())), _between(_FIRST + 1, batch))
             if closes:
-                self._close(layer, x, spikes, sums)
+                self._close(layer, x, spikes)
                 self._sums = _Sums()
                 spikes.register_hook(sums.add_signal)  # type: ignore[no-untyped-call]
         handles: list[Any] = []
@@ -262,7 +266,7 @@ class TrainingWatch:
             # Adam's first step moves each weight by the learning rate.
             rate = float(moved.square().sum() / (moved != 0).sum()) ** 0.5
             steps, samples = batch.shape[int(layer.batch_first)], batch.shape[1 - int(layer.batch_first)]
-            fitting = count_rate(samples * gathered * _processes(), steps, STANDARDIZED_STEPS)
+            fitting = count_rate(samples * gathered * _processes(), steps)
             if rate > _TOO_FAST * fitting:
                 self._say(
                     layer,
@@ -280,9 +284,9 @@ class TrainingWatch:
             step = ((weight - before).norm() / size).where(size > 0, 0.0)
             self._step = step if self._step is None else torch.maximum(self._step, step)
 
-    def _close(self, layer: Watched, x: Tensor, spikes: Tensor, sums: _Sums) -> None:
+    def _close(self, layer: Watched, x: Tensor, spikes: Tensor) -> None:
         """Ends a window with its last batch, and warns of problems in its forward passes."""
-        rates, learns = sums.rates(), learns_when_silent(layer)
+        sums, rates, learns = self._sums, self._sums.rates(), learns_when_silent(layer)
         firing = sums.firing()
         busy = firing > BUSY_RATE
         # Outputs are prepared to fire in half of all steps: more than half of the way from there to all of them.

@@ -52,11 +52,35 @@ def test_batch_first_exchanges_samples_and_steps() -> None:
 
 
 LOSSES: dict[str, tuple[Callable[[], nn.Module], bool, float]] = {
-    "counts of LIF": (lambda: snnlib.SpikingLinear(40, 4, neuron=LIF(tau=2.0)), True, 4e-4),
+    "counts of LIF": (
+        lambda: snnlib.SpikingLinear(40, 4, neuron=LIF(tau=2.0)),
+        True,
+        7e-4 * math.sqrt(8 / 25),
+    ),
     "counts of LIF, SGD": (lambda: snnlib.SpikingLinear(40, 4, neuron=LIF(tau=2.0)), False, 0.1),
     "potentials": (lambda: snnlib.SRMReadout(40, 4), True, 1e-3),
     "counts of SRM": (lambda: snnlib.SRMLinear(40, 4), True, 1e-3),
 }
+
+
+@pytest.mark.parametrize("layers", [1, 3, 4, 6])
+@pytest.mark.parametrize("samples", [4, 25, 100])
+@pytest.mark.parametrize("steps", [10, 30, 100])
+def test_rates_of_surrogate_gradients_follow_samples_steps_and_layers(
+    layers: int, samples: int, steps: int
+) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(*[snnlib.SpikingLinear(40, 40) for _ in range(layers)])
+    report = snnlib.prepare_(net, _events(samples, steps))
+    rate = 7e-4 * min(1, math.sqrt(samples / 25)) * min(1, math.sqrt(30 / steps)) * min(1, 3 / layers)
+    assert report.learning_rate == pytest.approx(rate)
+
+
+def test_batch_norm_keeps_the_rate_of_deep_nets() -> None:
+    torch.manual_seed(0)
+    net = snnlib.models.from_notation("20-20-20-20-20-4", (40, 1, 1), neuron=LIF(), batch_norm=True)
+    report = snnlib.prepare_(net, 4 * _events(25, 30)[..., None, None])
+    assert report.start == "as drawn" and report.learning_rate == pytest.approx(7e-4)
 
 
 @pytest.mark.parametrize("name", LOSSES)

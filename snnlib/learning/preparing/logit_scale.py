@@ -7,24 +7,29 @@ from torch import Tensor
 from snnlib.learning.decoding import first_spike_time, spike_count
 from snnlib.learning.preparing.course import rms
 
-# Standard deviation of a sample's first logits: a loss of ln(classes) + 0.13. With two and more, LIF outputs are driven
-# to fire at nearly every step, where a surrogate gradient is 0 (docs/measurements/learning.md).
-_SPREAD = 0.5
+# Standard deviation of a sample's first logits: a loss of ln(classes) + 0.05. With two and more, LIF outputs are driven
+# to fire at nearly every step, where a surrogate gradient is 0 (docs/measurements/first-loss.md).
+_OF_SURROGATES = 0.3
+# Of outputs that learn from their own spikes, which have a gradient at any rate: counts of 30 steps need no factor.
+_OF_SPIKES = 0.7
+_OF_TIMES = 0.5
 
 
-def logit_scale(scores: Tensor) -> float:
-    """Returns the factor at which the scores `[N, classes]` of a sample differ by 0.5, to two digits.
+def _scale(scores: Tensor, wanted: float) -> float:
+    """Returns the factor, to two digits, that gives the scores `[N, classes]` of a sample a standard deviation.
 
     1 where the scores of all samples are equal.
     """
     spread = rms(scores - scores.mean(1, keepdim=True))
-    return float(f"{_SPREAD / spread:.2g}") if spread > 0 else 1.0
+    return float(f"{wanted / spread:.2g}") if spread > 0 else 1.0
 
 
-def scales(output: Tensor, batch_first: bool) -> tuple[float, float]:
+def scales(output: Tensor, batch_first: bool, learns_when_silent: bool) -> tuple[float, float]:
     """Returns the scales of counts and of first spike times for outputs `[T, N, classes]`.
 
     A logit per step is the most for times: outputs that all fire in the first steps differ by nothing.
     """
+    counts = spike_count(output, batch_first)
     times = first_spike_time(output, batch_first)
-    return logit_scale(spike_count(output, batch_first)), min(logit_scale(times), 1.0)
+    wanted = _OF_SURROGATES if learns_when_silent else _OF_SPIKES
+    return _scale(counts, wanted), min(_scale(times, _OF_TIMES), 1.0)

@@ -36,8 +36,9 @@ from snnlib.nn.weights.standardize import standardize_weights_
 from snnlib.nn.weights.stored_weight import learned_weight, standardization_of
 from snnlib.structure.layers import is_readout, neuron_of, outer_modules
 
-# RMS of the potential without spikes, in thresholds, before the shift that sets the rate.
-_HIDDEN_SPREAD = 4.0
+# RMS of the potential without spikes, in thresholds, before the shift that sets the rate. A surrogate gradient is small
+# far from the threshold: six layers learn with 1.5 and not with 4 (docs/measurements/learning.md).
+_HIDDEN_SPREAD, _SURROGATE_SPREAD = 4.0, 1.5
 # Less than in hidden layers, so that the first counts differ little and no class starts far ahead.
 _OUTPUT_SPREAD = 1.0
 
@@ -132,7 +133,7 @@ def prepare_(
             if isinstance(module, Neuron):
                 start: Any = partial(set_module_before, course, sources, name, targets.get(name))
             else:
-                spread = _OUTPUT_SPREAD if name in last else _HIDDEN_SPREAD
+                spread = _OUTPUT_SPREAD if name in last else _hidden_spread(module)
                 own = None if name in standardized else spread
                 start = partial(set_weight, course, name, gain, targets.get(name), own)
             course.at_first_call(module, name, start)
@@ -158,10 +159,20 @@ def prepare_(
     ends = [module for name in outputs if isinstance(module := spiking[name], SpikingLayer)]
     samples_first = any(module.batch_first for module in spiking.values())
     ended = tensors_in(output)
+    silent_learn = all(map(learns_when_silent, ends))
     if outputs and len(ended) == 1 and ended[0].dim() >= 3:
-        report.logit_scale, report.time_scale = scales(ended[0].detach(), samples_first)
-    report.advise(x.shape[:2][:: -1 if samples_first else 1], gain, all(map(learns_when_silent, ends)))
+        report.logit_scale, report.time_scale = scales(ended[0].detach(), samples_first, silent_learn)
+    report.advise(x.shape[:2][:: -1 if samples_first else 1], gain, silent_learn)
     return report
+
+
+def _hidden_spread(layer: SpikingLayer | SRMReadout) -> float:
+    """Returns the spread of a hidden layer; that of a readout is not used."""
+    return (
+        _HIDDEN_SPREAD
+        if isinstance(layer, SRMReadout) or not learns_when_silent(layer)
+        else _SURROGATE_SPREAD
+    )
 
 
 @contextmanager

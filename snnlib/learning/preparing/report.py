@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from snnlib.checks import warn_caller
 from snnlib.inspect.shown import ShownAsText
 from snnlib.learning.preparing.targets import wanted_counts
-from snnlib.neurons.training_watch import STANDARDIZED_STEPS, count_rate
+from snnlib.neurons.training_watch import count_rate, surrogate_rate
 
 # Gains outside are those of inputs that are far from spikes and counts.
 _LEAST_GAIN, _LARGEST_GAIN = 2.0**-6, 2.0**12
@@ -91,7 +91,8 @@ class Preparation(ShownAsText):
         desired: target count of the labelled output for `losses.spike_count_loss`.
         undesired: target count of the other outputs.
         logit_scale: logits per output spike, `scale` of `losses.count_cross_entropy`, at which the first logits of a
-            sample have a standard deviation of 0.5; 1 for potentials, which `prepare_` sets to a size of 1.
+            sample have a standard deviation of 0.3, of 0.7 where outputs learn from their own spikes; 1 for potentials,
+            which `prepare_` sets to a size of 1.
         time_scale: logits per time step, `scale` of `losses.first_spike_loss`, chosen in the same way.
         parameters: number of parameters that require a gradient.
         without_gradient: names of parameters without a gradient.
@@ -155,7 +156,7 @@ class Preparation(ShownAsText):
         potentials = [layer.name for layer in self.layers if layer.potential is not None]
         optimizer = "Adam"
         if self.start == "standardised":
-            self.learning_rate, self.clip_norm = count_rate(samples, steps, STANDARDIZED_STEPS), 1.0
+            self.learning_rate, self.clip_norm = count_rate(samples, steps), 1.0
             loss = (
                 ", gradients clipped at 1 and counts: losses.spike_count_loss(counts, labels, "
                 f'desired={self.desired}, undesired={self.undesired}, one_sided=True, reduction="sum")'
@@ -169,7 +170,9 @@ class Preparation(ShownAsText):
         elif potentials:
             loss = " and losses.tet_loss of the potentials"
         elif silent_learn:
-            self.learning_rate = count_rate(samples, steps)
+            # Batch norm keeps the rates of layers, however deep.
+            depth = 1 if self.start == "as drawn" else len(self.layers)
+            self.learning_rate = surrogate_rate(samples, steps, depth)
             loss = f" and losses.count_cross_entropy(counts, labels, scale={self.logit_scale:g})"
         else:
             loss = (
