@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from snnlib.nn.fusion.hooks import of_this_thread
 from snnlib.sequences.lengths import lengths_of_call, without_padding
 from snnlib.sequences.spike_count import count_per_neuron, is_graded
 from snnlib.structure.layers import spiking_modules
@@ -80,10 +81,13 @@ class SpikeCounter:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Counts in the forward passes of a `with` block; fused layers run separately, so that every neuron counts."""
+        """Counts in the forward passes of this thread in a `with` block.
+
+        Fused layers run separately, so that every neuron counts.
+        """
         with ExitStack() as hooks:
             for name, layer in self._layers.items():
-                hooks.callback(layer.register_forward_hook(self._hook(name)).remove)
+                hooks.callback(layer.register_forward_hook(of_this_thread(self._hook(name))).remove)
             yield
 
     def layers(self) -> list[LayerActivity]:

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from snnlib.nn.fusion.hooks import of_this_thread
+
 
 def tensors_in(output: Any) -> list[Tensor]:
     """The tensors of a net's output: itself, or those in tuples, lists and dictionaries."""
@@ -34,8 +36,8 @@ def output_layers(net: nn.Module, x: Any, layers: Mapping[str, nn.Module]) -> se
 
     with ExitStack() as after:
         for name, layer in layers.items():
-            after.callback(layer.register_forward_pre_hook(on_input).remove)
-            after.callback(layer.register_forward_hook(cut_behind(name)).remove)
+            after.callback(layer.register_forward_pre_hook(of_this_thread(on_input)).remove)
+            after.callback(layer.register_forward_hook(of_this_thread(cut_behind(name))).remove)
         with torch.enable_grad():
             output = net(x)
     numbers = list(added.values())

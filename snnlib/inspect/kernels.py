@@ -19,6 +19,7 @@ from snnlib.functional.operators import Convolution, FullyConnected, SequenceCon
 from snnlib.functional.plan import BY_STEPS, LayerPlan, Path
 from snnlib.functional.sparse import SparselyConnected
 from snnlib.inspect.shown import ShownAsText
+from snnlib.nn.fusion.hooks import of_this_thread
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.structure.layers import gives_potentials
 
@@ -137,7 +138,7 @@ def _of_net(net: nn.Module, x: Tensor) -> Dispatches:
 
     with torch.no_grad(), ExitStack() as hooks:
         for module in layers.values():
-            hooks.callback(module.register_forward_pre_hook(keep, with_kwargs=True).remove)
+            hooks.callback(module.register_forward_pre_hook(of_this_thread(keep), with_kwargs=True).remove)
         net(x)
     called = ((name, layer) for name, layer in layers.items() if layer in inputs)
     return Dispatches({name: _of_layer(layer, inputs[layer]) for name, layer in called})

@@ -16,6 +16,7 @@ from snnlib.neurons import training_watch as words
 from snnlib.neurons.training_watch import Window
 from snnlib.nn.fusion.fuse import blocks_by_part
 from snnlib.nn.fusion.gradient_kinds import gradient_findings
+from snnlib.nn.fusion.hooks import of_this_thread
 from snnlib.nn.layers.readout import SRMReadout
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.structure.layers import spiking_modules
@@ -119,13 +120,13 @@ class SpikeDoctor(ShownAsText):
         self._gradients = dict.fromkeys(self._layers, 0)
 
     def attach(self) -> Self:
-        """Starts watching; a second call changes nothing."""
+        """Starts watching the calls of this thread; a second call changes nothing."""
         if self._handles:
             return self
         blocks = blocks_by_part(self._net)
         for name, layer in self._layers.items():
             runs = blocks.get(layer, layer)
-            self._handles.append(runs.register_forward_hook(self._on_spikes(name)))
+            self._handles.append(runs.register_forward_hook(of_this_thread(self._on_spikes(name))))
             for weight in _learned(layer):
                 handle = weight.register_post_accumulate_grad_hook(self._on_gradient(name))  # type: ignore[no-untyped-call]
                 self._handles.append(handle)

@@ -123,8 +123,9 @@ class ByEvent(Neuron):
 
     def note_clamped(self, counts: Tensor) -> None:
         """Counts spikes, and spikes whose gradient is clamped."""
-        if self._steps is not None:
-            self._steps.append(counts)
+        steps = self._steps
+        if steps is not None:
+            steps.append(counts)
 
     def _by_steps(self, x: Tensor, start: Tensor | None, by_step: bool = False) -> Output:
         with self.watching():
@@ -137,17 +138,19 @@ class ByEvent(Neuron):
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
-        self._steps = []
+        # Another thread may run the same neurons.
+        steps = self._steps = list[Tensor]()
         try:
             yield
-            if self._steps and not self._steps[0].is_meta:
+            if steps and not steps[0].is_meta:
                 self._batches += 1
-                batch = torch.stack(self._steps).sum(0)
-                self._counted = batch if self._counted is None else self._counted.to(batch.device) + batch
+                batch, counted = torch.stack(steps).sum(0), self._counted
+                self._counted = batch if counted is None else counted.to(batch.device) + batch
         finally:
             self._steps = None
-        if self._batches == _BATCHES and self._counted is not None:
-            spikes, clamped = self._counted.tolist()
+        counted = self._counted
+        if self._batches == _BATCHES and counted is not None:
+            spikes, clamped = counted.tolist()
             self._counted = None
             if clamped > _MANY * spikes:
                 warn_caller(

@@ -223,7 +223,7 @@ class TrainingWatch:
             if batch == _EARLY:
                 self._say_lost(layer, float(self._share_lost(sums.rates())), _between(_FIRST + 1, batch))
             if closes:
-                self._close(layer, x, spikes)
+                self._close(layer, x, spikes, sums)
                 self._sums = _Sums()
                 spikes.register_hook(sums.add_signal)  # type: ignore[no-untyped-call]
         handles: list[Any] = []
@@ -284,9 +284,9 @@ class TrainingWatch:
             step = ((weight - before).norm() / size).where(size > 0, 0.0)
             self._step = step if self._step is None else torch.maximum(self._step, step)
 
-    def _close(self, layer: Watched, x: Tensor, spikes: Tensor) -> None:
+    def _close(self, layer: Watched, x: Tensor, spikes: Tensor, sums: _Sums) -> None:
         """Ends a window with its last batch, and warns of problems in its forward passes."""
-        sums, rates, learns = self._sums, self._sums.rates(), learns_when_silent(layer)
+        rates, learns = sums.rates(), learns_when_silent(layer)
         firing = sums.firing()
         busy = firing > BUSY_RATE
         # Outputs are prepared to fire in half of all steps: more than half of the way from there to all of them.

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from threading import RLock
 from typing import Any
 
 from torch import nn
 
 from snnlib.neurons import Neuron
+from snnlib.nn.fusion.hooks import of_this_thread
 from snnlib.nn.layers.readout import SRMReadout
 from snnlib.nn.layers.spiking_layer import SpikingLayer
+
+# One block at a time, or the mode of another thread's block would be taken for that of the net.
+_EVALUATING = RLock()
 
 
 def outer_modules(net: nn.Module) -> dict[str, nn.Module]:
@@ -52,7 +57,7 @@ def neuron_of(module: nn.Module) -> Neuron | None:
 
 
 def hook(stack: ExitStack, module: nn.Module, before: Any, after: Any, sees_blocks: bool = False) -> None:
-    """Calls `before` and `after` around each call of a module, until the stack is left.
+    """Calls `before` and `after` around each call of a module by this thread, until the stack is left.
 
     Args:
         stack: removes the hooks.
@@ -64,20 +69,24 @@ def hook(stack: ExitStack, module: nn.Module, before: Any, after: Any, sees_bloc
     if sees_blocks:
         before.sees_blocks = after.sees_blocks = True
     for handle in (
-        module.register_forward_pre_hook(before, with_kwargs=True),
-        module.register_forward_hook(after, with_kwargs=True),
+        module.register_forward_pre_hook(of_this_thread(before), with_kwargs=True),
+        module.register_forward_hook(of_this_thread(after), with_kwargs=True),
     ):
         stack.callback(handle.remove)
 
 
 @contextmanager
 def evaluating(*nets: nn.Module) -> Iterator[None]:
-    """Evaluation mode for the length of a block."""
-    trained = [module for net in nets for module in net.modules() if module.training]
-    try:
-        for net in nets:
-            net.eval()
-        yield
-    finally:
-        for module in trained:
-            module.training = True
+    """Evaluation mode for the length of a block, which another thread's block waits for.
+
+    Modules in training mode are in evaluation mode for all threads, and `OperationCounter` sets switches of torch.
+    """
+    with _EVALUATING:
+        trained = [module for net in nets for module in net.modules() if module.training]
+        try:
+            for net in nets:
+                net.eval()
+            yield
+        finally:
+            for module in trained:
+                module.training = True

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from snnlib.nn.fusion.hooks import of_this_thread
 from snnlib.nn.layers.readout import SRMReadout
 from snnlib.sequences.spike_count import is_graded
 
@@ -45,7 +46,7 @@ def spiking_layers(net: nn.Module, x: Tensor) -> dict[str, nn.Module]:
 
     with ExitStack() as hooks:
         for name, module in net.named_modules():
-            hooks.callback(module.register_forward_hook(watch(name)).remove)
+            hooks.callback(module.register_forward_hook(of_this_thread(watch(name))).remove)
         net(x)
     return _one_per_output(found)
 
@@ -67,7 +68,7 @@ def recording(
 
     with ExitStack() as hooks:
         for name, layer in layers.items():
-            hooks.callback(layer.register_forward_hook(keep(name)).remove)
+            hooks.callback(layer.register_forward_hook(of_this_thread(keep(name))).remove)
         yield seen
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from threading import get_ident
 from typing import Any, Literal, Self
 
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 from snnlib.checks import as_sizes, check_floating, check_rank
 from snnlib.inspect.gradcam.layout import batch_first, check_layout, layout_of, patch_grid, to_frames
 from snnlib.inspect.gradcam.score import Target, scores_of
+from snnlib.nn.fusion.hooks import of_this_thread
 from snnlib.structure.layers import evaluating
 
 
@@ -98,21 +101,25 @@ class GradCAM:
         self.stride = None if stride is None else as_sizes("stride", stride, 2, minimum=1)
         self.time, self.alpha = time, alpha
         self.time_gradients, self.normalize = time_gradients, normalize
-        self._hook: torch.utils.hooks.RemovableHandle | None = None
-        # Outputs of the target layer during a call; None between calls, when the hook keeps still.
-        self._outputs: list[Tensor] | None = None
+        # By thread: open `with` blocks and calls, the hook for them, and during a call the layer's outputs.
+        self._open = Counter[int]()
+        self._hooks: dict[int, torch.utils.hooks.RemovableHandle] = {}
+        self._outputs: dict[int, list[Tensor]] = {}
 
     def __enter__(self) -> Self:
-        """Registers the hook on the target layer."""
-        if self._hook is None:
-            self._hook = self.target_layer.register_forward_hook(self._record)
+        """Registers a hook for this thread on the target layer."""
+        thread = get_ident()
+        if not self._open[thread]:
+            self._hooks[thread] = self.target_layer.register_forward_hook(of_this_thread(self._record))
+        self._open[thread] += 1
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove it."""
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        """Removes the hook at the end of the outermost block."""
+        thread = get_ident()
+        self._open[thread] -= 1
+        if not self._open[thread]:
+            self._hooks.pop(thread).remove()
 
     def __call__(self, x: Tensor, target: Target = None) -> Tensor:
         """Returns the maps of a batch.
@@ -133,11 +140,9 @@ class GradCAM:
                 depend on, an output that does not fit `layout`; a transformer's layer after which only prefix tokens
                 count. The message names the argument.
         """
-        if self._hook is None:
-            with self:
-                return self(x, target)
         check_rank("x", x, "[N, C, H, W] or [T, N, C, H, W]", at_least=3)
-        output, gradient = self._run(x, target)
+        with self:
+            output, gradient = self._run(x, target)
         layout = layout_of(output, self.layout)
         if self.time == "per_step" and "T" not in layout:
             raise ValueError(f"time: expected 'mean' for a layer of layout {layout!r}, got 'per_step'")
@@ -154,19 +159,19 @@ class GradCAM:
         return maps.transpose(0, 1) if batch_first(layout) else maps
 
     def _record(self, _layer: nn.Module, _inputs: Any, output: Tensor) -> Tensor | None:
-        if self._outputs is None:
+        outputs = self._outputs.get(get_ident())
+        if outputs is None:
             return None
         check_floating("target_layer: its output", output)
         # A leaf of its own: works for frozen parameters, and no gradient flows further back. What the model gets is a
         # copy, so that an in-place operation after the layer does not change A.
         leaf = output.detach().requires_grad_()
-        self._outputs.append(leaf)
+        outputs.append(leaf)
         return leaf.clone()
 
     def _run(self, x: Tensor, target: Target) -> tuple[Tensor, Tensor]:
         """The target layer's output and the gradient of the summed scores by it."""
-        outputs: list[Tensor] = []
-        self._outputs = outputs
+        outputs = self._outputs[get_ident()] = list[Tensor]()
         gradient = None
         try:
             with evaluating(self.model), torch.inference_mode(mode=False), torch.enable_grad():
@@ -182,7 +187,7 @@ class GradCAM:
                 # Samples do not depend on each other, so the sum's gradient holds each sample's own.
                 (gradient,) = torch.autograd.grad(score, outputs, allow_unused=True)
         finally:
-            self._outputs = None
+            del self._outputs[get_ident()]
         if gradient is None:
             raise ValueError(
                 f"target_layer: expected a layer that the score depends on, got a {type(self.target_layer).__name__} "

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from snnlib.functional.operators import FullyConnected, LinearOperator
 from snnlib.inspect.products import nonzero_counts
 from snnlib.neurons.dynamics import at_least
+from snnlib.nn.fusion.hooks import of_this_thread
 from snnlib.nn.layers.readout import SRMReadout
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.nn.recurrent.recurrent_layer import Recurrent
@@ -79,11 +80,15 @@ class SynapticOperationsLoss:
     def __enter__(self) -> SynapticOperationsLoss:
         self._start()
         self._handles = [
-            layer.register_forward_pre_hook(self._count, with_kwargs=True) for layer in self._layers
+            layer.register_forward_pre_hook(of_this_thread(self._count), with_kwargs=True)
+            for layer in self._layers
         ]
         recurrent = [layer for layer in self._layers if isinstance(layer, Recurrent)]
-        self._handles += [layer.register_forward_hook(self._count_recurrent) for layer in recurrent]
-        self._handles.append(self.net.register_forward_pre_hook(self._count_samples, with_kwargs=True))
+        self._handles += [
+            layer.register_forward_hook(of_this_thread(self._count_recurrent)) for layer in recurrent
+        ]
+        samples = of_this_thread(self._count_samples)
+        self._handles.append(self.net.register_forward_pre_hook(samples, with_kwargs=True))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from snnlib.backends import algorithm
-from snnlib.nn.fusion.fused_block import is_watched
+from snnlib.nn.fusion.hooks import is_watched
 from snnlib.nn.fusion.linear_map import LinearMap, currents_of, first_linear_map, runs_on_events
 from snnlib.nn.layers.per_step import PerStep
 

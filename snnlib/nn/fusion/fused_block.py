@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
-import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as torch_module
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.neurons.base import Output
-from snnlib.neurons.module import modules_within
 from snnlib.neurons.training_watch import learns_when_silent
+from snnlib.nn.fusion.hooks import is_watched
 from snnlib.nn.layers.per_step import AvgPool2d, pooling_window
 from snnlib.nn.layers.spike_pool import SpikeAvgPool2d
 from snnlib.nn.layers.spiking import SpikingConv2d
@@ -20,7 +18,6 @@ from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.nn.layers.srm import SRMConv2d
 
 Child = tuple[str, nn.Module]
-_GLOBAL_HOOKS = ("forward_pre", "forward", "backward_pre", "backward")
 
 
 class Block(nn.Module):
@@ -62,31 +59,6 @@ class Block(nn.Module):
     def run_fused(self, x: Tensor) -> Tensor:
         """Runs the parts as one."""
         raise NotImplementedError
-
-
-def is_watched(parts: Iterable[nn.Module]) -> bool:
-    """Returns whether a fused run would bypass a hook or a replaced `forward` of these modules."""
-    # Of all modules; torch 2.6 has no function that tells.
-    hooks = (getattr(torch_module, f"_global_{name}_hooks") for name in _GLOBAL_HOOKS)
-    if not torch.compiler.is_compiling() and any(hooks):
-        return True
-    return any(_has_hook(module) for part in parts for module in modules_within(part))
-
-
-def _has_hook(module: nn.Module) -> bool:
-    own = (
-        module._forward_pre_hooks,
-        module._forward_hooks,
-        module._backward_pre_hooks,
-        module._backward_hooks,
-    )
-    replaced = "forward" in module.__dict__
-    if not (replaced or any(own)):
-        return False
-    found = [hook for hooks in own for hook in hooks.values()]
-    if replaced:
-        found.append(module.__dict__["forward"])
-    return any(not hasattr(hook, "sees_blocks") for hook in found)
 
 
 class PooledLayer(Block):

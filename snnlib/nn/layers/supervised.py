@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from snnlib.checks import check_integer_labels, without_autocast
 from snnlib.functional.spiking import spiking_layer
 from snnlib.functional.supervised import supervised_current
+from snnlib.nn.fusion.hooks import of_this_thread
 from snnlib.nn.layers.srm import SRMLinear
+from snnlib.sequences.chunk import in_chunk
 
 __all__ = ["supervised_spikes"]
 
@@ -71,8 +73,7 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
 
     def teach(_layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Any], spikes: Tensor) -> Tensor:
         x = (inputs[0] if inputs else named["x"]).flatten(2)
-        # A stream puts a forward method in the place of the layer's own.
-        if "forward" in layer.__dict__:
+        if in_chunk(layer):
             raise ValueError("layer: expected calls with a whole sequence, got a chunk")
         # Half precision would round the teacher's current, and with it the push, by more than what it leaves to spare.
         exact = torch.promote_types(spikes.dtype, torch.float32)
@@ -97,7 +98,7 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
             ).value
         return torch.where(taught, with_teacher.to(spikes.dtype), spikes)
 
-    handle = layer.register_forward_hook(teach, with_kwargs=True)
+    handle = layer.register_forward_hook(of_this_thread(teach), with_kwargs=True)
     try:
         yield result
     finally:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from snnlib.neurons.module import modules_within
 from snnlib.nn.fusion.fuse import blocks_by_part
 from snnlib.nn.fusion.fused_block import PooledLayer
 from snnlib.nn.time.time_mixing import check_steps_kept, check_time_steps, runs_with_state
+from snnlib.sequences.chunk import Chunk, Continued, States, run_chunk
 
 __all__ = ["Stream"]
-
-# By name and number of the call: the tuple that `run` gives.
-States = dict[tuple[str, int], tuple[Tensor, ...]]
 
 
 class Stream:
@@ -25,8 +22,8 @@ class Stream:
     `Stream` takes a layer or any net of layers: neurons continue from their states, and `SpikeDropout` keeps its mask.
     Set `mixes_time = False` in your own module if its `forward` treats every step by itself; a module with a state
     needs a method `run(x, state=None)` that returns `snnlib.neurons.Output`. The stream alone holds the state; one
-    module may serve several streams. For equal currents the spikes are bit for bit those of the whole sequence.
-    Gradients stop at chunk borders.
+    module may serve several streams, each in a thread of its own. For equal currents the spikes are bit for bit those
+    of the whole sequence. Gradients stop at chunk borders.
 
     Args:
         module: a layer or net. Chunks may differ in length, but not in batch size.
@@ -34,6 +31,7 @@ class Stream:
     Raises:
         ValueError: in a call, a chunk whose samples or frames do not fit the state, or a module that mixes time steps
             or lacks `mixes_time`; the message names it, and the state stays the same.
+        RuntimeError: a call while another thread is in a call of the same stream.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMLinear(6, 5), snnlib.SRMLinear(5, 3))
@@ -47,6 +45,11 @@ class Stream:
     def __init__(self, module: nn.Module) -> None:
         self._runner = ChunkRunner("module", module)
         self._states: States = {}
+        self._running = Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles: a copy has its own lock."""
+        return Stream, (self.module,), {"_states": self._states}
 
     @property
     def module(self) -> nn.Module:
@@ -71,22 +74,31 @@ class Stream:
 
         Raises:
             ValueError: a module that mixes time steps, changes their number or lacks `mixes_time`.
+            RuntimeError: another thread is in a call of this stream.
         """
-        out, after = self._runner.run(chunk, self._states)
-        if isinstance(out, Tensor) and out.shape[:2] != chunk.shape[:2]:
-            time_dim = int(any(getattr(layer, "batch_first", False) for layer in self.module.modules()))
-            check_steps_kept("module", self.module, chunk, out, time_dim)
-        # Only a chunk that went through counts: after an error the stream stands where it was.
-        for key, state in after.items():
-            self._states[key] = tuple(part.detach() if part.requires_grad else part for part in state)
+        if not self._running.acquire(blocking=False):
+            raise RuntimeError(
+                "Stream: expected one call at a time, got a call during another, as in two threads; a stream holds one "
+                "sequence: make a Stream(net) for each thread, they may share the net"
+            )
+        try:
+            out, after = self._runner.run(chunk, self._states)
+            if isinstance(out, Tensor) and out.shape[:2] != chunk.shape[:2]:
+                time_dim = int(any(getattr(layer, "batch_first", False) for layer in self.module.modules()))
+                check_steps_kept("module", self.module, chunk, out, time_dim)
+            # Only a chunk that went through counts: after an error the stream stands where it was.
+            for key, state in after.items():
+                self._states[key] = tuple(part.detach() if part.requires_grad else part for part in state)
+        finally:
+            self._running.release()
         return out
 
 
 class ChunkRunner:
     """Runs a module on chunks of a sequence, in which every call of a layer continues from a given state.
 
-    The first chunk prepares a `forward` for each layer with a state; later chunks prepare again only if modules, their
-    classes, modes or blocks have changed.
+    The first chunk looks for the layers with a state; later chunks look again only if modules, their classes, modes or
+    blocks have changed.
 
     Args:
         argument: name of the caller's argument, for errors.
@@ -96,16 +108,13 @@ class ChunkRunner:
     def __init__(self, argument: str, module: nn.Module) -> None:
         self.module = module
         self._argument = argument
-        # The modules that the runner is prepared for, and the attributes that they have while a chunk runs.
+        # The modules that the runner is prepared for, their layers with a state, and the methods that a chunk replaces.
         self._known: list[tuple[Any, ...]] = []
-        self._forwards: list[tuple[dict[str, Any], str, Callable[[Tensor], Tensor]]] = []
-        self._before: States = {}
-        self._after: States = {}
-        # Call number of each layer within this chunk, so that a shared layer has a state for each place.
-        self._calls: dict[str, int] = {}
+        self._names: dict[nn.Module, str] = {}
+        self._methods: list[Continued] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles: prepared functions belong to the layers of this module."""
+        """Copies and pickles: prepared methods belong to the layers of this module."""
         return ChunkRunner, (self._argument, self.module)
 
     def prepare(self) -> None:
@@ -120,17 +129,17 @@ class ChunkRunner:
         if known == self._known:
             return
         check_time_steps(self._argument, self.module)
-        self._forwards, blocks = [], blocks_by_part(self.module)
+        self._names, self._methods, blocks = {}, [], blocks_by_part(self.module)
         for name, layer in self.module.named_modules():
             if not runs_with_state(layer):
                 continue
-            forward, block = self._going_on(layer, name), blocks.get(layer)
-            self._forwards.append((vars(layer), "forward", forward))
-            if isinstance(block, PooledLayer):
-                # The neurons within its layer have a `run` as well, which is not called.
-                forward.sees_blocks = True  # type: ignore[attr-defined]
-                if layer is block.neurons:
-                    self._forwards.append((vars(block), "run_fused", self._going_on(block, name)))
+            self._names[layer] = name
+            self._methods.append(Continued(layer, layer, "forward"))
+            block = blocks.get(layer)
+            # The neurons within the layer of a block have a `run` as well, which is not called.
+            if block is not None and layer is block.neurons:
+                parts = None if isinstance(block, PooledLayer) else block.run_apart
+                self._methods.append(Continued(layer, block, "run_fused", parts))
         self._known = known
 
     def run(self, chunk: Tensor, states: States) -> tuple[Any, States]:
@@ -141,32 +150,4 @@ class ChunkRunner:
         """
         self.prepare()
         after: States = {}
-        self._before, self._after, self._calls = states, after, {}
-        try:
-            for attributes, method, forward in self._forwards:
-                attributes[method] = forward
-            return self.module(chunk), after
-        finally:
-            # Their graphs would live as long as the runner.
-            self._before = self._after = {}
-            for attributes, method, _ in self._forwards:
-                attributes.pop(method, None)
-
-    def _going_on(self, owner: Any, name: str) -> Callable[[Tensor], Tensor]:
-        """Returns a `forward` of a layer or block by its `run`, from the state of the layer of this name."""
-
-        def forward(x: Tensor) -> Tensor:
-            key = name, self._calls.get(name, 0)
-            self._calls[name] = key[1] + 1
-            value: Tensor
-            value, self._after[key] = owner.run(x, _usable(self._before.get(key)))
-            return value
-
-        return forward
-
-
-def _usable(state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
-    """Returns the state for this chunk; autograd needs copies of tensors made in inference mode."""
-    if state is None or torch.is_inference_mode_enabled() or torch.compiler.is_compiling():
-        return state
-    return tuple(part.clone() if part.is_inference() else part for part in state)
+        return run_chunk(Chunk(self._names, states, after, {}), self._methods, self.module, chunk), after

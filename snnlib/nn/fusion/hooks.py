@@ -1,0 +1,58 @@
+"""Forward hooks of tools: the calls that they see, and whether blocks stay fused in spite of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_module
+
+from snnlib.neurons.module import modules_within
+
+_GLOBAL_HOOKS = ("forward_pre", "forward", "backward_pre", "backward")
+
+
+def of_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a hook for calls of this thread, as other threads may run the same net at the same time."""
+    thread = get_ident()
+
+    @functools.wraps(hook)
+    def own(*given: Any) -> Any:
+        # A compiler cannot trace the question.
+        return hook(*given) if torch.compiler.is_compiling() or get_ident() == thread else None
+
+    own.thread = thread  # type: ignore[attr-defined]
+    return own
+
+
+def is_watched(parts: Iterable[nn.Module]) -> bool:
+    """Returns whether a fused run would bypass a hook or a replaced `forward` of these modules."""
+    # Of all modules; torch 2.6 has no function that tells.
+    hooks = (getattr(torch_module, f"_global_{name}_hooks") for name in _GLOBAL_HOOKS)
+    if not torch.compiler.is_compiling() and any(hooks):
+        return True
+    return any(_has_hook(module) for part in parts for module in modules_within(part))
+
+
+def _has_hook(module: nn.Module) -> bool:
+    own = (
+        module._forward_pre_hooks,
+        module._forward_hooks,
+        module._backward_pre_hooks,
+        module._backward_hooks,
+    )
+    replaced = module.__dict__.get("forward")
+    if replaced is None and not any(own):
+        return False
+    # Other threads add and remove hooks.
+    found = [replaced, *(hook for hooks in own for hook in list(hooks.values()))]
+    return any(hook is not None and _needs_parts(hook) for hook in found)
+
+
+def _needs_parts(hook: Any) -> bool:
+    thread = getattr(hook, "thread", None)
+    return not hasattr(hook, "sees_blocks") and (thread is None or thread == get_ident())
