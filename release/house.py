@@ -148,12 +148,12 @@ BUDGETS = {
 ALLOWANCES: dict[str, dict[str, int]] = {
     "`convert` proves what it gives": {"lines of exchange": 475, "lines of core": 50, "lines of tests": 800},
     "One net, many uses": {
-        "lines of core": 150,
+        "lines of core": 180,
         "lines of events": 95,
-        "lines of exchange": 10,
+        "lines of exchange": 14,
         "lines of train": 35,
         "lines of testing": 2,
-        "lines of tests": 900,
+        "lines of tests": 1200,
     },
     "The first loss learns": {
         "lines of core": 205,

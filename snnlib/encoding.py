@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from snnlib import guesses
 from snnlib.checks import (
     check_choice,
     check_count,
@@ -384,3 +385,6 @@ def _placed(times: Tensor, dt: float, mode: str, dtype: torch.dtype) -> tuple[Te
     whole = (times / dt).floor()
     rest = times / dt - whole
     return torch.cat((times, times), 2), torch.cat((whole, whole + 1), 2), torch.cat((1 - rest, rest), 2)
+
+
+guesses.publish(__name__, __all__)

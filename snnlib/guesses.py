@@ -57,6 +57,10 @@ _MEANT: Mapping[str, str] = {
     "calibrate_firing_rate_": "prepare_",
     "init": "prepare_",
     "SRMNeuron": "neurons.SRM",
+    **dict.fromkeys(
+        ("AdEx", "EIF", "HodgkinHuxley", "FitzHughNagumo"),
+        "docs/lab.md writes such a neuron as a model of your own",
+    ),
     "load_model": "take snnlib.models.load, or snnlib.load for a run of `snnlib train`",
     "train": "take the command `snnlib train`, or docs/your-own-loop.md",
     "energy": "profile",
@@ -89,7 +93,11 @@ def hint(name: str, own: Collection[str], module: str = "snnlib") -> str:
     if f"{name}_" in own:
         # In torch's manner, as it changes the net in place.
         meant.append(f"{module}.{name}_")
-    near = difflib.get_close_matches(name, own, 1)
+    # Functions of other libraries are classes here: fast_sigmoid is FastSigmoid.
+    letters = {other.lower().replace("_", ""): other for other in own}
+    near = difflib.get_close_matches(name, own, 1) or [
+        letters[found] for found in difflib.get_close_matches(name.lower().replace("_", ""), letters, 1)
+    ]
     meant += [f"snnlib.{_MEANT[name]}"] if name in _MEANT else [f"{module}.{other}" for other in near]
     return f"; did you mean {meant[0]}?" if meant else ""
 

@@ -50,6 +50,14 @@ def check_reverse_mode(what: str) -> None:
         _refuse(what, "torch.func and torch.autograd.forward_ad")
 
 
+def check_no_state(module: object, state: object) -> None:
+    """Raise TypeError where a call of a layer or of neurons gives more than the sequence, as `rnn(x, h0)` does."""
+    # `torch.fx` gives a proxy, which the check of the input names.
+    if isinstance(state, tuple) and state:
+        run = f"{type(module).__name__}.run(x, state)"
+        raise TypeError(f"state: expected none, got one; {run} takes one and gives (output, state)")
+
+
 def check_traced(what: str, weight: Tensor) -> None:
     """Raise RuntimeError inside `torch.jit.trace` where gradients are recorded, whose rules no trace can hold."""
     if torch._C._get_tracing_state() is not None and weight.requires_grad and torch.is_grad_enabled():

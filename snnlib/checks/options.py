@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _NO_BIAS = "spiking layers here have no bias, without events nothing happens"
 _OF_NEURON = "it belongs to the neuron, as in neuron=snnlib.neurons.LIF(tau=4.0)"
@@ -37,6 +37,15 @@ NEURON_HINTS = {
     "init_tau": "it is called tau",
     "single_spike": "it is refractory=math.inf",
     "max_spikes": 'it is levels, with level_rounding="floor"',
+}
+_FRAMES = "transform=snnlib.data.ToFrames(time_steps=..., by=...) makes frames of events"
+DATA_HINTS = {
+    "n_time_bins": 'it is called time_steps, with by="slices" for equal parts of each recording',
+    "time_window": "it is called step_us",
+    "event_count": 'it is called events_per_step, with by="count"',
+    "n_event_bins": 'it is called time_steps, with by="count"',
+    "save_to": "it is called root",
+    **dict.fromkeys(("data_type", "frames_number", "split_by", "duration"), _FRAMES),
 }
 # Attributes and functions of snnTorch, SpikingJelly and Norse, with the way to the same end here.
 _NO_STATE = (
@@ -106,3 +115,20 @@ def check_options(
             f"did you mean {close[0]}?" if close else f"it has {', '.join(sorted(known))}"
         )
         raise TypeError(f"{name}: expected an option of {layer}, got an unknown one; {hint}")
+
+
+def checks_options(kind: Any, hints: Mapping[str, str] | None = None) -> None:
+    """Lets a class and its subclasses raise TypeError for unknown keyword arguments before `__init__` runs.
+
+    Hints come from `hints`, by default from the class's `option_hints`.
+    """
+
+    def make(cls: Any, *_args: Any, **options: Any) -> Any:
+        known = inspect.signature(cls.__init__).parameters
+        if options and not any(option.kind is option.VAR_KEYWORD for option in known.values()):
+            own = [name for name in known if name != "self"]
+            check_options(cls.__name__, options, own, cls.option_hints if hints is None else hints)
+        return object.__new__(cls)
+
+    # Copies of parametrized modules call `self.__new__(cls)`.
+    kind.__new__ = staticmethod(make)

@@ -16,7 +16,9 @@ KERNEL_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 def check_tensor(name: str, tensor: Tensor) -> None:
     """Raise TypeError unless `tensor` is a dense one; torch hands None to an op for a tensor that is not given."""
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
+        kind = type(tensor).__name__
+        leaf = "; torch.fx.Tracer.is_leaf_module has to return True for modules of snnlib"
+        raise TypeError(f"{name}: expected a torch.Tensor, got {kind}{leaf if kind == 'Proxy' else ''}")
     if tensor.layout != torch.strided or tensor.is_nested:
         kind = "nested tensor" if tensor.is_nested else str(tensor.layout)
         raise TypeError(f"{name}: expected a dense tensor, got {kind}; spikes are dense tensors: .to_dense()")

@@ -1,6 +1,9 @@
 """Event-camera data, sound and images: files, data sets from a copy on disk, spike trains `[T, 2, H, W]`."""
 # ruff: noqa: F403 - each module says which of its names are public.
 
+import inspect
+
+from snnlib import checks as _checks
 from snnlib import guesses
 from snnlib.data.beat_frames import *
 from snnlib.data.camera import *
@@ -26,3 +29,8 @@ from snnlib.data.writing import *
 from snnlib.files.cache_dir import *
 
 guesses.publish(__name__)
+
+# Arguments are checked by name; exceptions and named tuples make themselves.
+for _kind in list(vars().values()):
+    if inspect.isclass(_kind) and _kind.__new__ is object.__new__:
+        _checks.checks_options(_kind, _checks.DATA_HINTS)

@@ -1,5 +1,6 @@
 """Published nets, and nets from the papers' own notation."""
 
+from snnlib import guesses
 from snnlib.models.notation import from_notation
 from snnlib.models.published import (
     cifar10_dvs_vgg,
@@ -32,6 +33,4 @@ __all__ = [
     "spikformer",
 ]
 
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+guesses.publish(__name__, __all__)

@@ -20,6 +20,7 @@ from snnlib.checks import (
     NEURON_HINTS,
     check_flag,
     check_floating,
+    check_no_state,
     check_sequence_rank,
     check_state_shape,
     check_untransformed,
@@ -273,9 +274,7 @@ class Neuron(nn.Module):
 
     def forward(self, x: Tensor, *state: Any) -> Tensor:
         """Returns the spikes for currents `[T, N, C, ...]`, in their shape and dtype, from the initial state."""
-        if state:
-            run = f"{type(self).__name__}.run(x, state)"
-            raise TypeError(f"state: expected none, got one; {run} takes one and gives (spikes, state)")
+        check_no_state(self, state)
         value = self.run(x).value
         self.training_watch.watch(self, x, None, value)
         return value
@@ -470,9 +469,9 @@ def advance(neuron: Neuron, state: State, current: Tensor, params: Params) -> tu
     """Runs `step` and the options that all models share, such as `refractory`: (spikes, next state), checked."""
     if not neuron.gradient_through_time:
         state = tuple(part.detach() for part in state)
-    value, after = neuron._advance(state, current, params)
-    check_step(neuron, value, after, list(current.shape))
-    return value, after
+    after = neuron._advance(state, current, params)
+    check_step(neuron, after, list(current.shape))
+    return after
 
 
 def knows_potential(neuron: Neuron) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -52,6 +52,9 @@ def add_constants(
     """
     if channels is not None:
         check_count("channels", channels, least=0)
+    if not isinstance(learnable, Collection):
+        known = ", ".join(constants) or "none"
+        raise TypeError(f"learnable: expected names of constants ({known}), got {learnable!r}")
     neuron.learnable = (learnable,) if isinstance(learnable, str) else tuple(learnable)
     neuron.constant_names = tuple(constants)
     for name in neuron.learnable:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from snnlib.checks import FOREIGN_NAMES, check_options, warn_caller
+from snnlib.checks import FOREIGN_NAMES, checks_options, warn_caller
 
 # An option that changes spikes and is no number: it is in the metadata of a `state_dict`, which `torch.save` keeps.
 _RESET = "reset"
@@ -26,23 +25,21 @@ def checks_names(kind: Kind) -> Kind:
     other libraries' modules raise torch's AttributeError with their counterpart here.
     """
 
-    def make(cls: Any, *_args: Any, **options: Any) -> Any:
-        known = inspect.signature(cls.__init__).parameters
-        if options and not any(option.kind is option.VAR_KEYWORD for option in known.values()):
-            check_options(cls.__name__, options, [name for name in known if name != "self"], cls.option_hints)
-        return object.__new__(cls)
-
     def find(self: nn.Module, name: str) -> Any:
         try:
             return nn.Module.__getattr__(self, name)
         except AttributeError as error:
+            if "_parameters" not in vars(self):
+                kind = type(self).__name__
+                text = f"{kind}: expected super().__init__() at the beginning of {kind}.__init__, got no call of it"
+                raise AttributeError(text) from None
             if name in FOREIGN_NAMES:
                 raise AttributeError(f"{error}; {FOREIGN_NAMES[name]}", name=name, obj=self) from None
             raise
 
+    checks_options(kind)
     made: Any = kind
-    # Copies of parametrized modules call `self.__new__(cls)`.
-    made.__new__, made.__getattr__ = staticmethod(make), find
+    made.__getattr__ = find
     return kind
 
 

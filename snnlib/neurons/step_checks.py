@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from snnlib.neurons.base import Neuron, Params
 
 
-def check_step(neuron: Neuron, value: object, state: object, shape: list[int]) -> None:
+def check_step(neuron: Neuron, found: object, shape: list[int]) -> None:
     """Raises ValueError unless a step returned a value and a tuple of states in the current's shape."""
     what = f"{type(neuron).__name__}.step"
     names = ", ".join(neuron.state_names)
+    value, state = _pair(neuron, found)
     if not isinstance(value, Tensor) or list(value.shape) != shape:
         got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"{what}: expected spikes of the current's shape {tuple(shape)}, got {got}")
@@ -37,10 +38,18 @@ def check_rest(neuron: Neuron, current: Tensor, params: Params) -> None:
     neuron.rest_known = True
     with torch.no_grad(), torch.random.fork_rng([current.device] if current.is_cuda else []):
         nothing = torch.zeros_like(current)
-        value, _ = neuron.step(tuple(nothing.clone() for _ in neuron.state_names), nothing, params)
+        found = neuron.step(tuple(nothing.clone() for _ in neuron.state_names), nothing, params)
+    value, _ = _pair(neuron, found)
     if isinstance(value, Tensor) and value.numel() and bool((value != 0).all()):
         warn_caller(
             f"{type(neuron).__name__}: every neuron fires at the first step without any input, as states begin at 0; "
             "define initial_state(current, params), which returns the states at rest, as "
             "(torch.full_like(current, -65.0),)"
         )
+
+
+def _pair(neuron: Neuron, found: Any) -> tuple[Any, Any]:
+    if not isinstance(found, tuple) or len(found) != 2:
+        what, states = type(neuron).__name__, ", ".join(neuron.state_names)
+        raise TypeError(f"{what}.step: expected (spikes, ({states},)), got {type(found).__name__} alone")
+    return found

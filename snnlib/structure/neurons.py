@@ -71,7 +71,7 @@ def neurons_of(neuron: Neuron) -> Neurons:
         return srm_neurons(tau_m, tau_s, neuron.threshold, neuron.reset_states == "all")
     dynamics = _plain_dynamics(neuron)
     if dynamics is None or dynamics.states > 2 or not _is_cascade(dynamics):
-        raise Unsupported(f"{type(neuron).__name__} has dynamics that no neuron of NIR has")
+        raise Unsupported(f"expected leaky integrators, such as LIF and CubaLIF, got {type(neuron).__name__}")
     decay, gain = array(dynamics.a[0][0]), array(dynamics.b[0])
     cell = Cell(decay=decay, gain=gain, offset=_at(dynamics.d, 0))
     if dynamics.states == 2:

@@ -19,9 +19,11 @@ from snnlib.app.visual import (
     current_clamp,
     curves,
     f_i_curve,
+    heat_strips,
     labels_over_time,
     membrane_potentials,
     operations,
+    predictions,
     raster,
     rate_histograms,
     rates_over_time,
@@ -300,3 +302,25 @@ def test_titles_of_histograms_stay_in_their_panels() -> None:
     titles = boxes(figure, [axes._left_title for axes in figure.axes])
     edges = [figure.axes[1].get_tightbbox().x0, figure.bbox.x1]
     assert all(title.x1 <= edge for title, edge in zip(titles, edges, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("draw", "name"),
+    [
+        (raster, "sequences"),
+        (rates_over_time, "rates"),
+        (rate_histograms, "rates"),
+        (operations, "layers"),
+        (membrane_potentials, "layers"),
+        (lambda given: labels_over_time(given, ["a", "b"]), "rows"),
+        (lambda given: curves(given, title="", ylabel=""), "series"),
+        (predictions, "pairs"),
+        (lambda given: heat_strips(given, step_ms=1.0), "samples"),
+    ],
+)
+@pytest.mark.parametrize("given", [torch.nn.Sequential(), torch.zeros(3, 2)], ids=["net", "tensor"])
+def test_a_net_or_a_tensor_in_place_of_values_by_name_is_named(
+    draw: Callable[[Any], object], name: str, given: object
+) -> None:
+    with pytest.raises(TypeError, match=rf"^{name}: expected a dict or list.*, got {type(given).__name__}$"):
+        draw(given)

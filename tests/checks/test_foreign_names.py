@@ -44,7 +44,7 @@ def test_the_loop_of_snntorch_is_answered_at_its_first_line() -> None:
     lif = snnlib.neurons.LIF(tau=2.0)
     with pytest.raises(AttributeError, match=r"run\(x, state\)"):
         lif.init_leaky()
-    with pytest.raises(TypeError, match=r"LIF\.run\(x, state\) takes one and gives \(spikes, state\)"):
+    with pytest.raises(TypeError, match=r"LIF\.run\(x, state\) takes one and gives \(output, state\)"):
         lif(torch.rand(5, 2, 3), torch.zeros(2, 3))
 
 

@@ -1,13 +1,16 @@
 """Transforms of events and frames against plain loops."""
 
+import inspect
 import math
 import pickle
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from event_files import random_events
 
+from snnlib import data as sd
 from snnlib.data import (
     AugmentEvents,
     CenterCrop,
@@ -192,3 +195,36 @@ def test_filters_need_events_in_order():
     for transform in (Denoise(5), RefractoryFilter(5)):
         with pytest.raises(ValueError, match=r"expected times that never decrease, got .* then .* at event"):
             transform(EVENTS[::-1])
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        (lambda: sd.ToFrames(n_time_bins=10), "it is called time_steps"),
+        (lambda: sd.ToFrames(event_count=100), 'it is called events_per_step, with by="count"'),
+        (lambda: sd.ToVoxelGrid(n_time_bins=10), "it is called time_steps"),
+        (lambda: sd.NMNIST(save_to="x"), "it is called root"),
+        (lambda: sd.DVSGesture("x", frames_number=20, split_by="number"), r"ToFrames\(time_steps=\.\.\., by"),
+        (lambda: sd.DownsampleTime(step=3), r"did you mean step_us\?"),
+        (lambda: sd.AugmentEvents(rotation=3), r"did you mean rotate\?"),
+        (lambda: sd.FrameCache(dataset=[], size=3), "it has"),
+        (lambda: sd.LogMel(n_mels=40), "it has channels"),
+    ],
+)
+def test_unknown_arguments_of_data_are_answered(call: Callable[[], object], answer: str) -> None:
+    with pytest.raises(TypeError, match=rf"^\w+: expected an option of \w+, got an unknown one; .*{answer}"):
+        call()
+
+
+def _call(kind: type) -> str:
+    return str(inspect.signature(kind.__init__))
+
+
+def test_every_class_of_data_checks_its_arguments_by_name() -> None:
+    kinds = [kind for name in sd.__all__ if inspect.isclass(kind := getattr(sd, name))]
+    # Data sets of event files hand their other arguments on to `EventFolder`.
+    asked = [kind for kind in kinds if not issubclass(kind, Exception | tuple) and "**" not in _call(kind)]
+    assert len(asked) > 30
+    for kind in asked:
+        with pytest.raises(TypeError, match=r"^no_such: expected an option of"):
+            kind(no_such=1)

@@ -196,7 +196,10 @@ def test_wrong_input_is_named() -> None:
     with pytest.raises(ValueError, match=r"x: expected \[T, N, 12, 1, 1\], got shape \(3, 1, 11\)"):
         snnlib.to_integers(net, x)(torch.zeros(3, 1, 11))
     odd = nn.Sequential(snnlib.SpikingLinear(12, 4, neuron=snnlib.neurons.ALIF()))
-    with pytest.raises(ValueError, match=r"0 \(SpikingLinear\): ALIF has dynamics that no neuron of NIR has"):
+    with pytest.raises(
+        ValueError,
+        match=r"0 \(SpikingLinear\): expected leaky integrators, .* got ALIF",
+    ):
         snnlib.to_integers(odd, x)
     late = nn.Sequential(snnlib.SpikingLinear(12, 4, delays=snnlib.Delays(300)))
     with pytest.raises(ValueError, match=r"0 \(SpikingLinear\): delays above 255 steps have no counterpart"):
@@ -291,3 +294,12 @@ def test_a_chain_may_hold_a_module_with_a_forward_of_its_own() -> None:
     assert torch.equal(small.integers(x), snnlib.to_integers(plain, x).integers(x))
     with pytest.raises(ValueError, match=r"0\.0 \(Tanh\): no layer, neuron or pool does what Tanh does"):
         snnlib.to_integers(nn.Sequential(snnlib.PerStep(nn.Tanh())), x)
+
+
+def test_c_code_is_asked_of_a_net_in_integers(tmp_path: Path) -> None:
+    net, x = nn.Sequential(snnlib.SpikingLinear(4, 3)), (torch.rand(5, 2, 4) < 0.5).float()
+    with pytest.raises(
+        TypeError, match=r"^net: expected the result of snnlib\.to_integers\(net, x\), got Seq"
+    ):
+        snnlib.exchange.export_c(net, tmp_path, x)  # type: ignore[arg-type]
+    assert "ram" in snnlib.exchange.export_c(snnlib.to_integers(net, x), tmp_path, x)

@@ -337,3 +337,10 @@ def test_the_report(tmp_path: Path) -> None:
         "0: delay from 70 to 70, where the chip takes 0 to 62",
     ]
     assert "cores in all, estimated: 38; a chip has 128" in str(report)
+
+
+def test_the_input_may_stand_behind_the_file(tmp_path: Path) -> None:
+    net = nn.Sequential(snnlib.SpikingConv2d(1, 2, 3, neuron=snnlib.neurons.LoihiCubaLIF()))
+    x = torch.rand(3, 1, 1, 5, 5)
+    by_place = snnlib.exchange.to_lava(net, tmp_path / "a.net", x)
+    assert by_place.layers == snnlib.exchange.to_lava(net, tmp_path / "b.net", x=x).layers

@@ -219,7 +219,10 @@ def test_a_cycle_of_two_populations_runs_step_by_step() -> None:
     [
         (snnlib.SRMLinear(4, 3), r"0 \(SRMLinear\): a reset of the synaptic trace .* approximate=True"),
         (SpikingLinear(4, 3, neuron=LIF(reset="subtract")), r"0 \(SpikingLinear\): reset='subtract'"),
-        (SpikingLinear(4, 3, neuron=ALIF()), r"ALIF has dynamics that no neuron of NIR has"),
+        (
+            SpikingLinear(4, 3, neuron=ALIF()),
+            r"expected leaky integrators, such as LIF and CubaLIF, got ALIF",
+        ),
         (
             nn.Sequential(nn.Linear(4, 3), nn.Softmax(-1)),
             r"0.1 \(Softmax\): no layer, neuron or pool does what Softmax does",

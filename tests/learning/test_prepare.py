@@ -342,3 +342,13 @@ def test_a_notebook_shows_reports_as_they_are_printed() -> None:
     x = (torch.rand(10, 4, 20, generator=torch.Generator().manual_seed(0)) < 0.2).float()
     for report in (snnlib.prepare_(net, x), snnlib.memory_report(net, x), snnlib.explain_dispatch(net, x)):
         assert report._repr_html_() == f"<pre>{html.escape(str(report))}</pre>"
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_a_batch_with_its_labels_is_answered_by_its_input(kind: type) -> None:
+    net, x = nn.Sequential(snnlib.SpikingLinear(4, 3)), (torch.rand(5, 2, 4) < 0.5).float()
+    with pytest.raises(
+        TypeError, match=rf"^x: expected a spike tensor .*, got {kind.__name__}; give its input alone"
+    ):
+        prepare_(net, kind((x, torch.zeros(2))))  # type: ignore[arg-type]
+    prepare_(net, x)

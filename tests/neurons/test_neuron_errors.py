@@ -297,7 +297,7 @@ def test_a_call_with_a_state_names_run() -> None:
     x = torch.zeros(5, 2, 3)
     for state in (torch.zeros(2, 3), (torch.zeros(1, 2, 3),)):
         with pytest.raises(
-            TypeError, match=r"^state: .*LIF\.run\(x, state\) takes one and gives \(spikes, state\)$"
+            TypeError, match=r"^state: .*LIF\.run\(x, state\) takes one and gives \(output, state\)$"
         ):
             LIF()(x, state)
 

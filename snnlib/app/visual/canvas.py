@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -69,7 +69,10 @@ def animated(
 
 
 def check_some(name: str, what: str, values: Sized) -> None:
-    """Raise ValueError where there is nothing to draw."""
+    """Raise TypeError unless values are a dict or a list, and ValueError where there is nothing to draw."""
+    if not isinstance(values, Mapping | Sequence):
+        each = f" with one value per {what}" if what else ""
+        raise TypeError(f"{name}: expected a dict or list{each}, got {type(values).__name__}")
     if not len(values):
         raise ValueError(f"{name}: expected at least one{what and f' {what}'}, got none")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, tidy
+from snnlib.app.visual.canvas import FAINT, INK, PALETTE, check_some, new_figure, tidy
 
 _STYLES = ("-", "--", "-.", ":")
 
@@ -42,6 +42,7 @@ def curves(
     >>> figure.axes[0].get_xlabel()
     'epoch'
     """
+    check_some("series", "curve", series)
     figure = new_figure(7.5, 4.2)
     axes = tidy(figure.add_subplot())
     for number, (name, values) in enumerate(series.items()):

@@ -83,6 +83,8 @@ def export_c(
     ...     sorted(path.name for path in Path(folder).iterdir()), sizes["ram"] < 500
     (['Makefile', 'check.c', 'net.c', 'net.h', 'vectors.bin'], True)
     """
+    if not isinstance(net, IntegerNet):
+        raise TypeError(f"net: expected the result of snnlib.to_integers(net, x), got {type(net).__name__}")
     sound = None if front_end is None else SoundInput(front_end, stack)
     frames, samples = (x, None) if sound is None else sound.heard(x)
     vectors = _vectors(net, frames, samples)

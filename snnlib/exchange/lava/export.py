@@ -89,7 +89,7 @@ class LoihiReport:
         return "\n".join((*lines, f"cores in all, estimated: {cores}; a chip has {_CORES}", *self.problems))
 
 
-def to_lava(net: nn.Module, path: str | Path, *, x: Tensor | None = None) -> LoihiReport:
+def to_lava(net: nn.Module, path: str | Path, x: Tensor | None = None) -> LoihiReport:
     """Writes a net in Loihi's arithmetic as a lava-dl file (`network.net`), and checks the limits of the chip.
 
     Weights are written as the integers that the net computes with, and `from_lava` reads the same net. A net from

@@ -111,6 +111,12 @@ def tet_loss(
             target = target.masked_fill(~counted, 0)
         check_labels(target, potential)
     else:
+        samples = len(potential.select(int(batch_first), 0))
+        if target.dim() == 1 and len(target) == potential.shape[int(batch_first)] != samples:
+            raise ValueError(
+                f"potential: expected a dimension N of {len(target)} labels, got shape {tuple(potential.shape)}; "
+                f"give batch_first={not batch_first}"
+            )
         check_labels(target, potential.select(int(batch_first), 0))
         if lengths is None:
             _warn_of_order(potential, batch_first)

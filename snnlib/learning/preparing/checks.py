@@ -23,6 +23,10 @@ _LARGEST_COUNT = 100
 
 def check_input(net: nn.Module, x: object) -> None:
     """Raises TypeError or ValueError unless x is a batch of sequences with spikes, and the net can learn."""
+    if isinstance(x, tuple | list):
+        raise TypeError(
+            f"x: expected a spike tensor [T, N, ...], got {type(x).__name__}; give its input alone"
+        )
     if not isinstance(x, Tensor) or not x.is_floating_point():
         raise TypeError(
             "x: expected a spike tensor [T, N, ...] of floating point, got "

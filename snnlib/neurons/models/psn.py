@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import check_count
+from snnlib.checks import check_count, check_floating
 from snnlib.neurons.base import Neuron, Output, Params, State
 from snnlib.neurons.checks import values_of
 from snnlib.neurons.fields import Constant, constant, option
@@ -111,6 +111,7 @@ class PSN(Parallel):
         for name, value in (("state", state), ("lengths", lengths)):
             if value is not None:
                 raise ValueError(f"{name}: expected None, as every step of {kind} reads all steps, got one")
+        check_floating("x", x)
         time_dim = int(self.batch_first)
         if x.dim() > time_dim and x.shape[time_dim] != self.time_steps:
             raise ValueError(

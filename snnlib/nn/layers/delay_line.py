@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from snnlib import ops
-from snnlib.checks import check_count, check_flag, check_floating, check_rank, check_shape, first_state
+from snnlib.checks import (
+    check_count,
+    check_flag,
+    check_floating,
+    check_no_state,
+    check_rank,
+    check_shape,
+    first_state,
+)
 from snnlib.neurons import Output
 from snnlib.nn.layers.delays import Delays
 from snnlib.sequences.history import joined, last_steps
@@ -56,8 +66,9 @@ class DelayLine(nn.Module):
         self.copies = max_delay + 1 if check_flag("every", every) else 1
         self.batch_first = batch_first
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *state: Any) -> Tensor:
         """Returns the delayed sequence, starting from silence."""
+        check_no_state(self, state)
         self._check(x)
         return self._late(x, x.shape[int(self.batch_first)])
 

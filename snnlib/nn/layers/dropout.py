@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import check_device, check_floating, check_rank, check_shape, first_state, step_shape
+from snnlib.checks import (
+    check_device,
+    check_floating,
+    check_no_state,
+    check_rank,
+    check_shape,
+    first_state,
+    step_shape,
+)
 from snnlib.neurons import Output
 
 __all__ = ["SpikeDropout"]
@@ -46,8 +56,9 @@ class SpikeDropout(nn.Module):
         self.p = p
         self.batch_first = batch_first
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *state: Any) -> Tensor:
         """Returns the sequence with silenced neurons; torch's generator draws the mask."""
+        check_no_state(self, state)
         return self.run(x).value
 
     def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:

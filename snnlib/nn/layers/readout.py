@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import SRM_HINTS, check_count, first_state
+from snnlib.checks import SRM_HINTS, check_count, check_no_state, first_state
 from snnlib.functional.operators import FullyConnected
 from snnlib.functional.potential import srm_potential_stream
 from snnlib.neurons import Output
@@ -93,8 +93,9 @@ class SRMReadout(WeightWithGain):
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.ones_(self.gain)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *state: Any) -> Tensor:
         """Returns the potentials of a sequence from the initial state."""
+        check_no_state(self, state)
         potentials = self.potentials_of(x, self.effective_weight).value
         if not cannot_watch(x):
             self._single_steps = watch_single_steps(self, x, self._single_steps)

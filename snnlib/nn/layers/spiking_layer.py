@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from snnlib.checks import (
     LAYER_HINTS,
     check_flag,
+    check_no_state,
     check_traced,
     check_untransformed,
     warn_caller,
@@ -140,8 +141,9 @@ class SpikingLayer(WeightWithGain):
         outputs, inputs = self.weight.shape[:2]
         return outputs, inputs * getattr(self.operator, "groups", 1)
 
-    def forward(self, x: Tensor, *, pool: tuple[int, int] = (1, 1)) -> Tensor:
+    def forward(self, x: Tensor, *state: Any, pool: tuple[int, int] = (1, 1)) -> Tensor:
         """Returns the spikes of a sequence from the initial state, averaged over windows `pool` without overlap."""
+        check_no_state(self, state)
         check_untransformed(type(self).__name__, batches=True)
         check_traced(type(self).__name__, self.weight)
         weight = self.effective_weight

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import check_floating, check_lengths, check_rank
+from snnlib.checks import check_floating, check_lengths, check_no_state, check_rank
 from snnlib.neurons import Output
 from snnlib.sequences.lengths import lengths_of_call
 
@@ -75,8 +75,9 @@ class Bidirectional(nn.Module):
             if callable(getattr(module, "reset_parameters", None)):
                 module.reset_parameters()  # type: ignore[operator]
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *state: Any) -> Tensor:
         """Runs both directions; all samples have T steps, except in calls by `snnlib.run_ragged`."""
+        check_no_state(self, state)
         lengths = lengths_of_call(x, batch_first=self.batch_first)
         # In this order reports list the two.
         first, back = self.forwards(x), reversed_in_time(x, lengths, batch_first=self.batch_first)

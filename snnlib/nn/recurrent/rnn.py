@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from typing import TypedDict, Unpack, cast
+from typing import Any, TypedDict, Unpack, cast
 
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import LAYER_HINTS, check_count, shows
+from snnlib.checks import LAYER_HINTS, check_count, check_no_state, shows
 from snnlib.neurons import Neuron, Output
 from snnlib.neurons.module import checks_names
 from snnlib.nn.layers.delays import Delays
@@ -119,8 +119,9 @@ class SpikingRNN(nn.Module):
             SpikeDropout(dropout, self.batch_first) if dropout and num_layers > 1 else nn.Identity()
         )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *state: Any) -> Tensor:
         """Returns the spikes of the last layer, from the initial state."""
+        check_no_state(self, state)
         for i, layer in enumerate(self.layers):
             x = layer(self.between(x) if i else x)
         return x

@@ -8,10 +8,12 @@ Source: Orvieto et al., "Resurrecting Recurrent Neural Networks for Long Sequenc
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import check_count, check_flag
+from snnlib.checks import check_count, check_flag, check_floating, check_no_state
 from snnlib.neurons import LRU, Neuron, Output
 
 __all__ = ["StateSpaceBlock"]
@@ -67,8 +69,9 @@ class StateSpaceBlock(nn.Module):
         """Returns whether sequences are `[N, T, C]`, an option of the neurons."""
         return self.neuron.batch_first
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *state: Any) -> Tensor:
         """Returns the output for a sequence from the initial state."""
+        check_no_state(self, state)
         h = self._normalised(x)
         return self._joined(x, h, self.neuron(self.enter(h)))
 
@@ -84,6 +87,7 @@ class StateSpaceBlock(nn.Module):
         return Output(self._joined(x, h, value), after)
 
     def _normalised(self, x: Tensor) -> Tensor:
+        check_floating("x", x)
         width = len(self.skip)
         if x.dim() != 3 or x.shape[2] != width:
             order = "[N, T, C]" if self.batch_first else "[T, N, C]"
