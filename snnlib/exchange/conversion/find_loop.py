@@ -189,7 +189,7 @@ class _Folder:
         value = next(iter(values))
         if len(values) > 1 or value is None or [*map(self._step_of, args[0])] != list(range(self.steps)):
             return False
-        if self.calls[0][value.call].modes != call.modes:
+        if call.modes - self.calls[0][value.call].modes:
             # Without gradients of values that have some, for example.
             return False
         dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
@@ -205,7 +205,7 @@ class _Folder:
             return False
         for total, term in (call.args, call.args[::-1]):
             value, step, before = self._value_of(term), self._step_of(term), self._step_of(total)
-            if value is None or step is None or self.calls[step][value.call].modes != call.modes:
+            if value is None or step is None or call.modes - self.calls[step][value.call].modes:
                 continue
             so_far = self.sums.get(total.value) if isinstance(total, Ref) else None
             if so_far is not None:

@@ -149,7 +149,7 @@ class Proof:
         found = self._compared_once(x, gradients, dtypes)
         if found is None or x.dtype != torch.float32 or dtypes & _HALVES:
             return found
-        with suppress(*_ERRORS), attributes_kept(self.net), warnings.catch_warnings():
+        with suppress(*_ERRORS, _NotTaken), attributes_kept(self.net), warnings.catch_warnings():
             # Torch warns of copies of its own structures.
             warnings.simplefilter("ignore")
             clear_states(self.net)
@@ -220,7 +220,9 @@ class Proof:
             for module, path in modules.items():
                 before, after = partial(see, path, "input"), partial(see, path, "output")
                 hook: Any = lambda _, args, kwargs, before=before: before((args, kwargs))  # noqa: E731
-                stack.callback(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
+                stack.callback(
+                    module.register_forward_pre_hook(hook, with_kwargs=True, prepend=True).remove
+                )
                 hook = lambda _, inputs, output, after=after: after(output)  # noqa: E731
                 stack.callback(module.register_forward_hook(hook).remove)
             torch.manual_seed(0)
@@ -289,7 +291,11 @@ def _forced(calls: list[list[Tensor]], found: Any, number: int) -> tuple[str, An
     for position, place in enumerate(places):
         expected = _at(calls, position, leaves[place].shape, number)
         if expected is not None:
-            texts.append(_apart(expected, leaves[place], _POTENTIALS))
+            texts.append(
+                f"{leaves[place].dtype} for {expected.dtype}"
+                if leaves[place].dtype != expected.dtype
+                else _apart(expected, leaves[place], _POTENTIALS)
+            )
             leaves[place] = cast(Any, _Forced).apply(leaves[place], expected)
     return next(filter(None, texts), ""), pytree.tree_unflatten(leaves, spec)
 

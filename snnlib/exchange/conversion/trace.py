@@ -40,6 +40,10 @@ _IN_PLACE = {
 }
 
 
+# Functions that give their argument itself where it is what they are asked for.
+_SAME = ("to", "float", "double", "bfloat16", "half", "type_as", "contiguous", "cpu")
+
+
 @dataclass(frozen=True)
 class InTraining:
     """A flag among the arguments of a call that is True in training mode of the module at this path."""
@@ -163,9 +167,11 @@ class _Recorder(TorchFunctionMode):
             return leaf
         function = getattr(type(leaf.grad_fn), "_forward_cls", None)
         if function is not None and number not in self.of_leaves:
+            hooked = function.__name__ == "BackwardHookFunction"
+            what = "a backward hook on a module" if hooked else f"{function.__name__}, a torch.autograd.Function"
             raise Unsupported(
-                f"{function.__name__}, a torch.autograd.Function that {self.running[-1] or 'the net'} calls, has a "
-                "backward pass of its own, which a conversion would lose"
+                f"{what} that {self.running[-1] or 'the net'} calls, has a backward pass of its own, which a "
+                "conversion would lose"
             )
         return Ref(number)
 
@@ -199,6 +205,8 @@ class _Recorder(TorchFunctionMode):
             # What it was before it is changed.
             leaves[0] = leaves[0].clone()
         result = func(*args, **kwargs)
+        if name in _SAME and result is args[0]:
+            return result
         if any(isinstance(leaf, Ref) or id(leaf) in self.parameters for leaf in leaves):
             # A value set in place gives nothing, and would be missed.
             given = args[0] if name == "__setitem__" else result
