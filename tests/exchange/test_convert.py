@@ -50,6 +50,9 @@ def test_a_chain_that_calls_a_module_twice() -> None:
 def test_a_learned_membrane_that_does_not_leak_learns_as_the_original(beta: float) -> None:
     """At beta = 1 tau would be infinite, and the gradient of beta no number."""
     net, x = Loop(second=Leaky(beta, learn=True)), random_spikes(9, 3, 12)
+    for neuron in (net.lif1, net.lif2):
+        # snnTorch's own spikes are float32.
+        neuron.spike_grad = lambda u: spike(u).to(u)
     made = _converted(net, x)
     grads = []
     for which in (net, made):

@@ -277,6 +277,68 @@ def test_a_gradient_that_differs_is_refused() -> None:
         snnlib.convert(net, _x(), quiet=True)
 
 
+def _twice(module: nn.Module, grads: Any, _: Any) -> tuple[Tensor, ...]:
+    return (2 * grads[0],)
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["layer", "neuron"])
+def test_a_hook_before_a_forward_is_kept(place: int) -> None:
+    net = nn.Sequential(nn.Linear(12, 10), Leaky(0.75, hidden=True))
+    nn.init.uniform_(net[0].weight, 0, 1)
+    net[place].register_forward_pre_hook(lambda module, inputs: (0.5 * inputs[0],))
+    made = snnlib.convert(net, _x(), quiet=True)
+    expected = torch.stack([net(step) for step in _x()])
+    assert expected.any() and torch.equal(made(_x()), expected)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_backward_hook_is_refused_by_name(inside: bool) -> None:
+    net: Any = Steps(lambda s, x, t, m: s.n(s.f(x[t]), m))
+    if not inside:
+        net = nn.Sequential(net.f, Leaky(0.75, hidden=True))
+    [*net.modules()][-1].register_full_backward_hook(_twice)
+    reason = (
+        "a backward hook of a module, a torch.autograd.Function that the net calls"
+        if inside
+        else r"gradient of 0\.weight: \d+ of"
+    )
+    with pytest.raises(ValueError, match=reason):
+        snnlib.convert(net, _x(), quiet=True)
+
+
+SAME: dict[str, Step] = {
+    "type of a constant": lambda s, x, t, m: s.n(s.f(x[t]) + s.offset.to(x), m),
+    "type of the input": lambda s, x, t, m: s.n(s.f(x.float()[t]), m),
+    "memory of the input": lambda s, x, t, m: s.n(s.f(x.contiguous()[t]), m),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_functions_that_give_their_argument(name: str) -> None:
+    net = Steps(SAME[name])
+    net.offset = torch.full((10,), 0.25)
+    made = snnlib.convert(net, _x(), quiet=True, unsupported="raise")
+    _assert_equal(net, made, _x(), random_spikes(7, 3, 12))
+
+
+CONTEXTS = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_a_context_around_each_step_of_a_chain(name: str) -> None:
+    net = nn.Sequential(nn.Linear(12, 10), Leaky(0.75, hidden=True))
+    nn.init.uniform_(net[0].weight, 0, 1)
+    net.forward = CONTEXTS[name]()(net.forward)  # type: ignore[method-assign]
+    made = snnlib.convert(net, _x(), quiet=True)
+    expected, found = torch.stack([net(step) for step in _x()]), made(_x())
+    assert expected.any() and torch.equal(found, expected)
+    assert (found.dtype, found.requires_grad) == (expected.dtype, expected.requires_grad)
+
+
 def test_rounding_is_no_difference() -> None:
     """A spike that float32 alone moves is not held against a conversion."""
     net = nn.Sequential(nn.Linear(12, 10), Leaky(0.75, hidden=True))

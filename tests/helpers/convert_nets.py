@@ -104,9 +104,7 @@ class Between(nn.Module):
 
     def forward(self, current: Tensor) -> Tensor:
         for function in self.functions:
-            steps, samples = (
-                (current.shape[0], current.shape[1]) if self.whole else (STEPS, current.shape[0])
-            )
+            steps, samples = (current.shape[0], current.shape[1]) if self.whole else (STEPS, current.shape[0])
             current = function(self, current, samples, steps, 0)
         return current
 
@@ -126,7 +124,9 @@ class Net(nn.Module):
     def _within(self, place: str) -> AbstractContextManager[Any]:
         return self.plan[0].contexts.get(place, ExitStack)()
 
-    def step(self, x: Tensor, states: list[Any], samples: int, steps: int, t: int) -> tuple[Tensor, list[Any]]:
+    def step(
+        self, x: Tensor, states: list[Any], samples: int, steps: int, t: int
+    ) -> tuple[Tensor, list[Any]]:
         """Spikes of a step or of a whole sequence, and states."""
         plan, kit = self.plan[0], self.kit[0]
         with self._within("step"):
@@ -166,7 +166,9 @@ def build(plan: Plan, kit: Any) -> nn.Module:
     torch.manual_seed(0)
     kit.plan = plan
     first, second = plan.neurons(kit)
-    mid = Between(plan.inline, plan.whole) if plan.as_module or (plan.chain and plan.inline) else nn.Identity()
+    mid = (
+        Between(plan.inline, plan.whole) if plan.as_module or (plan.chain and plan.inline) else nn.Identity()
+    )
     flat = kit.flatten() if plan.conv else nn.Identity()
     parts = {
         "fc1": kit.conv(1, CHANNELS, 3) if plan.conv else kit.linear(WIDTH, WIDTH),
@@ -184,7 +186,9 @@ def build(plan: Plan, kit: Any) -> nn.Module:
                 parameter.copy_(torch.randint(-16, 64, parameter.shape) / scale)
     if plan.chain:
         block = nn.Sequential(OrderedDict(fc1=parts["fc1"], mid=parts["mid"]))
-        net = kit.chain(block=block, n1=parts["n1"], tail=kit.chain(flat=flat, fc2=parts["fc2"], n2=parts["n2"]))
+        net = kit.chain(
+            block=block, n1=parts["n1"], tail=kit.chain(flat=flat, fc2=parts["fc2"], n2=parts["n2"])
+        )
         parts |= {"block": block, "tail": [*net.children()][-1]}
     else:
         net = Net(plan, parts, kit)
@@ -213,7 +217,11 @@ def run(plan: Plan, kit: Any, net: nn.Module, x: Tensor) -> Any:
     kit.reset(net)
     if not plan.loops:
         out = net(x)
-        return out[0] if plan.library == "norse" and isinstance(out, tuple) and plan.whole and plan.chain else out
+        return (
+            out[0]
+            if plan.library == "norse" and isinstance(out, tuple) and plan.whole and plan.chain
+            else out
+        )
     outputs, state = [], ()
     for step in x:
         out = net(step, *state)

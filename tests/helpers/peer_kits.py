@@ -1,4 +1,4 @@
-"""What nets of snnTorch, SpikingJelly and Norse are made of, from the libraries or from stand-ins for them."""
+"""Layers and neurons of snnTorch, SpikingJelly and Norse, from the libraries or from stand-ins for them."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ class _Spike(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, u: Tensor, strict: bool) -> Tensor:
         ctx.save_for_backward(u)
-        return ((u > 0) if strict else (u >= 0)).to(u)
+        # snnTorch's spikes are float32 for potentials of any type.
+        return (u > 0).float() if strict else (u >= 0).to(u)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:

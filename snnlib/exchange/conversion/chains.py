@@ -38,6 +38,8 @@ def modules_until(
 
 def is_chain(module: nn.Module) -> bool:
     """Returns whether a module calls its children one after the other and does nothing else."""
+    if "forward" in vars(module):
+        return False
     if is_class(module, "norse", "SequentialState") or is_class(module, "spikingjelly", *_CHAINS):
         return not getattr(module, "return_hidden", False)
     return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward

@@ -85,7 +85,7 @@ def neuron_leaf(
     try:
         if path in notes.keep:
             raise Unsupported(notes.keep[path])
-        if package_of(module) != library:
+        if package_of(module) != library or "forward" in vars(module):
             raise Unsupported(f"{type(module).__name__} is a class of its own")
         if whole and not takes_sequences(module):
             raise Unsupported(f"{type(module).__name__} runs one step in a net over sequences")

@@ -35,18 +35,8 @@ _ROUGH, _HALVES = 2e-2, {torch.bfloat16, torch.float16}
 _CANCELLED = 1e-6
 # Errors by which a net says that it does not take an input.
 _ERRORS = (RuntimeError, ValueError, TypeError, LookupError, AssertionError, AttributeError)
-_DRAWS = {
-    "rand",
-    "rand_like",
-    "randn",
-    "randn_like",
-    "randint",
-    "randint_like",
-    "uniform_",
-    "normal",
-    "normal_",
-}
-_DRAWS |= {"bernoulli", "bernoulli_", "poisson", "exponential_", "random_"}
+# Names of functions that draw numbers begin with these.
+_DRAWS = ("rand", "uniform_", "normal", "bernoulli", "poisson", "exponential_")
 # Sees what a module gets (a call's arguments) and gives, and may give something else in its place.
 _See = Callable[[str, str, Any], Any]
 
@@ -88,10 +78,13 @@ class Proof:
         made: the result.
         paths: paths of the modules that were replaced.
         stepwise: whether the original takes one step in a call.
+        double: whether both are copies in float64.
     """
 
-    def __init__(self, net: nn.Module, made: nn.Module, paths: Iterable[str], stepwise: bool) -> None:
-        self.net, self.made, self.stepwise, self.paths = net, made, stepwise, [*paths]
+    def __init__(
+        self, net: nn.Module, made: nn.Module, paths: Iterable[str], stepwise: bool, double: bool = False
+    ) -> None:
+        self.net, self.made, self.stepwise, self.paths, self.double = net, made, stepwise, [*paths], double
         theirs, ours = dict(net.named_modules(remove_duplicate=False)), dict(made.named_modules())
         both = (path for path in self.paths if path in theirs and path in ours)
         self.pairs = {path: (theirs[path], ours[path]) for path in both if theirs[path] is not ours[path]}
@@ -158,10 +151,8 @@ class Proof:
                 # Shared ones stay shared, which `double` would change for buffers.
                 tensor.data = tensor.data.double() if tensor.is_floating_point() else tensor.data
             net, made = both
-            found = (
-                Proof(net, made, self.paths, self.stepwise)._compared_once(x.double(), gradients, set())
-                and found
-            )
+            copies = Proof(net, made, self.paths, self.stepwise, double=True)
+            found = copies._compared_once(x.double(), gradients, set()) and found
         return found
 
     def _compared_once(self, x: Tensor, gradients: bool, dtypes: set[torch.dtype]) -> Difference | None:
@@ -220,9 +211,7 @@ class Proof:
             for module, path in modules.items():
                 before, after = partial(see, path, "input"), partial(see, path, "output")
                 hook: Any = lambda _, args, kwargs, before=before: before((args, kwargs))  # noqa: E731
-                stack.callback(
-                    module.register_forward_pre_hook(hook, with_kwargs=True, prepend=True).remove
-                )
+                stack.callback(module.register_forward_pre_hook(hook, with_kwargs=True, prepend=True).remove)
                 hook = lambda _, inputs, output, after=after: after(output)  # noqa: E731
                 stack.callback(module.register_forward_hook(hook).remove)
             torch.manual_seed(0)
@@ -230,7 +219,7 @@ class Proof:
             wanted: dict[str, Tensor] = {n: p for n, p in self.net.named_parameters() if p.requires_grad}
             if x.is_floating_point() and gradients:
                 wanted["x"] = x.requires_grad_()
-            with torch.set_grad_enabled(gradients), _NoChance():
+            with torch.set_grad_enabled(gradients), _NoChance(self.double):
                 output = run(x.clone())
             if type(self.net).__name__ == "SequentialState" and isinstance(output, tuple):
                 output = output[0]
@@ -250,7 +239,15 @@ class Proof:
 
 
 class _NoChance(TorchFunctionMode):
-    """Dropout keeps all that it gets, and random numbers are 1, so that the order of draws is of no matter."""
+    """Dropout keeps all that it gets, and random numbers are 1, so that the order of draws is of no matter.
+
+    Args:
+        double: whether spikes of snnTorch, which are float32, are to be float64.
+    """
+
+    def __init__(self, double: bool) -> None:
+        super().__init__()
+        self.double = double
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -261,8 +258,13 @@ class _NoChance(TorchFunctionMode):
                 {"p": 0.5, "training": True} | dict(zip(("p", "training"), args[1:], strict=False)) | kwargs
             )
             return args[0] * (1 / (1 - options["p"]) if options["training"] and options["p"] < 1 else 1)
+        if "attention" in name:
+            args = (*args[:10], *[0.0 for _ in args[10:11]], *args[11:])
+            kwargs = kwargs | {option: 0.0 for option in kwargs if option == "dropout_p"}
+        if name == "float" and self.double:
+            func = Tensor.double
         result = func(*args, **kwargs)
-        return result.fill_(1) if name in _DRAWS else result
+        return result.fill_(1) if name.startswith(_DRAWS) and name != "randperm" else result
 
 
 class _Forced(torch.autograd.Function):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from torch import nn
+
 from snnlib.exchange.conversion.tied import check_above_zero, one_number
 from snnlib.neurons import IF, KLIF, LIF, PLIF, PSN, CubaLIF, Izhikevich, MaskedPSN, Neuron, SlidingPSN
 from snnlib.structure.unsupported import Unsupported
@@ -44,14 +46,22 @@ def _lif(module: Any, options: dict[str, Any]) -> Neuron:
 def _plif(module: Any, options: dict[str, Any]) -> Neuron:
     made = PLIF(decay_input=module.decay_input, **options)
     # The very parameter, so that both nets learn it.
-    made.w = module.w
+    made.w = _learned(module, "w")
     return made
+
+
+def _learned(module: Any, name: str) -> nn.Parameter:
+    """Returns a number that the module learns."""
+    found = getattr(module, name)
+    if not isinstance(found, nn.Parameter) or found.numel() != 1:
+        raise Unsupported(f"a {name} that is not one learned number has no counterpart")
+    return found
 
 
 def _klif(module: Any, options: dict[str, Any]) -> Neuron:
     own = {"decay_input": module.decay_input, "scale_reset": module.scale_reset}
     made = KLIF(one_number("tau", module.tau), **own, **options)
-    made.k = module.k
+    made.k = _learned(module, "k")
     return made
 
 

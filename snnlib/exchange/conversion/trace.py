@@ -167,11 +167,10 @@ class _Recorder(TorchFunctionMode):
             return leaf
         function = getattr(type(leaf.grad_fn), "_forward_cls", None)
         if function is not None and number not in self.of_leaves:
-            hooked = function.__name__ == "BackwardHookFunction"
-            what = "a backward hook on a module" if hooked else f"{function.__name__}, a torch.autograd.Function"
+            name = function.__name__.replace("BackwardHookFunction", "a backward hook of a module")
             raise Unsupported(
-                f"{what} that {self.running[-1] or 'the net'} calls, has a backward pass of its own, which a "
-                "conversion would lose"
+                f"{name}, a torch.autograd.Function that {self.running[-1] or 'the net'} calls, has a "
+                "backward pass of its own, which a conversion would lose"
             )
         return Ref(number)
 
