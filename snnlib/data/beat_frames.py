@@ -28,8 +28,12 @@ _LEAST = 16
 _ONE, _OF_MEDIAN, _OF_MEAN = 42, 12, 21
 # Beats of the median of intervals; the slow mean is moved by a 32nd of the way.
 _BEATS, _SLOW = 10, 5
+# Bits below the point of the long interval; longer intervals move it by a 4th of the way, shorter ones by a 64th.
+_LONG, _RISE, _FALL = 8, 2, 6
+# What stands for the ratio of an interval to the long one, and what is taken off.
+_OF_LONG, _OFF = 128, 86
 # Numbers of each beat beside its leads.
-INTERVALS = 3
+INTERVALS = 4
 # An interval in samples where none is known, and those within which the slow mean is moved.
 _USUAL, _SHORTEST, _LONGEST = 300, 108, 720
 # Deviation of an interval where none is known; the least deviation is a 64th or a 32nd of the interval.
@@ -48,6 +52,7 @@ class _State(NamedTuple):
         intervals: the last intervals from beat to beat.
         slow: slow running mean of the intervals.
         deviation: slow running mean of the distance of an interval from that mean.
+        longest: the longest of the last intervals, which shorter ones lower slowly.
     """
 
     samples: int
@@ -59,6 +64,7 @@ class _State(NamedTuple):
     intervals: tuple[int, ...] = ()
     slow: int = 0
     deviation: int = 0
+    longest: int = 0
 
 
 class BeatFrames:
@@ -67,10 +73,12 @@ class BeatFrames:
     The transform subtracts a running mean over 2 seconds from both leads and sums 4 samples to a frame; a step has 2
     new frames and the 14 frames before, 178 ms, in which a wide ventricular beat fits. The channels of each frame are
     both leads divided by their running amplitude, and both leads minus the running mean of earlier beats, so that an
-    unusual beat stands out for any patient. Three channels of intervals are the same at all steps: the interval; its
-    distance from the median of the 10 intervals before, in median absolute deviations; and its distance from a slow
-    mean, in mean absolute deviations. A beat that comes early by many deviations is unusual, while in atrial
-    fibrillation most intervals differ, so that ratios of intervals would name normal beats supraventricular. All
+    unusual beat stands out for any patient. Four channels of intervals are the same at all steps: the interval; its
+    distance from the median of the 10 intervals before, in median absolute deviations; its distance from a slow mean,
+    in mean absolute deviations; and its ratio to a long interval, which longer intervals raise by a quarter of their
+    difference and shorter ones lower by a 64th. A beat that comes early by many deviations is unusual, while in atrial
+    fibrillation most intervals differ, so that ratios alone would name normal beats supraventricular. In a rhythm of
+    many supraventricular beats these have no deviation, and are short beside the long interval. All
     arithmetic is in integers, so that a chip gets the same bits. No label is used. `run` continues a record in chunks,
     with the beats of the whole record.
 
@@ -79,7 +87,7 @@ class BeatFrames:
 
     Attributes:
         steps: T.
-        channels: C, 67 for two leads.
+        channels: C, 68 for two leads.
 
     Raises:
         ValueError: a number out of its range; in a call, a signal of a wrong shape, with NaN or above 5.5e9 mV, or
@@ -90,7 +98,7 @@ class BeatFrames:
 
     >>> import snnlib, torch
     >>> snnlib.data.BeatFrames()(torch.randn(3600, 2), torch.arange(300, 3400, 300)).shape
-    torch.Size([11, 31, 67])
+    torch.Size([11, 31, 68])
     """
 
     def __init__(self, before: int = 100, after: int = 148) -> None:
@@ -174,6 +182,7 @@ def _beat(window: Array, peak: int, state: _State) -> tuple[Array, list[int], _S
             usual=window,
             slow=_USUAL << _SLOW,
             deviation=_DEVIATION << _SLOW,
+            longest=_USUAL << _LONG,
         )
     interval = peak - state.last
     before = sorted(state.intervals) or [interval]
@@ -184,8 +193,10 @@ def _beat(window: Array, peak: int, state: _State) -> tuple[Array, list[int], _S
         interval * _ONE // _USUAL - _ONE,
         (interval - median) * _OF_MEDIAN // max(spread, median >> 6, 1),
         late * _OF_MEAN // max(state.deviation, state.slow >> 5),
+        (interval << _LONG) * _OF_LONG // state.longest - _OFF,
     ]
     kept = min(max(interval, _SHORTEST), _LONGEST)
+    longer = (kept << _LONG) - state.longest
     unit = np.maximum(state.amplitude, _LEAST << _FRACTION)
     leads = np.concatenate((window, window - state.usual), 1) * _ONE // np.tile(unit, 2)
     after = state._replace(
@@ -195,5 +206,6 @@ def _beat(window: Array, peak: int, state: _State) -> tuple[Array, list[int], _S
         intervals=(*state.intervals, interval)[-_BEATS:],
         slow=state.slow + kept - (state.slow >> _SLOW),
         deviation=state.deviation + abs(kept - (state.slow >> _SLOW)) - (state.deviation >> _SLOW),
+        longest=state.longest + (longer >> _RISE if longer > 0 else -(-longer >> _FALL)),
     )
     return leads, intervals, after

@@ -12,6 +12,7 @@ from small_sets import write_record, write_wav
 
 from snnlib.app.errors import ConfigError
 from snnlib.app.kinds.beats import Beats, VaryBeats, balanced
+from snnlib.app.kinds.joined_beats import RUNS, join_beats
 from snnlib.app.recipes import recipe
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_module import EventData
@@ -19,6 +20,7 @@ from snnlib.app.training.predict import Predictor
 from snnlib.app.training.run import train_run
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.data import BeatFrames, EventFileError
+from snnlib.data.datasets.speech_commands import COMMANDS, SILENCE, UNKNOWN
 
 
 @pytest.fixture
@@ -77,6 +79,33 @@ def test_words_of_a_speaker_who_trains_nothing(
     assert "static SNN_ALIGNED int32_t potential0" in (tmp_path / "program" / "net.c").read_text()
 
 
+@pytest.mark.filterwarnings("ignore:x. expected spikes")
+@pytest.mark.parametrize("loss", ["mean-potential", "cross-entropy"])
+def test_digits_begin_with_a_net_that_knows_words(
+    digits: Path, tmp_path: Path, loss: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = tmp_path / "words"
+    for number, word in enumerate((SILENCE, UNKNOWN, *COMMANDS)):
+        (words / word).mkdir(parents=True)
+        sound = 20_000 * np.sin(2 * np.pi * (300 + 250 * number) * np.arange(8000) / 16_000)
+        for speaker in range(4):
+            name = f"{speaker}.wav" if word == SILENCE else f"{speaker:x}_nohash_0.wav"
+            write_wav(words / word / name, sound, rate=16_000)
+    changes = {"net": "8C5s4p2-12-12", "loss": loss, "epochs": 1, "dropout": 0.0}
+    changes |= {"levels": 1, "threshold": 1.0, "surrogate": "atan", "time_steps": 10, "threads": 1}
+    config = recipe("keywords").config(root=str(words), fold=0, high_hz=3800.0, **changes)
+    first = RunFolder.create(tmp_path / "first", config)
+    body = train_run(config, first, progress=False).module.net.state_dict()
+    changes |= {"net": "8C5s4p2-12-10", "init_from": str(first.path), "lr": 1e-9}
+    begun = recipe("spoken-digits").config(root=str(digits), fold=0, **changes)
+    found = train_run(begun, RunFolder.create(tmp_path / "second", begun), progress=False).module.net
+    assert "but a new last layer for 10 classes" in capsys.readouterr().out
+    last = list(dict(found.named_children()))[-1]
+    for name, value in dict(found.named_parameters()).items():
+        assert (value.shape == body[name].shape) == (not name.startswith(last) or value.dim() == 0), name
+        assert name.startswith(last) or torch.allclose(value, body[name], atol=1e-4), name
+
+
 def test_batches_of_words(digits: Path) -> None:
     data = EventData(_small(digits), False)
     data.setup("fit")
@@ -96,6 +125,7 @@ def test_batches_of_words(digits: Path) -> None:
         ({"step_ms": 25.0}, "step_ms: expected a multiple of 10 ms for spoken-digits, got 25"),
         ({"fold": 3}, r"root: fold: expected an integer in 0\.\.2, got 3"),
         ({"data": "shd", "vary": 0.0, "batch_norm": False, "fold": 1}, "fold: expected none for shd"),
+        ({"high_hz": 5000.0}, r"high_hz: .* <= 4000, half the sample rate, got 60 and 5000"),
         ({"shift": 2}, "shift: expected 0 for spoken-digits, which has no frames"),
     ],
 )
@@ -157,13 +187,51 @@ def test_rare_beats_are_drawn_often() -> None:
 
 
 def test_varied_beats_keep_what_they_are() -> None:
-    beats = torch.full((31, 200, 67), 128, dtype=torch.uint8)
+    channels = BeatFrames().channels
+    beats = torch.full((31, 200, channels), 128, dtype=torch.uint8)
     beats[:, :, :64] = 170
     varied = VaryBeats()(beats)
     assert varied.dtype == torch.uint8 and varied.shape == beats.shape
     mean = varied[..., :64].float().mean((0, 2)) - 128
     assert 35 < float(mean.median()) < 50
-    assert VaryBeats()(beats[:, 0]).shape == (31, 67)
+    assert VaryBeats()(beats[:, 0]).shape == (31, channels)
+
+
+def _patient(count: int = 80) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
+    """A signal, R peaks at intervals of which no two are alike, and labels N, S and V."""
+    rng = np.random.default_rng(0)
+    labels = rng.choice(3, count, p=(0.45, 0.45, 0.1))
+    peaks = 300 + np.cumsum(220 + 2 * rng.permutation(count))
+    signal = torch.from_numpy(rng.standard_normal((int(peaks[-1]) + 200, 2)))
+    return signal, peaks, labels
+
+
+@pytest.mark.parametrize("runs", RUNS)
+def test_joined_records_have_beats_with_their_own_intervals(runs: tuple[int, int]) -> None:
+    signal, peaks, labels = _patient()
+    found = join_beats(signal, peaks, labels, runs, seed=0)
+    assert found is not None
+    joined, at, classes = found
+    assert len(at) == len(classes) == (1000 if runs[0] else 500)
+    assert set(classes) <= {0, 1} and classes.mean() == pytest.approx(runs[0] / sum(runs), abs=0.1)
+    own = {int(interval): number for number, interval in enumerate(np.diff(peaks), 1)}
+    chosen = np.array([own[int(interval)] for interval in np.diff(at)])
+    assert np.array_equal(labels[chosen], classes[1:]) and np.array_equal(labels[chosen - 1], classes[:-1])
+    # A piece is as it was but for a shift, to the level at which the one before ended.
+    joints = at + 72
+    assert torch.equal(joined[joints[:-1]], joined[joints[:-1] - 1])
+    for number in (0, 7, 400):
+        piece = signal[peaks[chosen[number] - 1] + 72 : peaks[chosen[number]] + 72]
+        found_piece = joined[joints[number] : joints[number + 1]]
+        assert torch.allclose(found_piece - found_piece[0], piece - piece[0], atol=1e-9)
+
+
+def test_a_patient_with_few_beats_of_a_class_is_not_joined() -> None:
+    signal, peaks, labels = _patient()
+    few = np.where((labels == 1) & (np.arange(80) > 15), 0, labels)
+    assert join_beats(signal, peaks, few, RUNS[0], seed=0) is None
+    assert join_beats(signal, peaks, few, RUNS[2], seed=0) is not None
+    assert join_beats(signal, peaks, np.full(80, 2), RUNS[2], seed=0) is None
 
 
 def test_real_beats_of_patients_who_train_nothing() -> None:
@@ -174,5 +242,9 @@ def test_real_beats_of_patients_who_train_nothing() -> None:
     # Numbers 4, 9, 14 and 19 of DS1.
     assert set(test.records.tolist()) == {112, 119, 205, 220}
     assert set(test.targets.tolist()) <= {0, 1, 2}
+    # Patient 220 alone of these has beats S.
+    joined = Beats(str(root), "test", 4, BeatFrames(), joined=True)
+    assert torch.equal(joined.targets[joined.records < 1000], test.targets)
+    assert set(joined.records.tolist()) - set(test.records.tolist()) == {1220, 2220, 3112, 3119, 3205, 3220}
     beat, label = test[0]
-    assert beat.shape == (31, 67) and label == 0
+    assert beat.shape == (31, 68) and label == 0

@@ -131,11 +131,16 @@ def test_an_early_beat_has_low_distances_and_an_unusual_one_large_differences() 
     for number, peak in enumerate(peaks):
         signal[peak - 10 : peak + 11] += (-1.0 if number == 8 else 1.0) * torch.hann_window(21)[:, None]
     frames = BeatFrames()(signal, peaks).int() - 128
-    assert frames[5, 0, -3:].tolist() == [0, 0, 0]
+    assert frames[5, 0, -4:].tolist() == [0, 0, 0, 42]
     differences = frames[:, :, 2:64:4].abs().amax((1, 2))
     assert int(differences[8]) > 60 > 3 * int(differences[7])
     early = peaks - 100 * (np.arange(12) == 6)
-    assert all(distance < -20 for distance in (BeatFrames()(signal, early).int() - 128)[6, 0, -2:].tolist())
+    assert all(distance < -20 for distance in (BeatFrames()(signal, early).int() - 128)[6, 0, -3:-1].tolist())
+    # In a long run of early beats the distance from the median vanishes, and the long interval is remembered.
+    many = 300 + np.cumsum(np.repeat([300, 200], [20, 40]))
+    median, _, ratio = (BeatFrames()(torch.zeros(15_000, 2), many).int() - 128)[:, 0, -3:].unbind(1)
+    assert ratio[:20].tolist() == [42] * 20 and not median[30:].any() and ratio[20] == -1
+    assert (ratio[20:].diff() >= 0).all() and -1 < ratio[-1] < 20
 
 
 def test_an_early_beat_says_less_where_intervals_differ() -> None:
@@ -144,7 +149,7 @@ def test_an_early_beat_says_less_where_intervals_differ() -> None:
     found = []
     for intervals in (regular, irregular):
         peaks = np.cumsum(np.append(intervals, 200)) + 200
-        found.append((BeatFrames()(torch.zeros(int(peaks[-1]) + 200, 2), peaks).int() - 128)[-1, 0, -2:])
+        found.append((BeatFrames()(torch.zeros(int(peaks[-1]) + 200, 2), peaks).int() - 128)[-1, 0, -3:-1])
     # 100 samples early: 33 % below the mean in both, but 50 or more deviations of 2 samples, and fewer than 2 of 60.
     assert found[0].tolist() == [-128, -128]
     assert all(-42 < distance < -10 for distance in found[1].tolist())

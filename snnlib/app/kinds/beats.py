@@ -12,6 +12,7 @@ from torch.utils.data import Dataset, Subset
 
 from snnlib.app.errors import ConfigError, naming
 from snnlib.app.kinds.base import DataFacts, Kind, Reader, Samples
+from snnlib.app.kinds.joined_beats import RUNS, join_beats
 from snnlib.data import MITBIH, BeatFrames
 from snnlib.data.beat_frames import INTERVALS
 from snnlib.data.datasets.mitbih import Record
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 # Normal, supraventricular and ventricular beats; fusions and unknown ones are no class of their own.
 CLASSES = ("N", "S", "V")
+# More than the largest number of a record.
+RECORDS = 1000
 # Beats of an epoch, and the share of each class: rare ones are drawn often enough to be learned.
 DRAWN, _SHARES = 19_200, (0.5, 0.1, 0.4)
 
@@ -33,19 +36,29 @@ class Beats(Dataset[tuple[Tensor, Any]]):
     Args:
         root, split, fold: as in `MITBIH`.
         front_end: makes frames of a record.
+        joined: whether to add records that are joined from the beats of each, numbered k * 1000 + their record for the
+            k-th entry of `RUNS`. Default False.
     """
 
-    def __init__(self, root: str, split: Split, fold: int | None, front_end: BeatFrames) -> None:
+    def __init__(
+        self, root: str, split: Split, fold: int | None, front_end: BeatFrames, joined: bool = False
+    ) -> None:
         whole = MITBIH(root, split, unit="record", after=front_end.after, labels=CLASSES, fold=fold)
         beats, labels, records = [], [], []
         for number in range(len(whole)):
             signal, over_time = whole[number]
             ends = whole.peaks[number] + front_end.after - 1
             label = over_time[ends[ends < len(signal)]]
+            record, peaks = int(whole.records[number]), whole.peaks[number][: len(label)]
             known = label != NO_LABEL
-            beats.append(front_end(signal, whole.peaks[number])[: len(known)][known])
-            labels.append(label[known])
-            records.append(torch.full_like(labels[-1], int(whole.records[number])))
+            found = [(record, front_end(signal, peaks)[known], label[known])]
+            for kind, runs in enumerate(RUNS if joined else (), 1):
+                if other := join_beats(signal, peaks, label.numpy(), runs, RECORDS * kind + record):
+                    found.append((RECORDS * kind + record, front_end(*other[:2]), torch.from_numpy(other[2])))
+            for name, of_record, of_beats in found:
+                beats.append(of_record)
+                labels.append(of_beats)
+                records.append(torch.full_like(of_beats, name))
         self.beats, self.targets, self.records = torch.cat(beats), torch.cat(labels), torch.cat(records)
 
     def __len__(self) -> int:
@@ -108,7 +121,7 @@ class BeatKind(Kind):
     def open(self, config: TrainConfig, split: Split, progress: bool) -> Samples:
         """All beats of a set; of the training set as many as an epoch has, balanced."""
         with naming("root"):
-            beats = Beats(config.root or "", split, config.fold, BeatFrames())
+            beats = Beats(config.root or "", split, config.fold, BeatFrames(), joined=split == "train")
         if split != "train":
             return beats
         generator = torch.Generator().manual_seed(config.seed)
