@@ -91,8 +91,8 @@ class WordKind(Kind):
 
     def transform(self, config: TrainConfig, dtype: torch.dtype = torch.float32) -> WordToSteps:
         """Sound to steps."""
-        with naming("channels"):
-            front_end = LogMel(config.channels, sample_rate=self.sample_rate)
+        with naming("channels" if config.high_hz is None else "high_hz"):
+            front_end = LogMel(config.channels, sample_rate=self.sample_rate, high_hz=config.high_hz)
         return WordToSteps(front_end, self.stack(config), config.time_steps, dtype)
 
     def reader(self, config: TrainConfig) -> Reader:

@@ -86,6 +86,10 @@ class DataSettings:
     )
     """That of electrocardiograms is the data's."""
     channels: int = setting(70, "Hear sound in this many frequency channels.", count(1))
+    high_hz: float | None = setting(
+        None, "Hear sound up to this frequency in Hz.", number(above=0), needs="voices"
+    )
+    """None for 0.475 times the sample rate: 7,600 Hz at 16 kHz, 3,800 at 8 kHz."""
     fold: int | None = setting(
         None,
         "Test on this part of the speakers or patients, counted from 0, and train on the others.",

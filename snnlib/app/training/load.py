@@ -105,13 +105,16 @@ def newest_checkpoint(run: RunFolder) -> Path | None:
     return find_intact(last) if is_there(last) or is_there(previous_of(last)) else None
 
 
-def load_weights(module: SpikingClassifier, path: Path, epochs: int | None = None) -> None:
+def load_weights(
+    module: SpikingClassifier, path: Path, epochs: int | None = None, but: str | None = None
+) -> None:
     """Load the weights of a checkpoint into the net of a run.
 
     Args:
         module: the run.
         path: the checkpoint.
         epochs: of the run that wrote it; None: of `module`'s own.
+        but: name of a layer of the net that keeps its own weights. Default None.
 
     Raises:
         CheckpointError: the file is damaged, or holds no checkpoint of this net.
@@ -129,6 +132,10 @@ def load_weights(module: SpikingClassifier, path: Path, epochs: int | None = Non
             name for name, value in weights.items() if torch.is_tensor(value) and value.is_complex()
         ]:
             raise TypeError(f"{names[0]}: expected real numbers, got {weights[names[0]].dtype}")
+        if but is not None:
+            weights |= {
+                name: value for name, value in module.state_dict().items() if name.startswith(f"net.{but}.")
+            }
         module.load_state_dict(weights)
     except (RuntimeError, TypeError, ValueError, AttributeError) as error:
         reason = " ".join(str(error).split())
@@ -137,8 +144,15 @@ def load_weights(module: SpikingClassifier, path: Path, epochs: int | None = Non
         ) from error
 
 
-def load_init(module: SpikingClassifier, folder: Path) -> float | None:
-    """Loads the last weights of another run, and returns its `logit_scale`."""
+def load_init(module: SpikingClassifier, folder: Path) -> tuple[float | None, str | None]:
+    """Loads the last weights of another run, but a last layer of other classes.
+
+    Returns:
+        The run's `logit_scale`, and the name of the layer that keeps its own weights.
+    """
     run, config = RunFolder.open(folder, "init_from")
-    load_weights(module, checkpoint_path(config, run, "last"), config.epochs)
-    return config.logit_scale
+    (body, _, _), (own, _, _) = config.net.rpartition("-"), module.config.net.rpartition("-")
+    other = body == own and config.net != module.config.net
+    last = list(dict(module.net.named_children()))[-1] if other else None
+    load_weights(module, checkpoint_path(config, run, "last"), config.epochs, last)
+    return config.logit_scale, last

@@ -94,8 +94,10 @@ def train_run(
             data.setup("fit")
             _say_of_data(config, data)
             if checkpoint is None and config.init_from is not None:
-                _say(f"weights of the run in {config.init_from}")
-                _scale_logits(module, run, load_init(module, Path(config.init_from)))
+                scale, new = load_init(module, Path(config.init_from))
+                but = f", but a new last layer for {len(data.facts.classes)} classes" if new else ""
+                _say(f"weights of the run in {config.init_from}{but}")
+                _scale_logits(module, run, scale if new is None else _calibrate(module, data, new))
             elif checkpoint is None:
                 _say("scaling weights so that neurons fire at the wanted rates (calibration)")
                 _scale_logits(module, run, _calibrate(module, data))
@@ -214,22 +216,27 @@ def _scale_logits(module: SpikingClassifier, run: RunFolder, scale: float | None
         module.config.save(run.config)
 
 
-def _calibrate(module: SpikingClassifier, data: EventData) -> float | None:
-    """Prepares the net on the first batch, and returns the scale of logits that was measured there."""
+def _calibrate(module: SpikingClassifier, data: EventData, new: str | None = None) -> float | None:
+    """Prepares the net on the first batch, and returns the scale of logits that was measured there.
+
+    With `new` that layer alone is prepared.
+    """
     net, rates = module.net, module.target_rates()
+    rates = {name: rate for name, rate in rates.items() if new in (None, name)}
     if not rates:
         return None
     # In recurrent nets gains give all weights one pace. Elsewhere layers behind batch norm and read-outs begin as they
     # are drawn: from the larger weights that `prepare_` gives read-outs the embedded digits lost half a point.
     recurrent = any(isinstance(layer, SpikingRNN) for layer in net.modules())
     with_rate = {id(weight) for name in rates for weight in net.get_submodule(name).parameters()}
-    frozen = [weight for weight in net.parameters() if not recurrent and id(weight) not in with_rate]
+    own_pace = recurrent and new is None
+    frozen = [weight for weight in net.parameters() if not own_pace and id(weight) not in with_rate]
     batch = data.first_batch().to(next(net.parameters()).dtype)
     try:
         for weight in frozen:
             weight.requires_grad_(False)
         standardize = module.config.weight_scheme == "standardized"
-        report = prepare_(net, batch, rates, gain=recurrent, standardize=standardize)
+        report = prepare_(net, batch, rates, gain=recurrent, standardize=standardize, again=new is not None)
     except ValueError as error:
         raise ConfigError("target_rate", str(error).removeprefix("target_rate: ")) from error
     finally:
