@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from snnlib.checks import check_floating
 from snnlib.exchange.compare import SpikeCounts
 from snnlib.exchange.unrolled_chain import NeuronMaker, chain_of
 from snnlib.inspect.shown import ShownAsText, in_columns
@@ -97,6 +98,11 @@ class UnrolledNet(nn.Module):
     def frames(self, x: Tensor) -> Tensor:
         """Returns inputs `[T, N, ...]` as the frames `[T, 1, N, C, H, W]` of one virtual step."""
         shape = self.stages[0].input
+        check_floating("x", x)
+        if x.dtype != self.dtype:
+            raise TypeError(
+                f"x: expected {self.dtype}, as the net has it, got {x.dtype}; convert it with .to(...)"
+            )
         if x.dim() < 3 or x.shape[2:].numel() != math.prod(shape) or not len(x):
             sizes = ", ".join(map(str, shape))
             raise ValueError(
@@ -111,6 +117,7 @@ class UnrolledNet(nn.Module):
         """Yields a run of each layer for inputs `[T, N, ...]` of the net, first to last.
 
         Raises:
+            TypeError: inputs of another dtype than the net's.
             ValueError: inputs of another size, without a time step, or that are not finite.
         """
         frames = self.frames(x)

@@ -14,6 +14,7 @@ from snnlib.neurons import Neuron
 from snnlib.nn import SpikeAvgPool2d, SpikingLayer, SRMReadout
 from snnlib.nn.layers.delay_line import DelayLine
 from snnlib.nn.layers.delays import Delays
+from snnlib.nn.layers.gradient import RandomFeedback
 from snnlib.nn.layers.per_step import pooling_window
 from snnlib.nn.norm.batch_norm import BatchNorm
 from snnlib.nn.recurrent.recurrent_layer import Recurrent, RecurrentLayer
@@ -207,6 +208,8 @@ def _delay(module: DelayLine, _: int) -> Delay:
 # Operations of modules that are one, from the module and the number of axes before those of a frame.
 _OPERATIONS: dict[type[nn.Module], Callable[[Any, int], Operation]] = {
     nn.Linear: lambda module, _: Weights(module.weight, module.bias),
+    # Feedback is for training alone.
+    RandomFeedback: lambda module, _: Weights(module.readout.weight, module.readout.bias),
     **dict.fromkeys((nn.Conv1d, nn.Conv2d), lambda module, _: Weights(module.weight, module.bias, module)),
     nn.Flatten: lambda module, lead: Flatten(module.start_dim, module.end_dim, lead),
     **dict.fromkeys((nn.AvgPool2d, SpikeAvgPool2d, nn.AdaptiveAvgPool2d), lambda module, _: Pool(module)),

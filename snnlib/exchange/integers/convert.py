@@ -66,7 +66,7 @@ def to_integers(
 
     Raises:
         ValueError: an option out of its range, a module without counterpart (the message names its path), or inputs
-            that are not counts.
+            that are not counts, or zeros only.
 
     Source: weights and scales: Jacob et al., CVPR 2018.
 
@@ -270,6 +270,10 @@ def _calibrated(
     measured = _at(layer, layer.fraction, strict, 48)
     net = IntegerNet([*before, measured])
     frames = net.reference(x, until=len(before) - 1) if before else net.frames(x)
+    if not before and not bool(frames.any()):
+        raise ValueError(
+            f"x: expected inputs with events, to calibrate the states on, got zeros only, shape {tuple(x.shape)}"
+        )
     largest = _largest_state(measured, frames) / 2**measured.fraction
     bits = state_bits if layer.threshold is not None else 32
     room = bounds(bits)[1] * _ROOM / max(largest, 1.0)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from snnlib.backends import native
+from snnlib.checks import check_tensor
 from snnlib.exchange.integers.c_layout import (
     CELL_BYTES,
     SPARE,
@@ -44,18 +45,20 @@ class IntegerNet(nn.Module):
         return 1.0 if last.threshold is not None else float(last.scale[0]) * 2.0**-last.fraction
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns spikes or potentials of the last layer, in the dtype of x."""
+        """Returns spikes or potentials of the last layer, in the dtype of x; float32 for integers and bool."""
         out = self.integers(x)
         channels, *space = self.layers[-1].neurons
         axes = self.layers[-1].axes
         shape = (channels, *space[2 - axes :]) if axes else (channels * space[0] * space[1],)
-        return (out.double() * self.output_scale).to(x.dtype).view(*out.shape[:2], *shape)
+        dtype = x.dtype if x.is_floating_point() else torch.float32
+        return (out.double() * self.output_scale).to(dtype).view(*out.shape[:2], *shape)
 
     @torch.no_grad()
     def integers(self, x: Tensor) -> Tensor:
         """Returns integers of the last layer, int32 `[T, N, O, H, W]`, or `[T, N, O]` if it has one pixel.
 
         Raises:
+            TypeError: an input that is no tensor, or complex.
             ValueError: an input of a wrong shape, or with values other than counts from 0 to 255.
         """
         frames = self.frames(x)
@@ -88,12 +91,17 @@ class IntegerNet(nn.Module):
         """Returns counts `[T, N, C, H, W]` in 8 bits.
 
         Raises:
-            ValueError: as in `integers`.
+            TypeError, ValueError: as in `integers`.
         """
+        check_tensor("x", x)
+        if x.is_complex():
+            raise TypeError(f"x: expected counts of events, got {x.dtype}")
         shape = self.layers[0].input
         if x.dim() < 3 or x.shape[2:].numel() != shape[0] * shape[1] * shape[2]:
             raise ValueError(f"x: expected [T, N, {', '.join(map(str, shape))}], got shape {tuple(x.shape)}")
         counts = x.detach().reshape(*x.shape[:2], *shape).cpu()
+        # 255 in int8 is -1.
+        counts = counts if counts.is_floating_point() else counts.long()
         if not bool(((counts >= 0) & (counts <= 255) & (counts == counts.round())).all()):
             raise ValueError("x: expected counts of events, whole numbers from 0 to 255, got others")
         return counts.to(torch.uint8)
