@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_floating, check_lengths, check_rank
+from snnlib.checks import check_floating, check_lengths, check_rank, warn_caller
+from snnlib.neurons.training_watch import cannot_watch
 from snnlib.sequences.lengths import without_padding
 
 __all__ = ["firing_rate", "first_spike_time", "spike_count", "spike_times", "time_weighted_count"]
@@ -15,6 +16,11 @@ def _check_sequence(spikes: Tensor, batch_first: bool, at_least_steps: int) -> i
     """Checks a spike train and returns its time dimension."""
     check_floating("spikes", spikes)
     check_rank("spikes", spikes, "[T, N, ...]", at_least=2)
+    if spikes.dim() == 2 and not cannot_watch(spikes) and bool((spikes.detach() > 1).any()):
+        warn_caller(
+            f"spikes: expected a sequence [T, N, ...], got values up to {float(spikes.detach().max()):g} of shape "
+            f"{tuple(spikes.shape)}, as counts [N, classes] have, whose samples would be read as steps"
+        )
     time_dim = int(batch_first)
     if spikes.shape[time_dim] < at_least_steps:
         raise ValueError(f"spikes: expected at least one time step, got shape {tuple(spikes.shape)}")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.learning.losses import tet
+from snnlib.learning.losses import _common, tet
 
 SIZE = 12
 
@@ -17,6 +17,7 @@ SIZE = 12
 @pytest.fixture(autouse=True)
 def _looks_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tet, "_looks", iter(range(10)))
+    monkeypatch.setattr(_common, "_looks", iter(range(10)))
 
 
 def _per_step_integrator() -> nn.Module:
@@ -84,3 +85,51 @@ def test_only_the_first_batches_are_looked_at() -> None:
         _said(potential, labels)
     assert _said(potential.transpose(0, 1), labels) == []
     assert list(itertools.islice(tet._looks, 1)) == []
+
+
+def test_labels_beside_samples_in_the_place_of_steps_are_an_error() -> None:
+    potential, labels = torch.rand(5, 7, 4), torch.zeros(5, dtype=torch.int64)
+    with pytest.raises(
+        ValueError, match=r"^potential: expected a dimension N of 5 labels, .* give batch_first=True$"
+    ):
+        snnlib.losses.tet_loss(potential, labels)
+    snnlib.losses.tet_loss(potential, labels, batch_first=True)
+    with pytest.raises(ValueError, match=r"give batch_first=False$"):
+        snnlib.losses.tet_loss(potential.transpose(0, 1), labels, batch_first=True)
+
+
+LABELS = torch.tensor([0, 1, 2, 0, 1])
+# Scores of each loss that takes a softmax, from values [T, N, classes].
+SOFTMAX_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
+    "tet_loss": lambda scores: snnlib.losses.tet_loss(scores, LABELS),
+    "count_cross_entropy": lambda scores: snnlib.losses.count_cross_entropy(scores[0], LABELS),
+    "count_cross_entropy_plus": lambda scores: snnlib.losses.count_cross_entropy_plus(scores[0], LABELS),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("loss", SOFTMAX_LOSSES)
+def test_a_softmax_before_the_loss_is_named(loss: str, dtype: torch.dtype) -> None:
+    scores = torch.randn(6, 5, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
+    with pytest.warns(
+        UserWarning, match=r": expected scores, .* got probabilities that add up to 1; leave"
+    ) as said:
+        SOFTMAX_LOSSES[loss](scores.softmax(2))
+    assert said[0].filename == __file__
+
+
+@pytest.mark.parametrize("loss", SOFTMAX_LOSSES)
+@pytest.mark.parametrize(
+    "scores",
+    [
+        torch.zeros(6, 5, 3),
+        nn.functional.one_hot(LABELS, 3).float().expand(6, 5, 3),
+        torch.rand(6, 5, 3, generator=torch.Generator().manual_seed(0)),
+        torch.full((6, 5, 3), 0.5),
+    ],
+    ids=["silent", "one spike", "random", "rates"],
+)
+def test_scores_that_no_softmax_gave_are_quiet(loss: str, scores: Tensor) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SOFTMAX_LOSSES[loss](scores)

@@ -2,6 +2,7 @@
 
 import copy
 import html
+import warnings
 
 import pytest
 import torch
@@ -352,3 +353,39 @@ def test_a_batch_with_its_labels_is_answered_by_its_input(kind: type) -> None:
     ):
         prepare_(net, kind((x, torch.zeros(2))))  # type: ignore[arg-type]
     prepare_(net, x)
+
+
+def _in_order(*orders: bool) -> nn.Sequential:
+    sizes = (6, 5, 4, 3)
+    layers = [snnlib.SpikingLinear(*sizes[i : i + 2], batch_first=order) for i, order in enumerate(orders)]
+    return nn.Sequential(*layers)
+
+
+@pytest.mark.parametrize(
+    ("orders", "pairs"), [((False, True), ["0.0 and 0.1"]), ((True, True, False), ["0.1 and 0.2"])]
+)
+def test_neighbours_of_different_order_are_named(orders: tuple[bool, ...], pairs: list[str]) -> None:
+    x = (torch.rand(8, 8, 6, generator=torch.Generator().manual_seed(0)) < 0.5).float()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        prepare_(nn.Sequential(_in_order(*orders)), x)
+    said = [str(warning.message) for warning in caught if "batch_first" in str(warning.message)]
+    assert said == [
+        f"net: layers {pair} follow each other with batch_first={orders[int(pair[2])]} and "
+        f"{orders[int(pair[-1])]}, so that one reads samples as steps; give both the same"
+        for pair in pairs
+    ]
+
+
+class _Turned(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.transpose(0, 1)
+
+
+def test_a_turn_between_layers_of_different_order_is_quiet() -> None:
+    first, second = _in_order(False, True)
+    x = (torch.rand(8, 8, 6, generator=torch.Generator().manual_seed(0)) < 0.5).float()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        prepare_(nn.Sequential(first, _Turned(), second), x)
+    assert not any("follow each other" in str(warning.message) for warning in caught)

@@ -1,5 +1,6 @@
 """Counts, rates and first spike times: values by loops, gradients by their definition, and signs through a neuron."""
 
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -158,3 +159,19 @@ def test_signs_through_a_neuron() -> None:
         assert grad.sum() < 0
     earlier = snnlib.functional.srm_neuron(current - of_time)
     assert first_spike_time(earlier).item() < first_spike_time(spikes).item()
+
+
+COUNTS = torch.tensor([[3.0, 0.0, 12.0], [1.0, 7.0, 2.0]])
+
+
+@pytest.mark.parametrize("name", sorted(vars(snnlib.readout)["__all__"]))
+def test_counts_in_place_of_spikes_are_named(name: str) -> None:
+    read = getattr(snnlib.readout, name)
+    with pytest.warns(UserWarning, match=r"^spikes: expected a sequence .* up to 12 of") as said:
+        read(COUNTS)
+    assert said[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # Spikes of one neuron [T, N], and graded spikes [T, N, neurons].
+        read((COUNTS > 2).float())
+        read(COUNTS[None])

@@ -7,9 +7,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from snnlib.checks import check_device, check_floating, check_rank, check_shape, require
+from snnlib.checks import check_device, check_floating, check_rank, check_shape, require, warn_caller
+from snnlib.neurons.training_watch import cannot_watch
 
 Reduction = Literal["mean", "sum", "none"]
+# Batches whose scores are looked at, as this waits for the GPU; sums of a softmax in bfloat16 differ from 1 by less.
+_looks, _NEAR_ONE = iter(range(10)), 0.02
 
 
 def accumulation_dtype(values: Tensor) -> torch.dtype:
@@ -26,6 +29,19 @@ def check_scores(name: str, scores: Tensor, not_negative: bool = False) -> None:
             # NaN is no count below 0; the loss shows it.
             (scores < 0).logical_not(),
             lambda: ValueError(f"{name}: expected {name} >= 0, got {float(scores.detach().min()):g}"),
+        )
+
+
+def warn_of_probabilities(name: str, scores: Tensor) -> None:
+    """Warns of scores `[..., classes]` that a softmax gave, of which the loss would take the softmax again."""
+    if cannot_watch(scores) or next(_looks, None) is None:
+        return
+    values = scores.detach()
+    sums = values.sum(-1)
+    if sums.numel() > 1 and bool((values > 0).all() & ((sums - 1).abs() < _NEAR_ONE).all()):
+        warn_caller(
+            f"{name}: expected scores, of which the loss takes the softmax, got probabilities that add up to 1; "
+            "leave the softmax out"
         )
 
 

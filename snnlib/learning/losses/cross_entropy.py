@@ -14,6 +14,7 @@ from snnlib.learning.losses._common import (
     check_smoothing,
     labelled_neurons,
     reduced,
+    warn_of_probabilities,
 )
 from snnlib.learning.losses.count import shared_out
 
@@ -80,6 +81,7 @@ def count_cross_entropy(
     >>> optimizer.step()
     """
     check_scores("counts", counts, not_negative=True)
+    warn_of_probabilities("counts", counts)
     _check(counts, target, scale, label_smoothing)
     logits = scale * counts.to(accumulation_dtype(counts))
     return reduced(_cross_entropy(logits, target, label_smoothing), sample_weight, reduction)
@@ -117,6 +119,7 @@ def count_cross_entropy_plus(
     tensor([[-0.1250,  0.1250]])
     """
     check_scores("counts", counts, not_negative=True)
+    warn_of_probabilities("counts", counts)
     _check(counts, target, scale, label_smoothing)
     counts = counts.to(accumulation_dtype(counts))
     labelled = labelled_neurons(target, counts)

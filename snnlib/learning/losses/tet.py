@@ -14,7 +14,13 @@ from snnlib.checks import (
     check_rank,
     warn_caller,
 )
-from snnlib.learning.losses._common import Reduction, accumulation_dtype, check_smoothing, reduced
+from snnlib.learning.losses._common import (
+    Reduction,
+    accumulation_dtype,
+    check_smoothing,
+    reduced,
+    warn_of_probabilities,
+)
 from snnlib.neurons.training_watch import cannot_watch
 from snnlib.sequences.lengths import valid_steps
 from snnlib.sequences.order import looks_exchanged
@@ -102,6 +108,7 @@ def tet_loss(
         raise ValueError(f"potential: expected at least one time step, got shape {tuple(potential.shape)}")
     if not 0 <= regularization <= 1:
         raise ValueError(f"regularization: expected a number in [0, 1], got {regularization}")
+    warn_of_probabilities("potential", potential)
     check_smoothing(label_smoothing)
     check_integer_labels(target)
     counted = torch.ones(potential.shape[:2], dtype=torch.bool, device=potential.device)

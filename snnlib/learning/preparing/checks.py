@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -57,6 +58,16 @@ def warn_of_input(net: nn.Module, x: Tensor) -> None:
     firsts = {layer.batch_first for layer in net.modules() if isinstance(layer, SpikingLayer)}
     if len(firsts) < 2:
         _warn_of_order(x, int(firsts.pop()) if firsts else 0)
+    chains = [found for found in net.named_modules() if isinstance(found[1], nn.Sequential)]
+    for name, chain in chains:
+        for (first, one), (second, other) in pairwise(chain.named_children()):
+            orders = [getattr(layer, "batch_first", None) for layer in (one, other)]
+            if None not in orders and orders[0] != orders[1]:
+                path = f"{name}." if name else ""
+                warn_caller(
+                    f"net: layers {path}{first} and {path}{second} follow each other with batch_first={orders[0]} and "
+                    f"{orders[1]}, so that one reads samples as steps; give both the same"
+                )
     users: dict[tuple[int, str], list[str]] = {}
     for name, layer in net.named_modules():
         if isinstance(layer, SpikingLayer):
