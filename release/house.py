@@ -148,7 +148,7 @@ BUDGETS = {
 ALLOWANCES: dict[str, dict[str, int]] = {
     "`convert` proves what it gives": {"lines of exchange": 490, "lines of core": 50, "lines of tests": 1700},
     "One net, many uses": {
-        "lines of core": 180,
+        "lines of core": 215,
         "lines of events": 95,
         "lines of exchange": 30,
         "lines of train": 35,
