@@ -13,7 +13,7 @@ namespace snnlib {
 namespace SNNLIB_ISA {
 namespace {
 
-// What a thread keeps between tasks.
+// Scratch memory of a thread.
 struct Workspace {
   EventRows events;
   Scratch<float*> reached;

@@ -153,7 +153,7 @@ def decide(x: Tensor, g: Geometry, streaming: bool, neurons: bool = True) -> Dec
     by_events, dense = costs(g, share, neurons)
     if g.unsupported:
         return Decision("dense", share, by_events, dense, g.unsupported)
-    facts = f"{share:.1%} of the inputs are events; cost {by_events:.3g} event-driven, {dense:.3g} dense"
+    facts = f"{share:.1%} of the inputs are events; {by_events:.3g} ns by events, {dense:.3g} ns dense"
     if _choice.value != "auto":
         return Decision(_choice.value, share, by_events, dense, f"asked for; {facts}")
     if streaming:
@@ -164,7 +164,7 @@ def decide(x: Tensor, g: Geometry, streaming: bool, neurons: bool = True) -> Dec
 
 
 def is_small(g: Geometry) -> bool:
-    """Returns whether events have no cost that matters, whatever the data are."""
+    """Returns whether even a dense input costs less than `_SMALL` by events."""
     return not g.unsupported and costs(g, 1.0)[0] < _SMALL
 
 

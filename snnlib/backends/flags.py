@@ -17,7 +17,7 @@ MOST_LEVELS = 1 << 24
 
 
 class Flags(NamedTuple):
-    """Options of a call; `Dynamics.flags`."""
+    """Options of a call; `Dynamics.options`."""
 
     kind: int
     strict: bool

@@ -237,7 +237,7 @@ class LayerProof(NamedTuple):
 
     @property
     def flips(self) -> int:
-        """Number of spikes that one of the two nets has alone."""
+        """Returns the number of spikes that only one of the two nets fired."""
         return 0 if self.spikes is None else self.spikes.missing + self.spikes.extra
 
 

@@ -160,7 +160,7 @@ Need = tuple[Callable[[CallFacts], bool], str]
 EVENTS: Sequence[Need] = (
     (
         lambda c: c.convolution or c.sparse or c.delayed,
-        "the event-driven kernels know convolutions only, not a {c.operator}",
+        "event-driven kernels need a convolution or a linear map, got {c.operator}",
     ),
     (
         lambda c: c.sparse or c.dtype != torch.float64,
@@ -170,36 +170,35 @@ EVENTS: Sequence[Need] = (
 )
 _KERNEL: Need = (lambda c: c.kernel is not None, "{c.neuron} with its options runs by its step")
 _ONE_OP: Sequence[Need] = (
-    (lambda c: c.convolution, "the kernels of a layer take convolutions; {c.operator} gives currents"),
-    (lambda c: not c.back, "the kernels of a layer know no spikes that come back"),
+    (lambda c: c.convolution, "fused layers need a convolution or a linear map; {c.operator} gives currents"),
+    (lambda c: not c.back, "fused layers have no recurrence"),
     _KERNEL,
     (
         lambda c: c.runs_in_layer,
-        "the kernels of a layer know one state without a floor and a reset in the same step, not {c.neuron} with its "
-        "options",
+        "fused layers need one state, no floor, and a reset in the same step, not {c.neuron} with its options",
     ),
-    (lambda c: not c.learns, "constants that learn get their gradients from the currents"),
+    (lambda c: not c.learns, "learned constants get their gradients from currents"),
     (
         lambda c: c.records or not c.differentiates,
-        "the record of a layer tells the gradients where channels decay alike and no refractory time ends",
+        "fused gradients need one decay for all channels and no finite refractory time",
     ),
     (
         lambda c: c.records_states or not (c.differentiates and c.streams),
-        "gradients through states have the same bits wherever a sequence is cut by currents alone",
+        "gradients through a state are reproducible for any chunking only if currents are saved",
     ),
 )
 _FULL = "", FULL_MATRIX
 _SCAN: Sequence[Need] = (
     (
         lambda c: c.back in (*_FULL, SparselyConnected.__name__),
-        "spikes come back through an operator",
+        "the recurrence is an operator",
     ),
-    (lambda c: not c.back or c.recurs, "recurrent kernels do not know this neuron with its options"),
+    (lambda c: not c.back or c.recurs, "recurrent kernels lack {c.neuron} with its options"),
     (
         lambda c: c.back in _FULL or c.device == "cpu",
-        "recurrent kernels of {c.device} know no sparse connections",
+        "recurrent kernels of {c.device} lack sparse connections",
     ),
-    (lambda c: not c.back_delayed or c.device == "cpu", "spikes come back with delays"),
+    (lambda c: not c.back_delayed or c.device == "cpu", "recurrent kernels of {c.device} lack delays"),
     (lambda c: not c.crowded, "{c.crowded}"),
     _KERNEL,
 )

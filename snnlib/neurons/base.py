@@ -120,7 +120,7 @@ class Neuron(nn.Module):
     weight_exponent: int | None = None
     # Whether gradients flow to earlier steps.
     gradient_through_time: bool = True
-    # Whether it was looked at what a model of one's own does at rest.
+    # True once `check_rest` has tested the model at rest.
     rest_known: bool = False
     # Whether spikes are moved by EventProp's gradient, so that input events may get theirs by time.
     exact_times: bool = False

@@ -30,7 +30,7 @@ CHOICES = ("time", "dense")
 
 
 class _ByTime(torch.autograd.Function):
-    """The identity, whose backward pass takes the gradient by the amplitude of events to that by their time."""
+    """The identity, whose backward pass converts the amplitude gradient of events into the spike-time gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, before: Tensor | None, time_dim: int) -> Tensor:

@@ -86,7 +86,7 @@ def test_tools_see_the_recurrence() -> None:
     assert operations.operations().item() == (profile.total.acs + profile.total.macs) / 3
     explanation = snnlib.explain_dispatch(layer, x)
     assert explanation.rate == pytest.approx(float(spikes.detach().mean()))
-    assert explanation.recurrence == "step by step in torch (spikes come back through an operator)"
+    assert explanation.recurrence == "step by step in torch (the recurrence is an operator)"
     restored = snnlib.SpikingConvRNN2d(2, 4, 3, padding=1)
     restored.load_state_dict(layer.state_dict())
     assert_bits(restored(x), layer(x))

@@ -43,7 +43,7 @@ def grid_of_panels(count: int, width: float, height: float, title: str) -> tuple
 
 
 def column_of_panels(count: int, width: float, height: float, title: str) -> tuple[Figure, list[Axes]]:
-    """A figure with so many panels below each other, which share their time axis."""
+    """Returns a figure of stacked panels with one time axis."""
     figure = new_figure(width, height * count + 0.8, title)
     return figure, figure.subplots(count, 1, squeeze=False, sharex=True)[:, 0].tolist()
 

@@ -181,8 +181,7 @@ def _fraction_of(stage: Stage, weights: Sequence[Tensor]) -> int:
     """Bits of a state below the largest unit in which all weights are integers of 8 bits.
 
     Raises:
-        ValueError: weights that are none in any unit, or a bias or refractory time that is none of neurons in fixed
-            point.
+        ValueError: weights that are no multiples of a power of two; a bias or refractory time that fixed point lacks.
     """
     assert stage.refractory is not None
     if stage.bias is not None:

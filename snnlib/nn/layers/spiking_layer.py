@@ -39,7 +39,7 @@ __all__ = ["SpikingLayer"]
 
 # Share of inputs that fire in a time step of typical event data; N-MNIST at 10 ms has 4 %.
 EXPECTED_INPUT_RATE = 0.05
-# A multiple of the threshold over the response to white noise, beyond which no weight need go.
+# Upper bound of a useful weight, in thresholds per unit of the response to white noise.
 _SURE = 4.0
 # Steps after which the response of a neuron that forgets has died down.
 _RESPONSE_STEPS = 256
@@ -71,7 +71,7 @@ class SpikingLayer(WeightWithGain):
     """
 
     option_hints = LAYER_HINTS
-    # Whether it has been looked at what stands before a layer whose input gets the gradient by time, see `observe`.
+    # True once `fuse_`, `prepare_` or `SpikeDoctor` has checked the module in front.
     input_known: bool = False
     # Whether neurons act on each other only through the layer's output.
     neurons_apart: ClassVar[bool] = True

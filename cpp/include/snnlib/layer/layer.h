@@ -99,7 +99,7 @@ struct Bands {
   SNNLIB_FIELDS(rows, count)
 };
 
-// What all passes are told of a layer.
+// Arguments of all passes.
 struct LayerArgs {
   ConvShape shape;
   Bands bands;

@@ -1,4 +1,4 @@
-// Rows of neurons in a layer: a step forward with what it keeps, and what goes back from that.
+// Rows of neurons in a layer: a step forward with its record, and the adjoint.
 //
 // SRM neurons. Forward keeps a bit per neuron and step; per spike, in the order of the bits,
 // slope = min(1/delta_u, clamp) and gain = 1/delta_ut, each 0 where the neuron has no rise.

@@ -16,7 +16,7 @@
 namespace snnlib {
 namespace SNNLIB_ISA {
 
-// An output spike with what it takes from the two input traces.
+// An output spike and its factors for both input traces.
 struct TraceSample {
   int32_t at;
   uint32_t row;
