@@ -249,5 +249,5 @@ def test_what_takes_spikes_back() -> None:
     with snnlib.use_path("reference"):
         assert explained(neuron=neuron).startswith("reference (asked for")
     unknown = snnlib.neurons.KLIF(scale_reset=True, surrogate=compact)
-    assert "do not know this neuron" in explained(neuron=unknown)
+    assert "recurrent kernels lack KLIF" in explained(neuron=unknown)
     assert snnlib.explain_dispatch(snnlib.SRMLinear(6, 4), x).recurrence == ""
