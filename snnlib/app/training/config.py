@@ -233,7 +233,7 @@ class NetSettings:
         "Begin with the last weights of the run in this folder, which has the same net, instead of new ones.",
         path=True,
     )
-    """None draws weights and calibrates rates."""
+    """None draws weights and calibrates rates. A net of other classes gives all layers but the last."""
     weight_scheme: Literal["calibrated", "standardized"] = setting(
         "calibrated",
         "Begin with srm weights whose channels fire at one rate, or with weights of mean 0, for images.",
