@@ -149,8 +149,8 @@ ALLOWANCES: dict[str, dict[str, int]] = {
     "`convert` proves what it gives": {"lines of exchange": 490, "lines of core": 50, "lines of tests": 1700},
     "One net, many uses": {
         "lines of core": 215,
-        "lines of events": 95,
-        "lines of exchange": 30,
+        "lines of events": 100,
+        "lines of exchange": 40,
         "lines of train": 35,
         "lines of testing": 2,
         "lines of tests": 1200,

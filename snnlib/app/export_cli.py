@@ -67,7 +67,7 @@ def c(
         tested, options = vectors_of(data, vectors)
         sizes = export_c(integers, out, tested, notes=notes, names=names, **options)
     print(report)
-    print(f"RAM {sizes['ram']} bytes, flash {sizes['flash']} bytes of constants")
+    print(f"RAM {sizes['ram']} bytes, flash {sizes['flash']} bytes of constants, without code")
     print(f"program: {out / 'net.c'}; to check it: make -C {out} check")
 
 

@@ -247,6 +247,8 @@ def _go_on(folder: Path, given: dict[str, Any], option: str) -> tuple[RunFolder,
         if name not in MACHINE_FIELDS and value != before:
             raise ConfigError(
                 name,
-                f"expected no other value than the resumed run's, {before!r} in {run.config}, got {value!r}",
+                f"expected no other value than the resumed run's, {before!r} in {run.config}, got {value!r}; to "
+                "train on with it, start a new run on the same data from these weights: "
+                f"--init-from {shlex.quote(str(run.path))} in place of --resume",
             )
     return run, dataclasses.replace(config, **{name: given[name] for name in given if name in MACHINE_FIELDS})

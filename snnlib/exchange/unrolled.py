@@ -91,6 +91,14 @@ class UnrolledNet(nn.Module):
         """
         return chain_of(self.stages, neuron, self.dtype)
 
+    def extra_repr(self) -> str:
+        """Layers with the size of their output and their virtual steps."""
+        return "\n".join(
+            f"{stage.name or '(net)'}: {stage.neurons}, "
+            + (f"{stage.cell.levels:g} virtual steps" if stage.cell and stage.cell.spikes else "potentials")
+            for stage in self.stages
+        )
+
     def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
         """Raises Unsupported: writers of graphs have no layers that wait for each other."""
         raise Unsupported("virtual steps, in which a layer waits for the layer before, have no counterpart")
@@ -267,7 +275,14 @@ class UnrolledReport(ShownAsText):
             spikes = "" if layer.spikes is None else f"{layer.spikes.matched + layer.spikes.missing:,}"
             sums = "exact" if layer.exact else "rounded"
             rows.append(
-                (layer.name, f"{layer.levels}", sums, spikes, f"{layer.flips:,}", f"{layer.potential:.3g}")
+                (
+                    layer.name or "(net)",
+                    f"{layer.levels}",
+                    sums,
+                    spikes,
+                    f"{layer.flips:,}",
+                    f"{layer.potential:.3g}",
+                )
             )
         lines = in_columns(rows, left=1)
         if not self.exact:

@@ -210,20 +210,20 @@ class SpikeDoctor(ShownAsText):
         return "\n".join([*lines, *(self.findings() or ["nothing wrong" if layers else "nothing seen yet"])])
 
     def _of_spikes(self, layer: LayerHealth, is_last: bool) -> Iterator[tuple[str, str]]:
-        where = f"{self._samples} samples"
+        where, remedy = f"{self._samples} samples", words.remedy(self._layers[layer.name])
         tolerated = 0 if is_last and self._fires_at_output else _REPORTED_SHARE
         if not math.isfinite(layer.rate):
             yield "finite", "NaN is among its spikes; look at its weights and its input"
         elif layer.dead == layer.channels:
             learns = words.learns_when_silent(self._layers[layer.name])
-            yield "silent", words.silence(where, learns, words.PREPARE)
+            yield "silent", words.silence(where, learns, remedy)
         elif layer.dead > tolerated * layer.channels:
             lost = f"{layer.dead} of {layer.channels} channels did not fire in {where} and cannot learn"
-            yield "dead", f"{lost}; {words.PREPARE}, or {words.SLOWER}"
+            yield "dead", f"{lost}; {remedy}" + f", or {words.SLOWER}" * (remedy != words.SLOWER)
         if layer.busy >= _REPORTED_SHARE:
             yield (
                 "saturated",
-                f"{layer.busy:.0%} of the neurons {words.always_firing(where)}; {words.PREPARE}",
+                f"{layer.busy:.0%} of the neurons {words.always_firing(where)}; {remedy}",
             )
         silent = float(self._silent_samples) / max(self._samples, 1)
         if is_last and silent >= _REPORTED_SHARE and layer.dead < layer.channels:

@@ -78,6 +78,11 @@ def learns_when_silent(layer: Watched) -> bool:
     return bool(getattr(layer, "neuron", layer).gradient == "surrogate")
 
 
+def remedy(layer: object) -> str:
+    """Returns the advice for a layer that fires badly: `prepare_`, unless it has prepared the layer already."""
+    return PREPARE if getattr(layer, "prepared", None) is None else SLOWER
+
+
 def silence(where: str, learns: bool, remedy: str) -> str:
     """Returns the text for a layer in which no neuron fired."""
     lost = "the layers behind it get no input" if learns else "neither this layer nor those before it learn"
@@ -316,7 +321,9 @@ class TrainingWatch:
             self._began = firing if self._began is None else self._began
         elif sums.input:
             if not learns:
-                self._say(layer, "silent", silence(str(window), False, PREPARE if window.is_first else _ANEW))
+                self._say(
+                    layer, "silent", silence(str(window), False, remedy(layer) if window.is_first else _ANEW)
+                )
             elif self._began is not None:
                 self._say(layer, "silent", f"no neuron fired in {window}, as some did before; {SLOWER}")
         elif is_input:
@@ -345,8 +352,8 @@ class TrainingWatch:
                 why = "no neuron fired or came near its threshold"
             else:
                 why = nothing_passes(layer) if sums.signal else NOTHING_REACHES_THE_LOSS
-            remedy = PREPARE if window.is_first else SLOWER
-            self._say(layer, "gradient", without_gradient(learned, str(window), f"{why}; {remedy}"))
+            advice = remedy(layer) if window.is_first else SLOWER
+            self._say(layer, "gradient", without_gradient(learned, str(window), f"{why}; {advice}"))
 
     def _share_lost(self, rates: Tensor) -> Tensor:
         """Returns the share of the channels that fired at the beginning and have a rate of 0."""

@@ -1,6 +1,7 @@
 """A layer that dies while `snnlib train` runs is named once, in a line, and marked in the table of epochs."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ import pytest
 from snnlib.app.training import RunFolder, TrainConfig
 from snnlib.app.training.checkup import Checkup
 from snnlib.app.training.classifier import SpikingClassifier
+from snnlib.app.training.report import write_report
 from snnlib.app.training.run import TrainResult, train_run
+from snnlib.neurons.training_watch import SLOWER
 
 
 @pytest.fixture
@@ -33,6 +36,19 @@ def test_a_layer_that_is_silent_from_the_start_is_named_once(
     assert out.count("conv1") == 1, out
     assert "\n  conv1: no neuron fired in the first 3 training batches, so neither this layer" in out
     assert [row["warned_conv1"] for row in result.history] == [1, 0, 0]
+
+
+def test_console_and_report_give_the_same_advice(
+    train, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The command has called `prepare_`, so that neither of the two may ask for it."""
+    result = train(0)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "conv1: " in line]
+    write_report(result, RunFolder(tmp_path / "run"))
+    page = (tmp_path / "run" / "report.html").read_text()
+    (said,) = re.findall(r"Layer conv1: no neuron fired[^<]*", page)
+    assert line.rpartition("; ")[2] == said.rpartition("; ")[2].removesuffix(".") == SLOWER
+    assert "prepare_" not in line and "prepare_" not in said
 
 
 def test_a_layer_that_dies_is_marked_when_it_warns(train, capsys: pytest.CaptureFixture[str]) -> None:

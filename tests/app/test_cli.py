@@ -345,6 +345,7 @@ def test_torchrun_starts_the_same_command_again(
         ("train --out {run}", "--out: expected a new or empty folder, got '.*' with files in it .*--resume"),
         ("train --out {other}/file/run", "--out: expected a folder that can be written to, got '.*': Not a directory$"),
         ("train --resume {run} --lr 0.5", r"--lr: expected no other value than .* run's, 0\.02 in .*, got 0\.5"),
+        ("train --resume {run} --epochs 20", r"--epochs: .*, got 20; to train on .*: --init-from {run} in place of"),
         ("eval {other}", "RUN_FOLDER: expected the folder of a run of `snnlib train`"),
     ],
 )  # fmt: skip
@@ -353,7 +354,7 @@ def test_folders_that_do_not_fit_are_named(
 ) -> None:
     (tmp_path / "file").touch()
     err = refused(capsys, *arguments.format(run=folder, other=tmp_path).split())
-    assert re.match(f"error: {message}", err) and err.count("\n") == 1, err
+    assert re.match(f"error: {message.replace('{run}', str(folder))}", err) and err.count("\n") == 1, err
 
 
 @pytest.mark.parametrize(

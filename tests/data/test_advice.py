@@ -18,6 +18,7 @@ import pytest
 import torch
 from event_files import EVENTS, aedat4_file, encoded
 from small_sets import write_wav
+from torch.utils.data import DataLoader
 
 import snnlib
 import snnlib.data as sd
@@ -214,6 +215,12 @@ CASES: dict[str, tuple[Call, Call]] = {
     "EventCamera(grey=True) makes grey": (
         lambda path: sd.EventCamera(sensor_size=(8, 8)).film(CAMERA, [0, 1000]),
         lambda path: sd.EventCamera(sensor_size=(8, 8), grey=True).film(CAMERA, [0, 1000]),
+    ),
+    "give the data set transform=snnlib.data.ToFrames()": (
+        lambda path: next(iter(DataLoader(sd.EventFolder(folder(path, a=2), split=None)))),
+        lambda path: next(
+            iter(DataLoader(sd.EventFolder(folder(path, a=2), split=None, transform=sd.ToFrames())))
+        ),
     ),
     "add {}, or raise {}_share": (
         lambda path: sd.EventFolder(folder(path, a=2), split="test", test_share=0.0),

@@ -199,6 +199,7 @@ def test_a_failure_has_a_sentence_and_leaves_nothing_half(
         download("mnist", tmp_path)
     # The address of the file, or where it led to, and where to get it by hand.
     assert mnist.url in str(raised.value)
+    assert str(raised.value).startswith(f"{BAD} of MNIST, ")
     assert "fetch the file by hand from https://" in str(raised.value)
     # Those before it are whole, nothing else is there.
     assert left_in(tmp_path) == ["train-images-idx3-ubyte.gz"]

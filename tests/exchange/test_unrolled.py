@@ -361,3 +361,43 @@ def test_each_channel_has_its_own_threshold() -> None:
     report = verify_unrolled(net, unroll_spikes(net, x), x)
     assert report.exact and report.equal, str(report)
     assert net[0](x).detach().sum((0, 1)).ne(0).all()
+
+
+def test_an_unrolled_net_shows_its_layers_under_the_names_of_profile() -> None:
+    x = (torch.rand(6, 2, 1, 8, 8) < 0.3).float()
+    conv = snnlib.SpikingConv2d(1, 4, 3, neuron=IF(levels=4))
+    deep = nn.Sequential(
+        conv, nn.Sequential(nn.Flatten(2), snnlib.SpikingLinear(144, 3, neuron=IF(levels=2)))
+    )
+    readout = nn.Sequential(conv, nn.Flatten(2), snnlib.SpikingLinear(144, 3, neuron=Integrator(4.0)))
+    calm = IF(levels=3, surrogate=EveryThreshold(Triangle(width=0.5, height=0.4)))
+    for net in (
+        conv,
+        deep,
+        readout,
+        nn.Sequential(conv, nn.Flatten(2), snnlib.SpikingRNN(144, 3, 2, calm)),
+    ):
+        unrolled = unroll_spikes(net, x)
+        rows = str(verify_unrolled(net, unrolled, x)).splitlines()[1:]
+        named = [line.split()[0] for line in str(snnlib.profile(net, x)).splitlines()[1:]]
+        shown = [line.strip().split(": ")[0] for line in str(unrolled).splitlines()[1:-1]] or ["(net)"]
+        assert shown == [row.split()[0] for row in rows[: len(shown)]] == named[: len(shown)]
+    assert str(unroll_spikes(conv, x)) == "UnrolledNet((net): (4, 6, 6), 4 virtual steps)"
+    assert "  1.1: (3, 1, 1), 2 virtual steps" in str(unroll_spikes(deep, x)).splitlines()
+    assert "  2: (3, 1, 1), potentials" in str(unroll_spikes(readout, x)).splitlines()
+
+
+def test_rounding_makes_a_trained_net_exact() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        snnlib.SpikingLinear(12, 20, neuron=IF(levels=4)),
+        snnlib.SpikingLinear(20, 5, neuron=LIF(tau=1.0, levels=4, reset="subtract")),
+    )
+    x = (torch.rand(30, 4, 12) < 0.3).float()
+    snnlib.prepare_(net, x)
+    assert not verify_unrolled(net, unroll_spikes(net, x), x).exact
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.mul_(64).round_().div_(64)
+    report = verify_unrolled(net, unroll_spikes(net, x), x)
+    assert report.exact and report.equal, str(report)

@@ -84,6 +84,22 @@ def test_absurd_scales_are_named_and_healed_by_calibration(factor: float, expect
     assert _findings(net) == []
 
 
+@pytest.mark.parametrize("weight", [0.0, 100.0])
+def test_a_prepared_layer_is_not_to_be_prepared_again(weight: float) -> None:
+    net = nn.Sequential(snnlib.SpikingLinear(6, 5), snnlib.SpikingLinear(5, 3))
+    x = (torch.rand(20, 4, 6, generator=torch.Generator().manual_seed(0)) < 0.3).float()
+    advice = []
+    for prepare in (False, True):
+        if prepare:
+            net[0].reset_parameters()
+            snnlib.prepare_(net, x)
+        torch.nn.init.constant_(net[0].weight, weight)
+        with SpikeDoctor(net) as doctor:
+            net(x)
+        advice.append(doctor.findings()[0].rpartition("; ")[2])
+    assert "snnlib.prepare_" in advice[0] and advice[1].startswith("lower the learning rate")
+
+
 def test_a_silent_layer_is_named_once() -> None:
     net = _net()
     set_rates_(net, _task()[0], 0.1)

@@ -58,12 +58,15 @@ def _train(
 
 
 def test_a_silent_layer_warns_once_with_its_path_and_the_remedy() -> None:
-    net = _net(silence="features.0")
-    said = _train(net)
-    assert len(said) == 1, said
-    assert said[0].startswith("features.0: no neuron fired in the first 3 training batches")
-    assert "call snnlib.prepare_(net, x)" in said[0]
-    assert _train(net) == []
+    # A prepared net is not to be prepared.
+    for prepared, remedy in ((0, "; lower the learning rate"), (None, "; call snnlib.prepare_(net, x)")):
+        net = _net(silence="features.0")
+        net.get_submodule("features.0").prepared = prepared  # type: ignore[assignment]
+        said = _train(net)
+        assert len(said) == 1, said
+        assert said[0].startswith("features.0: no neuron fired in the first 3 training batches")
+        assert remedy in said[0]
+        assert _train(net) == []
 
 
 def test_the_third_batch_decides() -> None:

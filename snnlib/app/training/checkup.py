@@ -10,7 +10,6 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
 from snnlib.learning.health import SpikeDoctor
-from snnlib.neurons.training_watch import PREPARE
 from snnlib.structure.layers import spiking_modules
 
 
@@ -70,5 +69,4 @@ class Checkup(pl.Callback):
     def _show(self, name: str, kind: str, text: str) -> None:
         if (name, kind) not in self._shown:
             self._shown.add((name, kind))
-            # With that the run began.
-            self.show(f"  {text.removesuffix(f'; {PREPARE}')}")
+            self.show(f"  {text}")

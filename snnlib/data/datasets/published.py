@@ -263,7 +263,7 @@ def _announcement(published: PublicSet, missing: list[PublicFile], folder: Path)
 
     megabytes = published.megabytes * len(missing) / len(published.files)
     if not megabytes:
-        with _named_errors(published.url(missing[0]), published.page):
+        with _named_errors(published, missing[0]):
             answers = [
                 requests.head(published.url(file), allow_redirects=True, timeout=_TIMEOUT) for file in missing
             ]
@@ -301,7 +301,7 @@ def _fetch(published: PublicSet, file: PublicFile, staging: Path, http: Any) -> 
 
     unpack = pooch.Unzip if file.name.endswith(".zip") else pooch.Untar
     url = published.url(file)
-    with _named_errors(url, published.page):
+    with _named_errors(published, file):
         pooch.retrieve(
             url,
             # None is no check: of the list of checksums, which nobody vouches for but the host.
@@ -316,11 +316,12 @@ def _fetch(published: PublicSet, file: PublicFile, staging: Path, http: Any) -> 
 
 
 @contextmanager
-def _named_errors(url: str, page: str) -> Iterator[None]:
-    """Turns errors of connections, checksums, archives and disks into a DownloadError that names the address."""
+def _named_errors(published: PublicSet, file: PublicFile) -> Iterator[None]:
+    """Turns errors of connections, checksums, archives and disks into a DownloadError that names file and address."""
     import requests  # noqa: PLC0415 - comes with pooch
 
-    again = f"try again later, or fetch the file by hand from {page}"
+    again = f"try again later, or fetch the file by hand from {published.page}"
+    url = f"{file.name} of {published.title}, {published.url(file)}"
     try:
         yield
     except requests.HTTPError as error:

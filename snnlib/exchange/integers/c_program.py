@@ -68,7 +68,8 @@ def export_c(
         stack: stacks the front end's frames to steps. Default: each frame is a step.
 
     Returns:
-        Bytes of RAM (`"ram"`: states, frames, scratch) and of constants (`"flash"`), without the program's code.
+        Bytes of RAM (`"ram"`: states, frames, scratch) and of constants (`"flash"`). Code takes flash beside the
+            constants; the compiler decides how much, see the tables in docs/moving-nets.md.
 
     Raises:
         ValueError: an input that does not fit the net, or a wrong number of names.
@@ -91,7 +92,7 @@ def export_c(
     ram, flash = net.ram_bytes, net.flash_bytes
     if sound is not None:
         ram, flash = ram + sound.ram_bytes, flash + sound.flash_bytes
-    about = [f"{ram} bytes of RAM, {flash} of constants.", *notes]
+    about = [f"{ram} bytes of RAM, {flash} of constants beside the code.", *notes]
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     files = {
