@@ -128,14 +128,14 @@ BOUNDS = {
     "pages with late code": Bound(0, "a page begins with what it is and lines that run"),
     "commit subjects": Bound(0, f"a stranger reads `area: imperative object`, {LONGEST_SUBJECT} characters"),
 }
-# Sizes at 10fdc630, before the sixth edition.
+# Sizes at 10fdc630, before the sixth edition, less what changes took away since.
 BUDGETS = {
     "C++ files of a call": 21,
     "public members of Neuron": 15,
     "arguments of LIF": 21,
     "public names": 344,
     "public names of snnlib itself": 66,
-    "lines of core": 33180,
+    "lines of core": 32990,
     "lines of events": 7336,
     "lines of exchange": 6093,
     "lines of train": 6227,

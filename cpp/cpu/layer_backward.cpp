@@ -41,20 +41,16 @@ SNNLIB_NOINLINE inline void scaled(const float* __restrict field, int64_t n, flo
 
 // Of neurons with exact times: a step back of the fields of the membrane and of the current, and dL/dx of one row, by
 // time x[t] (dL/dx[t] - dL/dx[t+1]).
-SNNLIB_NOINLINE inline void exact_gradient(const float* __restrict x, int64_t n, const ExactNeuron& neuron,
-                                           float* __restrict of_membrane, float* __restrict of_current,
+SNNLIB_NOINLINE inline void exact_gradient(const float* __restrict x, int64_t n, const SynapseConstants& k,
+                                           bool by_time, float* __restrict of_membrane, float* __restrict of_current,
                                            float* __restrict later, float* __restrict grad) {
-  using R = SynapseRows;
-  const auto row = [&](int i) { return neuron.rows[i * neuron.period]; };
-  const float decay_m = row(R::decay_m), decay_s = row(R::decay_s), gain_m = row(R::gain_m), gain_s = row(R::gain_s);
-  const bool by_time = neuron.flags.by_time;
   SNNLIB_SIMD
   for (int64_t i = 0; i < n; ++i) {
-    const float g = of_current[i] + gain_m * of_membrane[i], dense = gain_s * g, timed = x[i] * (dense - later[i]);
+    const float g = of_current[i] + k.gain_m * of_membrane[i], dense = k.gain_s * g, timed = x[i] * (dense - later[i]);
     grad[i] = by_time ? timed : dense;
     later[i] = dense;
-    of_membrane[i] *= decay_m;
-    of_current[i] = decay_s * g;
+    of_membrane[i] *= k.decay_m;
+    of_current[i] = k.decay_s * g;
   }
 }
 
@@ -85,7 +81,8 @@ class InputsBySpikes {
     const float* grad = in_place(a.grad_input, 0);
     streamed_ = grad && streamable(grad, s.steps * s.batch * s.in_height * row_bytes, row_bytes);
     spikes_.start(conv_, reaching.count());
-    if (a.neuron == LayerNeuron::kLinear) decay_ = linear_decay(a.linear);
+    constants_ = synapse_constants(a);
+    decay_ = constants_.decay_m;
     if (a.neuron == LayerNeuron::kSrm) {
       decay_ = float(a.srm.flags.e_g);
       no_successors(successors_, reaching.count() * s.row(), s.steps);
@@ -138,7 +135,7 @@ class InputsBySpikes {
       if (exact) {
         const float* x = a_->exact.flags.by_time ? read_row(a_->input, s, t, n_, y, in_row_.data()) : in_row_.data();
         const int64_t pixel = (y - in_.first) * tile_ + conv_.first_pixel();
-        exact_gradient(x, row, a_->exact, field_.data() + pixel, of_current_.data() + pixel,
+        exact_gradient(x, row, constants_, a_->exact.flags.by_time, field_.data() + pixel, of_current_.data() + pixel,
                        later_.data() + (y - in_.first) * row, grad_row_.data());
         write_floats(grad_row_.data(), row, a_->grad_input, at);
         continue;
@@ -173,21 +170,27 @@ class InputsBySpikes {
   // The field of what comes back to the state after the last step. Of SRM neurons it decays from the last step on as
   // that of a spike there does, to that of other neurons the last step adds its entries as it is.
   void start_from_state() {
-    const ConvShape& s = a_->shape;
     const bool srm = a_->neuron == LayerNeuron::kSrm;
+    add_state(srm ? 2 : 0, srm, field_.data());
+    if (a_->neuron == LayerNeuron::kExact) add_state(1, false, of_current_.data());
+    undecayed_ = !srm;
+  }
+
+  // What comes back to a variable of the state, which succeeds the last spike if it is asked to.
+  void add_state(int64_t variable, bool succeeds, float* field) {
+    const ConvShape& s = a_->shape;
     const Place* places = &spikes_.place(0);
-    begin_step();
+    spikes_.clear(false);
     for (int64_t y = reaching_.first; y < reaching_.last; ++y) {
-      const float* grad = a_->grad_state_row(srm ? 2 : 0, n_, y);
+      const float* grad = a_->grad_state_row(variable, n_, y);
       Event* event = spikes_.place_next();
       for (int64_t i = 0; i < s.row(); ++i) {
-        if (srm) successors_.data()[(y - reaching_.first) * s.row() + i] = {grad[i], int32_t(s.steps - 1)};
+        if (succeeds) successors_.data()[(y - reaching_.first) * s.row() + i] = {grad[i], int32_t(s.steps - 1)};
         if (grad[i] != 0.0f) *event++ = {places[i].at, places[i].row, grad[i]};
       }
       spikes_.finish_row(event);
     }
-    add_to_field(spikes_, field_.data());
-    undecayed_ = !srm;
+    add_to_field(spikes_, field);
   }
 
   // The spikes of all rows that were listed.
@@ -221,7 +224,8 @@ class InputsBySpikes {
   Rows in_ = {}, reaching_ = {};
   RowConv conv_ = {};
   int64_t n_ = 0, tile_ = 0;
-  float decay_ = 0.0f;
+  SynapseConstants constants_ = {};
+  float decay_ = 0.0f;  // of the field, but of neurons with exact times
   bool streamed_ = false;
   bool undecayed_ = false;  // whether the next step takes the field as it is
   Scratch<float> field_, of_current_, later_, in_row_, grad_row_;
@@ -238,10 +242,8 @@ struct Workspace {
   WeightsByInputs weights_by_inputs;
   InputsBySpikes inputs;
   LinearAdjoint adjoint;
-  ExactAdjoint exact;
-  StateGradient state;
+  SpikeAdjoint spikes;
   Scratch<float> current;  // a row of currents' gradients
-  Scratch<float> carried;  // dense signals
 };
 
 // The weight gradient of one band of a convolution without neurons: `grad_output` is the signal.
@@ -274,116 +276,61 @@ void run_band(const LayerBackwardArgs& a, int64_t task, float* grad, Workspace& 
   if (own.count() && !a.by_inputs) w.weights_by_spikes.start(a, n, own, rows.spikes(), grad);
   if (own.count() && a.by_inputs) w.weights_by_inputs.start(a, n, own, grad);
   if (in.count()) w.inputs.start(a, n, in, reaching);
-  const bool linear = a.neuron == LayerNeuron::kLinear, exact = a.neuron == LayerNeuron::kExact;
+  const bool linear = a.neuron == LayerNeuron::kLinear, srm = a.neuron == LayerNeuron::kSrm;
+  // The inputs of SRM neurons have a signal of their own.
+  const Rows walked = srm ? either(own, state) : all;
   if (linear) w.adjoint.start(a, n, all);
-  if (exact) w.exact.start(a, all);
-  if (!linear && state.count()) w.state.start(a, n, state);
+  if (!linear) w.spikes.start(a, n, walked);
   for (int64_t t = s.steps - 1; t >= 0; --t) {
     if (in.count()) w.inputs.begin_step();
     if (own.count() && a.by_inputs) w.weights_by_inputs.begin_step(t);
     for (int64_t y = all.first; y < all.last; ++y) {
       const SpikeRow spikes = rows.next();
-      if (exact) {
-        const bool dense = own.has(y) && a.by_inputs && w.weights_by_inputs.sees(y);
-        const float* signal = w.exact.step(y, spikes, dense);
-        const float *to_v = w.exact.to_membrane(), *to_i = w.exact.to_current();
-        if (dense) w.weights_by_inputs.set_row(y, signal);
-        if (own.has(y) && !a.by_inputs) w.weights_by_spikes.add_amounts(t, y, spikes, to_v, to_i);
-        if (reaching.has(y)) w.inputs.add_amounts(spikes, to_v, to_i);
-        continue;
-      }
-      if (linear) {
-        const float* lam = w.adjoint.step(y, spikes);
-        if (own.has(y) && a.by_inputs && w.weights_by_inputs.sees(y)) w.weights_by_inputs.set_row(y, lam);
-        if (own.has(y) && !a.by_inputs) w.weights_by_spikes.add_amounts(t, y, spikes, w.adjoint.amounts());
-        if (reaching.has(y)) w.inputs.add_amounts(spikes, w.adjoint.amounts());
-        continue;
-      }
-      if (own.has(y) && a.by_inputs) w.weights_by_inputs.add_row(y, spikes);
-      if (own.has(y) && !a.by_inputs) w.weights_by_spikes.add_row(t, y, spikes);
-      if (reaching.has(y)) w.inputs.add_row(t, y, spikes);
-      if (state.has(y)) w.state.add_row(t, y, spikes);
+      if (srm && reaching.has(y)) w.inputs.add_row(t, y, spikes);
+      if (srm && state.has(y)) w.spikes.step_input(y, spikes, float(a.srm.flags.e_g));
+      if (!walked.has(y)) continue;
+      const bool dense = own.has(y) && a.by_inputs && w.weights_by_inputs.sees(y);
+      const float* signal = linear ? w.adjoint.step(y, spikes) : w.spikes.step(y, spikes, dense);
+      const float *to_v = linear ? w.adjoint.amounts() : w.spikes.to_membrane(),
+                  *to_i = linear ? nullptr : w.spikes.to_current();
+      if (dense) w.weights_by_inputs.set_row(y, signal);
+      if (own.has(y) && !a.by_inputs) w.weights_by_spikes.add_amounts(t, y, spikes, to_v, to_i);
+      if (!srm && reaching.has(y)) w.inputs.add_amounts(spikes, to_v, to_i);
     }
     if (in.count()) w.inputs.step(t);
     if (own.count() && a.by_inputs) w.weights_by_inputs.step();
   }
   if (own.count() && !a.by_inputs) w.weights_by_spikes.run();
-  if (!linear && state.count()) w.state.finish(a.grad_start);
-  for (int64_t y = state.first; linear && y < state.last; ++y) {
-    std::memcpy(a.grad_start + (n * s.height + y) * s.row(), w.adjoint.before(y), size_t(s.row()) * sizeof(float));
+  for (int64_t y = state.first; y < state.last; ++y) {
+    linear ? w.adjoint.finish(y, a.grad_start) : w.spikes.finish(y, a.grad_start);
   }
 }
 
 // The dense signals a and b from the record of the spikes, for a dense backward pass, and what comes back to the state.
 void run_band_of_signals(const LayerSignalsArgs& args, int64_t task, Workspace& w) {
   const ConvShape& s = args.shape;
-  const int64_t n = task / args.bands.count, row = s.row(), stored = padded(row);
-  const size_t bytes = size_t(row) * sizeof(float);
+  const int64_t n = task / args.bands.count;
+  const size_t bytes = size_t(s.row()) * sizeof(float);
   const Rows own = output_rows(s, args.bands, task % args.bands.count);
-  const SrmDecay<float> decay = float_decay(args.srm.flags);
+  const bool linear = args.neuron == LayerNeuron::kLinear, srm = args.neuron == LayerNeuron::kSrm;
   SpikeRows rows(args, n, own.first, own.last, w.rows);
-  if (args.neuron == LayerNeuron::kExact) {
-    w.exact.start(args, own);
-    for (int64_t t = s.steps - 1; t >= 0; --t) {
-      for (int64_t y = own.first; y < own.last; ++y) {
-        const float* signal = w.exact.step(y, rows.next(), true);
-        if (args.a) std::memcpy(args.a + (args.frames(t, n) * s.height + y) * row, signal, bytes);
-      }
-    }
-    return;
-  }
-  if (args.neuron == LayerNeuron::kLinear) {
-    w.adjoint.start(args, n, own);
-    for (int64_t t = s.steps - 1; t >= 0; --t) {
-      for (int64_t y = own.first; y < own.last; ++y) {
-        const float* lam = w.adjoint.step(y, rows.next());
-        if (args.a) std::memcpy(args.a + (args.frames(t, n) * s.height + y) * row, lam, bytes);
-      }
-    }
-    for (int64_t y = own.first; args.grad_start && y < own.last; ++y) {
-      std::memcpy(args.grad_start + (n * s.height + y) * row, w.adjoint.before(y), bytes);
-    }
-    return;
-  }
-  const int64_t plane = own.count() * stored;
-  w.carried.zeroed(3 * plane);
-  const float ratio = credit_ratio(args.srm.flags);
-  for (int64_t y = own.first; args.grad_state && y < own.last; ++y) {
-    float* u = w.carried.data() + (y - own.first) * stored;
-    credit_of_state(args.grad_state_row(0, n, y), args.grad_state_row(1, n, y), row, ratio, u, u + plane);
-    std::memcpy(u + 2 * plane, args.grad_state_row(2, n, y), bytes);
-  }
+  linear ? w.adjoint.start(args, n, own) : w.spikes.start(args, n, own);
   for (int64_t t = s.steps - 1; t >= 0; --t) {
     for (int64_t y = own.first; y < own.last; ++y) {
-      const int64_t at = (args.frames(t, n) * s.height + y) * row;
+      const int64_t at = (args.frames(t, n) * s.height + y) * s.row();
       const SpikeRow spikes = rows.next();
-      float* u = w.carried.data() + (y - own.first) * stored;
-      float *synapse = u + plane, *g = synapse + plane;
       if (args.a || args.grad_start) {
-        for (int64_t i = 0; i < spikes.count; ++i) {
-          const int32_t place = spikes.places[i];
-          u[place] = 0.0f;
-          synapse[place] = spikes.q[place] * spikes.slope[i];
-        }
-        step_back(u, synapse, stored, decay);
-        if (args.a) std::memcpy(args.a + at, u, bytes);
+        const float* signal = linear ? w.adjoint.step(y, spikes) : w.spikes.step(y, spikes, args.a);
+        if (args.a) std::memcpy(args.a + at, signal, bytes);
       }
-      if (args.b || args.grad_start) {
-        for (int64_t i = 0; i < spikes.count; ++i) {
-          const int32_t place = spikes.places[i];
-          g[place] = spikes.q[place] * spikes.gain[i];
-        }
-        scale(g, stored, decay.e_g);
-        if (args.b) std::memcpy(args.b + at, g, bytes);
+      if (srm && (args.b || args.grad_start)) {
+        const float* signal = w.spikes.step_input(y, spikes, float(args.srm.flags.e_g));
+        if (args.b) std::memcpy(args.b + at, signal, bytes);
       }
     }
   }
-  const int64_t image = s.height * row, variable = s.batch * image;
   for (int64_t y = own.first; args.grad_start && y < own.last; ++y) {
-    const float* u = w.carried.data() + (y - own.first) * stored;
-    float* out = args.grad_start + n * image + y * row;
-    state_of_credit(u, u + plane, row, ratio, out, out + variable);
-    std::memcpy(out + 2 * variable, u + 2 * plane, bytes);
+    linear ? w.adjoint.finish(y, args.grad_start) : w.spikes.finish(y, args.grad_start);
   }
 }
 

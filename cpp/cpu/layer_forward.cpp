@@ -132,9 +132,7 @@ class Band {
                   out, bits, du, &w_.fired);
     }
     if (a_.neuron == LayerNeuron::kExact) {
-      const auto step = a_.exact.flags.reset_current
-                            ? (add ? exact_row<true, kKeep, true, Count> : exact_row<true, kKeep, false, Count>)
-                            : (add ? exact_row<false, kKeep, true, Count> : exact_row<false, kKeep, false, Count>);
+      const auto step = add ? exact_row<kKeep, true, Count> : exact_row<kKeep, false, Count>;
       return step(current, w_.exact, a_.exact.flags, state(0, y), state(1, y), states() > 2 ? state(2, y) : nullptr,
                   row_, out, bits, du, w_.delta_ut.data() + count, &w_.fired);
     }

@@ -191,7 +191,7 @@ class SrmKernel(_Neurons):
     flags: ClassVar[Sequence[int]] = ()
     # A layer's record tells all gradients, also those of states.
     runs_in_layer = records = records_states = pools = True
-    recurs = False
+    reorders = recurs = False
 
     @property
     def decay(self) -> Decay:
@@ -237,7 +237,7 @@ class LinearKernel(_Neurons):
     family, moves_spikes = "linear", False
     taus: ClassVar[Sequence[float]] = ()
     # The adjoint of a state is a sum over entries, whose order depends on where a chunk ends; by currents it does not.
-    records_states = False
+    records_states, reorders = False, True
 
     @property
     def flags(self) -> list[int]:
@@ -333,6 +333,11 @@ class ExactKernel(_Neurons):
     def records(self) -> bool:
         """Returns whether a layer's record suffices for the gradients: it lacks the end of refractory times."""
         return self.alike and self.options.refractory <= 0
+
+    @property
+    def reorders(self) -> bool:
+        """Returns whether the record tells gradients of states too, in another order of sums: not of a last spike."""
+        return not self.options.refractory
 
     def settings(self) -> dict[str, float]:
         """Returns the fields of `ExactFlags`."""

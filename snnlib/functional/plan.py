@@ -18,7 +18,7 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends import native
-from snnlib.backends.arguments import ExactKernel, LayerArgs, LinearKernel, NeuronKernel, SrmKernel
+from snnlib.backends.arguments import ExactKernel, LayerArgs, NeuronKernel, SrmKernel
 from snnlib.backends.geometry import geometry
 from snnlib.backends.memo import once
 from snnlib.checks import (
@@ -130,7 +130,9 @@ def call_facts(
     streams: bool = False,
 ) -> CallFacts:
     """Returns the facts for an input of this dtype and device; without a neuron, those of the currents alone."""
-    reorders = isinstance(kernel, LinearKernel) and not torch.compiler.is_compiling() and _ENTRIES_ONLY.get()
+    reorders = (
+        kernel is not None and kernel.reorders and not torch.compiler.is_compiling() and _ENTRIES_ONLY.get()
+    )
     return CallFacts(
         operator="sequence of currents" if operator is None else type(operator).__name__,
         # The compiler of torch 2.6 takes kinds in a tuple alone.
@@ -296,7 +298,7 @@ class LayerPlan(NamedTuple):
             x, weight = as_autocast(x, weight)
         last: State = ()
         if self.neuron.exact_times:
-            by_time = self.neuron.input_gradient != "dense" and self.path is not Path.LAYER
+            by_time = self.neuron.input_gradient != "dense" and not self._times_within_op
             if isinstance(operator, Delayed):
                 # The steps before the chunk, of which x has some, make up for the last input in the state.
                 x = spike_time_gradient(x, None, 0, by_time, time_dim).x
@@ -315,6 +317,11 @@ class LayerPlan(NamedTuple):
             else:
                 value, after = self._recur(current, state, lengths, dtype)
         return Output(value, (*after, *last))
+
+    @property
+    def _times_within_op(self) -> bool:
+        """Returns whether the op of a layer times input events, the last of which no later step can follow."""
+        return self.path is Path.LAYER and not self.facts.streams
 
     def _recur(
         self, current: Tensor, state: State | None, lengths: Tensor | None, dtype: torch.dtype
@@ -347,7 +354,7 @@ class LayerPlan(NamedTuple):
         watched: Any = nullcontext()
         if isinstance(kernel, ExactKernel):
             assert isinstance(neuron, ByEvent)
-            by_time = neuron.input_gradient != "dense" and x.requires_grad
+            by_time = neuron.input_gradient != "dense" and self._times_within_op and x.requires_grad
             kernel = replace(kernel, options=kernel.options._replace(by_time=by_time))
             watched = neuron.watched_record(kernel.constants)
         tensors = x, weight, kernel.constants, kernel.state

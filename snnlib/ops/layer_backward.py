@@ -79,7 +79,7 @@ def layer_backward(c: SimpleNamespace) -> tuple[Tensor, ...]:
     """Returns dL/dW, dL/dx and dL/dstate before the first step; unneeded gradients have no elements.
 
     `output`, from the forward pass, is needed only for pooled neurons with an event-driven gradient; `grad_state` is
-    dL/dstate after the last step, and not supported by neurons with exact spike times.
+    dL/dstate after the last step, and not supported by neurons that fire once (`refractory` -1).
     """
     call = LayerArgs(c.x, c.weight, ConvOptions.of(c), tuple(c.pool), c.time_dim)
     neuron = neuron_kernel(c.constants, None, c.flags, c.taus)
@@ -169,9 +169,11 @@ def run(
 
 def _check_exact(neuron: ExactKernel, grad_state: Tensor | None, needs: Needs) -> None:
     """Checks that the record of neurons with exact spike times suffices for the requested gradients."""
-    if grad_state is not None or needs.state:
-        raise ValueError("grad_state: expected no gradients of states of neurons with exact spike times")
     refractory = neuron.options.refractory
+    if refractory < 0 and (grad_state is not None or needs.state):
+        raise ValueError(
+            "grad_state: expected no gradients of states of neurons that fire once (refractory -1)"
+        )
     if refractory > 0:
         raise ValueError(
             f"flags: expected a refractory time of 0 or -1, as none that ends is on the record, got {refractory}"
@@ -189,7 +191,7 @@ def _by_reference(
 ) -> Gradients:
     x, weight = call.x, call.weight
     if isinstance(neuron, ExactKernel):
-        found: tuple[Tensor, ...] = reference.exact.layer_backward(call, neuron, saved[1:], grad_output)
+        found = reference.exact.layer_backward(call, neuron, saved[1:], grad_output, grad_state)
     else:
         path = reference.srm_conv if isinstance(neuron, SrmKernel) else reference.layer
         found = path.backward(call, neuron, saved[1:], grad_output, grad_state)

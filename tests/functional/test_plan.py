@@ -1,5 +1,6 @@
 """Plans: the path that each kind of call takes, what they follow from, and that a call runs as its plan says."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -170,7 +171,10 @@ def test_equal_facts_are_equal_keys() -> None:
 def test_chunks_may_save_entries_alone() -> None:
     with entries_only():
         assert _plan(FULL, neurons.LIF(), LEARNS, return_state=True).path in (Path.LAYER, Path.TORCH_SCAN)
-        assert _plan(FULL, neurons.CubaLIF(**EXACT), LEARNS, return_state=True).path is not Path.LAYER
+        event = _plan(FULL, neurons.CubaLIF(**EXACT), LEARNS, return_state=True)
+        assert event.path in (Path.LAYER, Path.TORCH_SCAN)
+        once = neurons.CubaLIF(**EXACT, refractory=math.inf)
+        assert _plan(FULL, once, LEARNS, return_state=True).path is not Path.LAYER
 
 
 @pytest.mark.parametrize(

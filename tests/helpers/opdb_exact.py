@@ -139,17 +139,22 @@ def exact_layer_sample(name: str, flags: list[int], **options: Any) -> Sample:
 
 
 def exact_layer_backward_sample(
-    name: str, flags: list[int], needs: tuple[bool, bool] = (True, True), **options: Any
+    name: str,
+    flags: list[int],
+    needs: tuple[bool, bool] = (True, True),
+    state: bool = False,
+    **options: Any,
 ) -> Sample:
     forward = exact_layer_sample(name, flags, **options)
 
     def make(generator: torch.Generator) -> Arguments:
         arguments = forward.make(generator)
-        out, _, *record = op_calls.exact_layer_forward(*arguments)
+        out, final, *record = op_calls.exact_layer_forward(*arguments[:11], state, *arguments[12:])
         q = torch.randn(out.shape, generator=generator, dtype=torch.float64)
-        return (q, *arguments[:3], out, *record, *arguments[4:11], *needs, None, False)
+        of_state = torch.randn(final.shape, generator=generator, dtype=torch.float64) if state else None
+        return (q, *arguments[:3], out, *record, *arguments[4:11], *needs, of_state, state)
 
-    return Sample(f"{forward.name}, needs {needs}", make)
+    return Sample(f"{forward.name}, needs {needs}" + ", state" * state, make)
 
 
 def exact_layer_answer(x: Tensor, weight: Tensor, *rest: Any) -> list[Tensor | None]:
@@ -160,21 +165,28 @@ def exact_layer_answer(x: Tensor, weight: Tensor, *rest: Any) -> list[Tensor | N
 
 
 def exact_layer_backward_answer(q: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> list[Tensor | None]:
-    table, (*options, pool, flags, time_dim, need_weight, need_input, _, _) = rest[0], rest[5:]
+    table, (*options, pool, flags, time_dim, need_weight, need_input, of_state, need_state) = (
+        rest[0],
+        rest[5:],
+    )
     events, w = x.double().requires_grad_(), weight.double().requires_grad_()
     current = _convolved(events, w, *options)
     neurons = (current.detach(), table, None, flags, time_dim)
     if pool != [1, 1]:
         frames = (part.double().flatten(0, 1).numpy() for part in (q, exact_answer(*neurons)[0]))
         q = torch.from_numpy(oracles.avg_pool_credit(*frames, pool, pool, [0, 0])).reshape(current.shape)
-    signal, _ = exact_backward_answer(q, None, *neurons)
+    signal, start = exact_backward_answer(q, of_state, *neurons)
     grad_weight, grad_x = torch.autograd.grad(current, (w, events), signal)
     if flags[2]:
         # An event that comes a step earlier.
         after = torch.zeros_like(grad_x.sum(time_dim, keepdim=True))
         grad_x = x.double() * -grad_x.diff(dim=time_dim, append=after)
     none = torch.zeros(0)
-    return [grad_weight if need_weight else none, grad_x if need_input else none, none]
+    return [
+        grad_weight if need_weight else none,
+        grad_x if need_input else none,
+        start if need_state else none,
+    ]
 
 
 EXACT_SCANS = tuple(exact_sample(name) for name in EXACT)
@@ -195,4 +207,8 @@ EXACT_LAYERS_BACKWARD = (
     exact_layer_backward_sample("gather back", [0, 1, 1, 0], (False, True)),
     exact_layer_backward_sample("scatter", [0, 0, 1, 0], pool=(2, 2)),
     exact_layer_backward_sample("gather back", [0, 1, 0, -1], pool=(2, 4)),
+    exact_layer_backward_sample("scatter", [0, 0, 0, 0], state=True),
+    exact_layer_backward_sample("gather, many channels", [0, 1, 0, 0], state=True),
+    exact_layer_backward_sample("gather back", [1, 1, 0, 0], (False, False), state=True),
+    exact_layer_backward_sample("fully connected", [0, 1, 0, 0], (True, False), state=True),
 )

@@ -127,7 +127,11 @@ def test_a_neuron_and_step_takes_a_byte_at_most() -> None:
         ("exact_forward", {"constants": torch.ones(8, 1)}, r"coefficients: expected shape \(9, 1\)"),
         ("exact_forward", {"window": [2, 2]}, r"window: expected \[1, 1\] of neurons with exact"),
         ("exact_backward", {"learn": True}, r"learn: expected False of neurons with exact"),
-        ("exact_layer_backward", {"need_state": True}, r"grad_state: expected no gradients of states"),
+        (
+            "exact_layer_backward",
+            {"need_state": True, "flags": [0, 0, 1, -1]},
+            r"grad_state: expected no gradients of states of neurons that fire once",
+        ),
         ("exact_layer_backward", {"flags": [0, 0, 1, 3]}, r"flags: expected a refractory time of 0 or -1"),
     ],
 )

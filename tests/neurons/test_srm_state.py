@@ -26,6 +26,16 @@ def _layers() -> dict[str, Callable[[], nn.Module]]:
         "LIF, linear": lambda: snnlib.SpikingLinear(
             2 * 9 * 9, 7, neuron=neurons.LIF(4.0, surrogate=narrow, detach_reset=False)
         ),
+        "spike times": lambda: snnlib.SpikingConv2d(
+            2, 8, 5, padding=1, neuron=neurons.CubaLIF(gradient="event", threshold=0.4, input_gradient="time")
+        ),
+        "spike times, linear": lambda: snnlib.SpikingLinear(
+            2 * 9 * 9,
+            7,
+            neuron=neurons.CubaLIF(
+                gradient="event", reset_states="all", threshold=0.8, input_gradient="dense"
+            ),
+        ),
         "LIF, stride": lambda: snnlib.SpikingConv2d(2, 6, 3, stride=2, neuron=neurons.LIF(4.0)),
     }
 

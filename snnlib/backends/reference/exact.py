@@ -146,15 +146,19 @@ def layer_forward(
 
 
 def layer_backward(
-    call: LayerArgs, neuron: ExactKernel, record: tuple[Tensor, Tensor, Tensor], grad_output: Tensor
-) -> tuple[Tensor, Tensor]:
-    """dL/dW and dL/dx in the state's dtype: the dense adjoint, then torch's convolution gradients."""
+    call: LayerArgs,
+    neuron: ExactKernel,
+    record: tuple[Tensor, Tensor, Tensor],
+    grad_output: Tensor,
+    grad_state: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dL/dW, dL/dx and dL/dstate in the state's dtype: the dense adjoint, then torch's convolution gradients."""
     x, weight, time_dim = call.x, call.weight, call.time_dim
     dtype, shape = state_dtype(x), (*x.shape[:2], len(weight), *call.geometry.space)
     fired, values = srm_conv.read_entries(*record, shape, call.band, time_dim)
     q = srm_conv.shared_out(grad_output.to(dtype), fired, call.pool)
     q, fired, rise, passed = (part.movedim(time_dim, 0) for part in (q, fired, *values))
     run = Trace(fired, rise.to(dtype), passed.to(dtype), fired, torch.ones_like(fired), fired, q)
-    grad, _ = adjoint(q, run, neuron)
+    grad, start = adjoint(q, run, neuron, grad_state)
     grad_weight, grad_x = srm_conv.convolution_backward(grad.movedim(0, time_dim), x, weight, call.options)
-    return grad_weight, by_time(grad_x, x, time_dim) if neuron.options.by_time else grad_x
+    return grad_weight, by_time(grad_x, x, time_dim) if neuron.options.by_time else grad_x, start

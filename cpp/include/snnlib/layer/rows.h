@@ -1,25 +1,5 @@
 // Rows of neurons in a layer: a step forward with its record, and the adjoint.
 //
-// SRM neurons. Forward keeps a bit per neuron and step; per spike, in the order of the bits,
-// slope = min(1/delta_u, clamp) and gain = 1/delta_ut, each 0 where the neuron has no rise.
-//
-// Backward, an output spike adds to the gradients:
-//
-//   signals    a[t] and b[t] of neurons/srm.h, dense: a neuron carries (u, s) and g, which become (0, A) and C at its
-//              spikes. A step back they decay to a = e_m u + r_s s, e_s s and b = e_g g.
-//   changes    a and b only change at spikes, so these alone drive the gradients. With input traces that run forward
-//              without resets, U <- e_m U + (S + x) r_s, S <- e_s (S + x), a spike at t whose successor fires D steps
-//              later adds
-//                dW += (A - A' e_m^D) U[t] - A' k(D) S[t],    A = q slope, A' the successor's (0 without one)
-//              where k(D) is what a unit of S leaves in U after D steps; and with V <- e_g V backwards in time it adds
-//                e_g (C - C' e_g^D) W to its patch of V,      C = q gain,    dL/dx[t] = x[t] V[t]
-//   state      what comes back to the state after the last step T - 1, (Gu, Gs, Gg) = dL/d(u, s, g), acts like a
-//              successor there: it adds dW += Gu U[T-1] + Gs S[T-1] and e_g Gg W to V, less what a spike at t takes
-//              off,
-//                dW -= Gu e_m^D U[t] + (Gu k(D) + Gs e_s^D) S[t] and e_g Gg e_g^D W, D = T-1 - t
-//              A credit (au, as) of neurons/srm.h is the same in another basis:
-//                Gs = au,   Gu = (1 - tau_s/tau_m) au + as
-//
 // Neurons of one state (neurons/linear.h). A forward pass keeps entries, the steps at which the adjoint does not decay
 // freely. With a surrogate of compact support these are the steps near the threshold and the spikes, otherwise all. An
 // entry keeps u, the distance of the membrane from the threshold, with several levels the membrane.
@@ -30,14 +10,23 @@
 //   g of the last step is what comes back to the state after it
 //   carry = (keep where s = 1, else 1) + slope (keep h + offset - h) (reset not detached)
 //
-// Neurons with exact times (neurons/credit.h). Forward keeps a bit per neuron and step and (rise, passed) of every
-// spike. Backward, (G_v, G_i) decay freely from step to step, and a spike changes them by
+// Neurons whose spikes are moved (neurons/credit.h, neurons/srm.h). Forward keeps a bit per neuron and step and two
+// numbers of every spike in the order of the bits: (rise, passed), of SRM neurons (slope, gain) with
+// slope = min(1/delta_u, clamp) and gain = 1/delta_ut, each 0 where the neuron has no rise. Backward, (G_v, G_i) decay
+// freely from step to step, and a spike changes them by
 //
-//   m[t] = passed G_v + q rise - G_v,   n[t] = -G_i at a spike that resets the current
+//   m[t] = passed G_v + q rise - G_v,   n[t] = -G_i at a spike that resets the current, 0 at others;
+//   of SRM neurons m[t] = q slope - G_v, n[t] = -G_i
 //
 // With input traces that run forward without resets, I <- decay_s I + gain_s x and U <- decay_m U + gain_m I, a spike
-// adds dW += m U[t] + n I[t]; with fields over the inputs backwards in time, M <- decay_m M + W^T m and
-// I <- decay_s I + W^T n + gain_m M, dL/dx[t] = gain_s I[t].
+// adds dW += m U[t] + n I[t], and what comes back to the state after the last step adds G_v U[T-1] + G_i I[T-1]; with
+// fields over the inputs backwards in time, M <- decay_m M + W^T m and I <- decay_s I + W^T n + gain_m M,
+// dL/dx[t] = gain_s I[t].
+//
+// SRM neurons have the constants (e_m, e_s, r_s, 1), their state s is decay_s i, and their inputs get a signal of their
+// own, b = e_g g: g becomes C = q gain at a spike. It changes at spikes alone: with V <- e_g V backwards in time, a
+// spike whose successor fires D steps later, with C', adds e_g (C - C' e_g^D) W to its patch of V, dL/dx[t] = x[t]
+// V[t]. What comes back to g after the last step acts like a successor there.
 //
 // slope is the surrogate's derivative at u and h = u + threshold; from neurons/linear.h with one state.
 #pragma once
@@ -136,37 +125,13 @@ inline SrmDecay<float> float_decay(const SrmConstants& c) {
   return {float(c.e_m), float(c.e_s), float(c.e_g), float(c.r_s)};
 }
 
-// 1 - tau_s/tau_m
-inline float credit_ratio(const SrmConstants& c) { return float(1.0 - (1.0 - c.e_m) / c.r_s); }
+// Constants of a synapse that charges a membrane (neurons/synapse.h), which all channels share. Neurons of one state
+// have no memory in it.
+struct SynapseConstants {
+  float decay_m, decay_s, gain_m, gain_s;
+};
 
-// A step back of the signal a of `n` neurons: u becomes a.
-SNNLIB_NOINLINE inline void step_back(float* u, float* s, int64_t n, SrmDecay<float> k) {
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const Floats from_s = load(s + i);
-    store(u + i, load(u + i) * k.e_m + from_s * k.r_s);
-    store(s + i, from_s * k.e_s);
-  }
-}
-
-// A row of (au, as) from (Gu, Gs), and back.
-SNNLIB_NOINLINE inline void credit_of_state(const float* __restrict grad_u, const float* __restrict grad_s, int64_t n,
-                                            float ratio, float* __restrict au, float* __restrict as) {
-  SNNLIB_SIMD
-  for (int64_t i = 0; i < n; ++i) {
-    au[i] = grad_s[i];
-    as[i] = grad_u[i] - ratio * grad_s[i];
-  }
-}
-SNNLIB_NOINLINE inline void state_of_credit(const float* __restrict au, const float* __restrict as, int64_t n,
-                                            float ratio, float* __restrict grad_u, float* __restrict grad_s) {
-  SNNLIB_SIMD
-  for (int64_t i = 0; i < n; ++i) {
-    grad_u[i] = ratio * au[i] + as[i];
-    grad_s[i] = au[i];
-  }
-}
-
-// The next spike of a neuron: its A or C, and its step.
+// The next spike of a neuron: its C, and its step.
 struct Successor {
   float amount;
   int32_t step;
@@ -216,25 +181,50 @@ class RowCoefficients {
 using LinearRowCoefficients = RowCoefficients<LinearCoefficients<1, Floats>>;
 using ExactRowCoefficients = RowCoefficients<SynapseCoefficients<Floats>>;
 
-// See `step_vectors`; a spike keeps its rise and what it passes on.
-template <bool All, Keep kKeep, bool Add, bool Count>
-SNNLIB_NOINLINE int64_t exact_row(const float* current, const ExactRowCoefficients& coefficients,
-                                  const SynapseFlags& flags, float* v, float* synapse, float* left, int64_t n,
-                                  float* spikes, uint16_t* bits, float* rises, float* passed, Floats* fired) {
+// See `step_vectors`; a spike keeps its rise and what it passes on. `Plain`: the usual options, and coefficients that
+// all channels share, which no store can change.
+template <bool All, bool Plain, Keep kKeep, bool Add, bool Count>
+SNNLIB_NOINLINE int64_t exact_row_of(const float* current, const ExactRowCoefficients& coefficients,
+                                     const SynapseFlags& given, float* v, float* synapse, float* left, int64_t n,
+                                     float* spikes, uint16_t* bits, float* rises, float* passed, Floats* fired) {
+  using Credit = SpikeTime<All>;
   const Floats zero = Floats{}, one = zero + 1.0f;
+  const SynapseFlags flags = known_flags<(Plain ? Options::kUsual : Options::kAny)>(given);
+  const SynapseCoefficients<Floats> shared = coefficients.at(0);
   return step_vectors<kKeep, Add, Count, true>(n, spikes, bits, rises, passed, fired, [&](int64_t j) -> RowStep {
-    const SynapseCoefficients<Floats>& k = coefficients.at(j);
+    const SynapseCoefficients<Floats>& k = Plain ? shared : coefficients.at(j);
     NeuronState<2, Floats> state{{load(v + j), load(synapse + j)}, zero, flags.refractory ? load(left + j) : zero};
+    if (kKeep == Keep::kFew && !flags.refractory) {
+      Floats h[2];
+      Synapse<All>::charge(state.y, load(current + j), k, h);
+      // None of them fires, and all are finite.
+      if (lanes_below(h[0] + (h[0] - h[0]), k.row[SynapseRows::threshold]) == kAllLanes) {
+        store(v + j, h[0]);
+        store(synapse + j, h[1]);
+        return {zero, zero, zero, 0, true};
+      }
+    }
     const Stepped<2, Floats> step = SpikeTimeNeuron<All>::charge_and_fire(state, load(current + j), k, flags);
     store(v + j, state.y[0]);
     store(synapse + j, state.y[1]);
     if (flags.refractory) store(left + j, state.left);
     const uint32_t entries = kKeep == Keep::kNothing ? 0 : lanes_at_least(step.spike, one);
     if (!entries && kKeep != Keep::kMany) return {step.spike, zero, zero, 0, false};
-    using Credit = SpikeTime<All>;
     const Floats rise = Credit::rise(Credit::delta(step), k);
     return {step.spike, rise, Credit::passed(step.h[1], rise, k), entries, false};
   });
+}
+
+template <Keep kKeep, bool Add, bool Count>
+int64_t exact_row(const float* current, const ExactRowCoefficients& coefficients, const SynapseFlags& flags, float* v,
+                  float* synapse, float* left, int64_t n, float* spikes, uint16_t* bits, float* rises, float* passed,
+                  Floats* fired) {
+  const bool plain = coefficients.shared() && !flags.strict && !flags.refractory;
+  const auto run =
+      flags.reset_current
+          ? (plain ? exact_row_of<true, true, kKeep, Add, Count> : exact_row_of<true, false, kKeep, Add, Count>)
+          : (plain ? exact_row_of<false, true, kKeep, Add, Count> : exact_row_of<false, false, kKeep, Add, Count>);
+  return run(current, coefficients, flags, v, synapse, left, n, spikes, bits, rises, passed, fired);
 }
 
 // What an entry keeps of c . h: its distance from the threshold, from which it cannot be found again but by rounding;
@@ -291,7 +281,9 @@ class LinearAdjoint {
   void start(const LayerRecord& a, int64_t n, const Rows& rows) {
     neuron_ = &a.linear;
     rows_ = rows;
+    n_ = n;
     row_ = a.shape.row();
+    height_ = a.shape.height;
     coefficients_.load(a.linear, row_);
     lam_.zeroed(rows.count() * padded(row_));
     for (int64_t y = rows.first; a.grad_state && y < rows.last; ++y) {
@@ -335,10 +327,11 @@ class LinearAdjoint {
 
   const float* amounts() const { return amount_.data(); }
 
-  // After the first step, what comes back to row y of the state before it. Call it once.
-  const float* before(int64_t y) {
+  // After the first step, what comes back to row y of the state before it, to `out`, laid out as `grad_state`. Call it
+  // once.
+  void finish(int64_t y, float* out) {
     if (last_step_ == 0) scale(lam(y), padded(row_), linear_decay(*neuron_));
-    return lam(y);
+    std::memcpy(out + (n_ * height_ + y) * row_, lam(y), size_t(row_) * sizeof(float));
   }
 
  private:
@@ -385,63 +378,98 @@ class LinearAdjoint {
 
   const LinearNeuron* neuron_ = nullptr;
   Rows rows_ = {};
-  int64_t row_ = 0;
+  int64_t n_ = 0, row_ = 0, height_ = 0;
   int64_t last_step_ = 0;  // rows of the last step that are still to come
   LinearRowCoefficients coefficients_;
   Scratch<float> lam_, slope_, carry_, amount_;
 };
 
-// The adjoint of neurons with exact times, whose decays and gains all channels share.
-class ExactAdjoint {
+inline SynapseConstants synapse_constants(const LayerArgs& a) {
+  if (a.neuron == LayerNeuron::kLinear) return {linear_decay(a.linear), 0.0f, 1.0f, 1.0f};
+  const SrmConstants& srm = a.srm.flags;
+  if (a.neuron == LayerNeuron::kSrm) return {float(srm.e_m), float(srm.e_s), float(srm.r_s), 1.0f};
+  using R = SynapseRows;
+  const auto row = [&](int i) { return a.exact.rows[i * a.exact.period]; };
+  return {row(R::decay_m), row(R::decay_s), row(R::gain_m), row(R::gain_s)};
+}
+
+// The adjoint of neurons whose spikes are moved. SRM neurons carry dL/d(decay_s i), as their state has it.
+class SpikeAdjoint {
  public:
-  // Rows `rows` of neurons.
-  void start(const LayerRecord& a, const Rows& rows) {
+  // Rows `rows` of neurons of sample `n`.
+  void start(const LayerRecord& a, int64_t n, const Rows& rows) {
     a_ = &a;
+    n_ = n;
     rows_ = rows;
+    srm_ = a.neuron == LayerNeuron::kSrm;
+    resets_ = srm_ || a.exact.flags.reset_current;
+    constants_ = synapse_constants(a);
     stored_ = padded(a.shape.row());
-    carried_.zeroed(2 * rows.count() * stored_);
+    carried_.zeroed(states() * rows.count() * stored_);
+    for (int64_t y = rows.first; a.grad_state && y < rows.last; ++y) {
+      for (int64_t i = 0; i < states(); ++i) std::memcpy(state(i, y), a.grad_state_row(i, n, y), row_bytes());
+    }
     signal_.reserve(stored_);
     amounts_.reserve(2 * (stored_ + kGroup));
   }
 
   // Goes one step back in row y and returns dL/dcurrent, all of it if it is wanted.
-  SNNLIB_NOINLINE const float* step(int64_t y, const SpikeRow& spikes, bool wanted) {
-    const bool resets = a_->exact.flags.reset_current;
-    float *v = carried_.data() + 2 * (y - rows_.first) * stored_, *s = v + stored_;
-    float *to_v = amounts_.data(), *to_s = to_v + stored_ + kGroup;
-    for (int64_t i = 0; i < spikes.count; ++i) {
-      const int32_t place = spikes.places[i];
-      const float g_v = v[place],
-                  now = SpikeTime<true>::at_spike(g_v, spikes.q[place], spikes.slope[i], spikes.gain[i]);
-      to_v[i] = now - g_v;
-      to_s[i] = -s[place];
-      v[place] = now;
-      if (resets) s[place] = 0.0f;
-    }
-    const Floats zero = Floats{}, decay_m = zero + row(SynapseRows::decay_m),
-                 decay_s = zero + row(SynapseRows::decay_s);
-    const float gain_m = row(SynapseRows::gain_m), gain_s = row(SynapseRows::gain_s);
-    for (int64_t i = 0; i < stored_; i += kLanes) {
-      const Floats m = load(v + i), g = load(s + i) + gain_m * m;
-      if (wanted) store(signal_.data() + i, gain_s * g);
-      store(v + i, decay_m * m);
-      store(s + i, decay_s * g);
-    }
+  const float* step(int64_t y, const SpikeRow& spikes, bool wanted) {
+    srm_ ? step_as<true>(y, spikes, wanted) : step_as<false>(y, spikes, wanted);
     return signal_.data();
+  }
+
+  // The same of SRM neurons for the inputs' signal b.
+  SNNLIB_NOINLINE const float* step_input(int64_t y, const SpikeRow& spikes, float e_g) {
+    float* g = state(2, y);
+    for (int64_t i = 0; i < spikes.count; ++i) g[spikes.places[i]] = spikes.q[spikes.places[i]] * spikes.gain[i];
+    scale(g, stored_, e_g);
+    return g;
   }
 
   // What the spikes of the last step changed dL/dv by, and where they reset the current dL/di; else null.
   const float* to_membrane() const { return amounts_.data(); }
-  const float* to_current() const {
-    return a_->exact.flags.reset_current ? amounts_.data() + stored_ + kGroup : nullptr;
+  const float* to_current() const { return resets_ ? amounts_.data() + stored_ + kGroup : nullptr; }
+
+  // After the first step, what comes back to row y of the state before it, to `out`, laid out as `grad_state`.
+  void finish(int64_t y, float* out) const {
+    const ConvShape& s = a_->shape;
+    for (int64_t i = 0; i < states(); ++i) {
+      std::memcpy(out + ((i * s.batch + n_) * s.height + y) * s.row(), state(i, y), row_bytes());
+    }
   }
 
  private:
-  float row(int i) const { return a_->exact.rows[i * a_->exact.period]; }
+  int64_t states() const { return 2 + srm_; }
+  size_t row_bytes() const { return size_t(a_->shape.row()) * sizeof(float); }
+  float* state(int64_t i, int64_t y) const { return carried_.data() + (states() * (y - rows_.first) + i) * stored_; }
+
+  template <bool Srm>
+  SNNLIB_NOINLINE void step_as(int64_t y, const SpikeRow& spikes, bool wanted) {
+    float *v = state(0, y), *s = state(1, y), *to_v = amounts_.data(), *to_s = to_v + stored_ + kGroup;
+    const SynapseConstants k = constants_;
+    for (int64_t i = 0; i < spikes.count; ++i) {
+      const int32_t place = spikes.places[i];
+      const float g_v = v[place], q = spikes.q[place], rise = spikes.slope[i];
+      const float now = Srm ? q * rise : SpikeTime<true>::at_spike(g_v, q, rise, spikes.gain[i]);
+      to_v[i] = now - g_v;
+      to_s[i] = Srm ? -k.decay_s * s[place] : -s[place];
+      v[place] = now;
+      if (resets_) s[place] = 0.0f;
+    }
+    for (int64_t i = 0; i < stored_; i += kLanes) {
+      const Floats m = load(v + i), after = load(s + i), g = (Srm ? k.decay_s * after : after) + k.gain_m * m;
+      if (wanted) store(signal_.data() + i, Srm ? g : k.gain_s * g);
+      store(v + i, k.decay_m * m);
+      store(s + i, Srm ? g : k.decay_s * g);
+    }
+  }
 
   const LayerRecord* a_ = nullptr;
   Rows rows_ = {};
-  int64_t stored_ = 0;
+  int64_t n_ = 0, stored_ = 0;
+  bool srm_ = false, resets_ = false;
+  SynapseConstants constants_ = {};
   Scratch<float> carried_, signal_, amounts_;
 };
 

@@ -126,17 +126,7 @@ class WeightsByInputs {
     signal_row_ = (s.in_width + s.kernel_w - 1) * pixel_;
     margin_ = (s.kernel_w - 1 - s.padding_w) * pixel_;
     block_ = own.count() * signal_row_;
-    const int64_t floats = padded(s.channels) / pixel_ * block_;
-    signal_.zeroed(floats);
-    if (a.neuron == LayerNeuron::kSrm) synapse_.zeroed(floats);
-    int32_t* places = places_.reserve(s.row());
-    for (int64_t i = 0; i < s.row(); ++i) {
-      const int64_t x = i / s.channels, o = i % s.channels;
-      places[i] = int32_t(o / pixel_ * block_ + margin_ + x * pixel_ + o % pixel_);
-    }
-    if (a.neuron == LayerNeuron::kSrm && a.grad_state) {
-      for (int64_t y = own.first; y < own.last; ++y) set_credit(y);
-    }
+    signal_.zeroed(padded(s.channels) / pixel_ * block_);
     length_ = s.kernel_w * pixel_;
     // Input rows, counted from the first one seen, whose output row under a kernel row is one of ours.
     Rows* rows_under = rows_under_.reserve(s.kernel_h);
@@ -148,18 +138,7 @@ class WeightsByInputs {
     events_.start(s.in_channels, s.in_width, seen_.count());
   }
 
-  // The spikes of row y.
-  SNNLIB_NOINLINE void add_row(int64_t y, const SpikeRow& row) {
-    const int64_t shift = (y - own_.first) * signal_row_;
-    float *u = signal_.data() + shift, *s = synapse_.data() + shift;
-    for (int64_t i = 0; i < row.count; ++i) {
-      const int32_t place = row.places[i], at = places_.data()[place];
-      u[at] = 0.0f;
-      s[at] = row.q[place] * row.slope[i];
-    }
-  }
-
-  // The signal of row y, channels-last, in place of spikes.
+  // The signal of row y, channels-last.
   SNNLIB_NOINLINE void set_row(int64_t y, const float* signal) {
     const ConvShape& s = a_->shape;
     float* row = signal_.data() + (y - own_.first) * signal_row_ + margin_;
@@ -194,32 +173,18 @@ class WeightsByInputs {
     return events_.any(first, clamp(y - s.padding_h + s.kernel_h, seen_.first, seen_.last) - seen_.first);
   }
 
-  // With the spikes of all rows, or the signals of those that events see.
+  // With the signals of the rows that events see.
   void step() {
     const ConvShape& s = a_->shape;
-    const bool any = events_.any(0, seen_.count());
-    const SrmDecay<float> decay = float_decay(a_->srm.flags);
+    if (!events_.any(0, seen_.count())) return;
     for (int64_t block = 0; block * pixel_ < s.channels; ++block) {
-      float* signal = signal_.data() + block * block_;
-      if (a_->neuron == LayerNeuron::kSrm) step_back(signal, synapse_.data() + block * block_, block_, decay);
-      if (!any) continue;
+      const float* signal = signal_.data() + block * block_;
       float* grad = grad_ + block * s.in_channels * s.kernel_h * length_;
       events_.binary() ? add_block<true>(signal, grad) : add_block<false>(signal, grad);
     }
   }
 
  private:
-  // What comes back to the state of row y.
-  void set_credit(int64_t y) {
-    const int64_t shift = (y - own_.first) * signal_row_, row = a_->shape.row();
-    float *u = credit_.reserve(2 * row), *s = u + row;
-    credit_of_state(a_->grad_state_row(0, n_, y), a_->grad_state_row(1, n_, y), row, credit_ratio(a_->srm.flags), u, s);
-    for (int64_t i = 0; i < row; ++i) {
-      signal_.data()[shift + places_.data()[i]] = u[i];
-      synapse_.data()[shift + places_.data()[i]] = s[i];
-    }
-  }
-
   template <bool Binary>
   void add_block(const float* signal, float* grad) const {
     // As many sums as 16 registers hold.
@@ -260,9 +225,7 @@ class WeightsByInputs {
   Rows own_ = {}, seen_ = {};
   float* grad_ = nullptr;
   int64_t n_ = 0, pixel_ = 0, margin_ = 0, signal_row_ = 0, block_ = 0, length_ = 0;
-  // The neurons' (u, s) in blocks.
-  Scratch<float> signal_, synapse_, credit_;
-  Scratch<int32_t> places_;
+  Scratch<float> signal_;  // in blocks
   Scratch<Rows> rows_under_;
   ChannelEvents events_;
 };

@@ -70,26 +70,13 @@ inline void collect(const TraceSample* begin, const TraceSample* end, const floa
   in_registers(length, twice, run(collect_fixed<4>), run(collect_fixed<2>), run(collect_fixed<1>));
 }
 
-// A step of the input traces of one row.
-SNNLIB_NOINLINE inline void step_traces(const float* x, int64_t n, SrmDecay<float> k, float* trace_u, float* trace_s) {
+// A step of the input traces of one row, of the membrane and of the current.
+SNNLIB_NOINLINE inline void step_traces(const float* x, int64_t n, const SynapseConstants& k, float* trace_u,
+                                        float* trace_s) {
   SNNLIB_SIMD
   for (int64_t i = 0; i < n; ++i) {
-    const float sum = trace_s[i] + x[i];
-    trace_u[i] = trace_u[i] * k.e_m + sum * k.r_s;
-    trace_s[i] = sum * k.e_s;
-  }
-}
-
-// The same for neurons with exact times: of the membrane and of the current.
-SNNLIB_NOINLINE inline void step_exact_traces(const float* x, int64_t n, const ExactNeuron& neuron, float* trace_u,
-                                              float* trace_s) {
-  using R = SynapseRows;
-  const auto row = [&](int i) { return neuron.rows[i * neuron.period]; };
-  const float decay_m = row(R::decay_m), decay_s = row(R::decay_s), gain_m = row(R::gain_m), gain_s = row(R::gain_s);
-  SNNLIB_SIMD
-  for (int64_t i = 0; i < n; ++i) {
-    trace_s[i] = trace_s[i] * decay_s + gain_s * x[i];
-    trace_u[i] = trace_u[i] * decay_m + gain_m * trace_s[i];
+    trace_s[i] = trace_s[i] * k.decay_s + k.gain_s * x[i];
+    trace_u[i] = trace_u[i] * k.decay_m + k.gain_m * trace_s[i];
   }
 }
 
@@ -115,15 +102,11 @@ class WeightsBySpikes {
       const int64_t x = i / s.channels, o = i % s.channels;
       places[i] = {int32_t(x * s.stride_w * s.in_channels), uint32_t(o * padded(length_))};
     }
-    if (a.neuron == LayerNeuron::kSrm) decay_ = float_decay(a.srm.flags);
-    if (a.neuron == LayerNeuron::kLinear) decay_ = {linear_decay(a.linear), 0.0f, 0.0f, 1.0f};
-    if (a.neuron != LayerNeuron::kSrm) return;
-    no_successors(successors_, own.count() * s.row(), s.steps);
-    make_left();
+    constants_ = synapse_constants(a);
   }
 
-  // The entries of row y at step t with what each adds to the adjoint of the membrane and, if given, of the current: so
-  // much of its trace it samples.
+  // The entries of row y at step t, steps in descending order and rows of a step in ascending, with what each adds to
+  // the adjoint of the membrane and, if given, of the current: so much of its trace it samples.
   SNNLIB_NOINLINE void add_amounts(int64_t t, int64_t y, const SpikeRow& row, const float* amounts,
                                    const float* of_current = nullptr) {
     const ConvShape& s = a_->shape;
@@ -138,31 +121,6 @@ class WeightsBySpikes {
     begin[1] = sample + row.count - samples_.data();
   }
 
-  // The spikes of row y at step t; steps in descending order, rows of a step in ascending.
-  SNNLIB_NOINLINE void add_row(int64_t t, int64_t y, const SpikeRow& row) {
-    const ConvShape& s = a_->shape;
-    Successor* successors = successors_.data() + (y - own_.first) * s.row();
-    const Place* places = places_.data();
-    const Left* left = left_.data();
-    const int32_t shift = int32_t((y * s.stride_h - s.padding_h - seen_.first) * trace_row_);
-    int64_t* begin = begins(t) + y;
-    TraceSample* sample = add_state(t, y, shift, samples_.data() + begin[0]);
-    const bool from_state = a_->grad_state != nullptr;
-    const float* grad_s = from_state ? a_->grad_state_row(1, n_, y) : nullptr;
-    for (int64_t i = 0; i < row.count; ++i) {
-      const int32_t place = row.places[i];
-      const float amount = row.q[place] * row.slope[i];
-      const Successor next = successors[place];
-      successors[place] = {amount, int32_t(t)};
-      // The state after the last step succeeds the last spike.
-      const bool last = from_state && next.step == s.steps;
-      const Left& l = left[last ? s.steps - 1 - t : next.step - t];
-      const float of_s = next.amount * l.of_s + (last ? grad_s[place] * l.synapse : 0.0f);
-      sample[i] = {shift + places[place].at, places[place].row, amount - next.amount * l.of_u, -of_s};
-    }
-    begin[1] = sample + row.count - samples_.data();
-  }
-
   void run() {
     const ConvShape& s = a_->shape;
     float* trace_u = trace_u_.zeroed(seen_.count() * trace_row_);
@@ -171,11 +129,7 @@ class WeightsBySpikes {
       for (int64_t y = seen_.first; y < seen_.last; ++y) {
         const float* x = read_row(a_->input, s, t, n_, y, in_row_.data());
         const int64_t at = (y - seen_.first) * trace_row_ + s.padding_w * s.in_channels;
-        if (a_->neuron == LayerNeuron::kExact) {
-          step_exact_traces(x, s.in_width * s.in_channels, a_->exact, trace_u + at, trace_s + at);
-        } else {
-          step_traces(x, s.in_width * s.in_channels, decay_, trace_u + at, trace_s + at);
-        }
+        step_traces(x, s.in_width * s.in_channels, constants_, trace_u + at, trace_s + at);
       }
       const int64_t* begin = begins(t);
       if (length_ <= kGroup) {
@@ -201,31 +155,15 @@ class WeightsBySpikes {
   TraceSample* add_state(int64_t t, int64_t y, int32_t shift, TraceSample* sample) {
     const ConvShape& s = a_->shape;
     if (!a_->grad_state || t != s.steps - 1) return sample;
-    const bool srm = a_->neuron == LayerNeuron::kSrm;
-    const float *u = a_->grad_state_row(0, n_, y), *synapse = srm ? a_->grad_state_row(1, n_, y) : nullptr;
+    const bool linear = a_->neuron == LayerNeuron::kLinear;
+    const float *u = a_->grad_state_row(0, n_, y), *synapse = linear ? nullptr : a_->grad_state_row(1, n_, y);
+    const float decay = a_->neuron == LayerNeuron::kSrm ? constants_.decay_s : 1.0f;
     const Place* places = places_.data();
     for (int64_t i = 0; i < s.row(); ++i) {
-      const float of_s = srm ? synapse[i] : 0.0f;
-      if (srm) successors_.data()[(y - own_.first) * s.row() + i].amount = u[i];
+      const float of_s = linear ? 0.0f : decay * synapse[i];
       if (u[i] != 0.0f || of_s != 0.0f) *sample++ = {shift + places[i].at, places[i].row, u[i], of_s};
     }
     return sample;
-  }
-
-  // What a unit of U and a unit of S leave in U after some steps, e_m^D and k(D), and a unit of S in S, e_s^D.
-  struct Left {
-    float of_u, of_s, synapse;
-  };
-  void make_left() {
-    const SrmDecay<float> k = float_decay(a_->srm.flags);
-    Left* left = left_.reserve(a_->shape.steps + 1);
-    double of_u = 1.0, of_s = 0.0, s = 1.0;
-    for (int64_t d = 0; d <= a_->shape.steps; ++d) {
-      left[d] = {float(of_u), float(of_s), float(s)};
-      of_u *= k.e_m;
-      of_s = of_s * k.e_m + s * k.r_s;
-      s *= k.e_s;
-    }
   }
 
   int64_t grad_row() const { return a_->shape.channels * padded(length_); }
@@ -243,12 +181,10 @@ class WeightsBySpikes {
   Rows own_ = {}, seen_ = {};
   float* grad_ = nullptr;
   int64_t n_ = 0, length_ = 0, trace_row_ = 0;
-  SrmDecay<float> decay_ = {};
+  SynapseConstants constants_ = {};
   Scratch<TraceSample> samples_;
   Scratch<int64_t> begins_;
   Scratch<Place> places_;
-  Scratch<Left> left_;
-  Scratch<Successor> successors_;
   Scratch<float> in_row_, trace_u_, trace_s_;
 };
 
