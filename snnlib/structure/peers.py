@@ -14,7 +14,10 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 from torch.utils._pytree import tree_leaves
 
-Library = Literal["snntorch", "spikingjelly", "norse"]
+Library = Literal["snntorch", "spikingjelly", "norse", "own"]
+
+# The attribute of modules of the user's own that `convert(neurons=...)` takes for neurons, while it runs.
+OWN = "_own_neuron"
 
 # Classes of Norse whose calls take whole sequences, and all whose subclasses are neurons.
 _NORSE_SEQUENCES = ("SNN", "SNNRecurrent")
@@ -28,7 +31,9 @@ _PACKAGES: dict[str, Library] = {
 
 
 def neuron_library(module: nn.Module) -> Library | None:
-    """The library that a neuron module comes from; None for anything else."""
+    """The library that a neuron module comes from, or "own"; None for anything else."""
+    if OWN in vars(module):
+        return "own"
     for base in type(module).__mro__:
         if base.__module__.startswith("norse.") and base.__name__ in _NORSE:
             return "norse"
@@ -57,6 +62,8 @@ def holds_states(module: nn.Module) -> bool:
 
 def takes_sequences(module: Any) -> bool:
     """Returns whether a call of a module of another library takes all time steps, by its step mode or its class."""
+    if OWN in vars(module):
+        return bool(vars(module)[OWN].whole)
     kinds = [
         kind.__name__ for kind in type(module).__mro__ if kind.__module__.startswith(("norse.", "snntorch."))
     ]
@@ -138,6 +145,6 @@ def clear_states(net: nn.Module) -> None:
                     setattr(module, name, None if hasattr(module, "mem_prev") else torch.zeros(0))
         reset: Any = getattr(module, "reset", None)
         if callable(reset) and (
-            kind == "spikingjelly" or library == "spikingjelly" or hasattr(module, "_memories")
+            "spikingjelly" in (kind, library) or library == "own" or hasattr(module, "_memories")
         ):
             reset()

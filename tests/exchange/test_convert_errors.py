@@ -90,13 +90,16 @@ class Filters(Loop):
         (Odd, "steps that are alike, got others: step 2 differs from the others at its call of relu"),
         (
             Reads,
-            "steps that are alike, got others: step 5 lacks its call of mul; a module with a state of its own",
+            "steps that are alike, got others: step 5 lacks its call of mul; of neurons of your own",
         ),
         (
             Filters,
-            r"got others: step 0 differs from the others at its call of zeros_like in filter; .*\.Neuron",
+            r"got others: step 0 differs from the others at its call of zeros_like in filter; .*neurons={Filter: snnlib",
         ),
-        (Starts, "steps that are alike, got others: lif1 starts at a state other than zero"),
+        (
+            Starts,
+            r"lif1 \(Leaky\) has another output: .*, also as it is: its state starts elsewhere than at rest",
+        ),
         (Uneven, "expected every neuron to be called once per step, got calls: lif1 6, lif2 1"),
     ],
 )

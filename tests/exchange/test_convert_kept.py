@@ -305,7 +305,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: Twice(QIFNode("m")),
         r"lif \(QIFNode\) is called more than once in a forward",
     ),
-    "own state": (OwnState, "its call of mul; a module with a state of its own"),
+    "own state": (OwnState, "its call of mul; of neurons of your own say"),
     "own state over sequences": (OwnStateOverSequences, r"the net \(low\) keeps a state of its own"),
     "function": (
         lambda: Expression(lambda _, x: Rounded.apply(x)),

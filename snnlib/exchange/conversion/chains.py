@@ -13,7 +13,7 @@ from snnlib.exchange.conversion.modules import (
     is_dropout,
     is_torch,
     neuron_leaf,
-    states_of,
+    outputs_of,
     torch_leaf,
 )
 from snnlib.exchange.conversion.recurrent_containers import container
@@ -90,7 +90,7 @@ def replace_chain(
     for number, (name, child) in enumerate(called):
         full = f"{path}.{name}".lstrip(".")
         if neuron_library(child) is not None:
-            read = len(states_of(child)) if number == len(called) - 1 else 0
+            read = len(outputs_of(child)) - 1 if number == len(called) - 1 else 0
             children[name] = neuron_leaf(full, child, notes, read, whole)
         elif is_chain(child):
             children[name] = replace_chain(child, notes, full, stepwise, whole)

@@ -25,10 +25,10 @@ from snnlib.exchange.conversion.loop import (
     StepValue,
 )
 from snnlib.exchange.conversion.loop_net import FoldedNet
-from snnlib.exchange.conversion.modules import Notes, neuron_leaf, states_of
+from snnlib.exchange.conversion.modules import Notes, neuron_leaf, outputs_of
+from snnlib.exchange.conversion.own_neurons import Counterparts, advice, fit, is_own, mark, own_classes
 from snnlib.exchange.conversion.proof import Proof, run_original
 from snnlib.exchange.conversion.sequence_modules import Kept
-from snnlib.exchange.conversion.tied import axes_of_inputs
 from snnlib.exchange.conversion.trace import Call, Ref, Trace, trace_in_both_modes
 from snnlib.structure.hooks import acting_hooks
 from snnlib.structure.peers import attributes_kept, clear_states, holds_states, library_of, neuron_library
@@ -38,6 +38,7 @@ __all__ = ["convert"]
 
 LoopPlace = Literal["auto", "inside", "outside"]
 OnUnsupported = Literal["leave", "raise"]
+_OTHER_START = "its state starts elsewhere than at rest, or the net changes it between calls"
 
 
 def convert(
@@ -46,6 +47,7 @@ def convert(
     *,
     loop: LoopPlace = "auto",
     unsupported: OnUnsupported = "leave",
+    neurons: Counterparts | None = None,
     verify: bool = True,
     quiet: bool = False,
 ) -> nn.Module:
@@ -71,6 +73,9 @@ def convert(
         loop: `"inside"` if `net(x)` runs over all time steps, `"outside"` if the net takes one step `x[t]`; `"auto"`
             tests whether `net(x[0])` calls each neuron once.
         unsupported: `"leave"` runs a module without counterpart unchanged, step by step; `"raise"` raises an error.
+        neurons: what stands for neurons of your own classes, `{TheirLIF: snnlib.neurons.LIF(tau=2.0)}`: by class a
+            neuron, copied for each module, or a function that makes one of the module. A call of the class takes the
+            current of a step, with states or without, or a sequence `[T, N, ...]` or `[N, T, ...]`.
         verify: whether to compare the result with the original; False takes no time, and what differs goes unnoticed.
         quiet: whether to suppress the printed list of conversions.
 
@@ -86,12 +91,14 @@ def convert(
     """
     check_choice("loop", loop, *get_args(LoopPlace))
     check_choice("unsupported", unsupported, *get_args(OnUnsupported))
-    if not library_of(net):
-        raise ValueError(
-            f"net: expected a module with neurons of snnTorch, SpikingJelly or Norse, got {type(net).__name__} without"
-        )
     try:
         with attributes_kept(net):
+            mark(net, x, neurons or {})
+            if not library_of(net):
+                raise Unsupported(
+                    "expected a module with neurons of snnTorch, SpikingJelly or Norse, got "
+                    f"{type(net).__name__} without{advice(*own_classes(net))}"
+                )
             made, notes = _proved(net, x, loop, verify)
     except Unsupported as reason:
         raise ValueError(f"net: {reason}") from reason
@@ -111,6 +118,7 @@ def _proved(net: nn.Module, x: Tensor, loop: LoopPlace, verify: bool) -> tuple[n
     """
     # Taken from the net before it runs.
     stepwise = not takes_sequences(net) and _takes_steps(net, x, loop)
+    fit(net, partial(run_original, net, x, stepwise))
     hooked = acting_hooks(net, partial(_run_at_rest, net, x[:3] if stepwise else x, stepwise))
     keep = dict(hooked)
     while True:
@@ -127,10 +135,16 @@ def _proved(net: nn.Module, x: Tensor, loop: LoopPlace, verify: bool) -> tuple[n
                 f"takes {n} in dimension {dim} alone, with which it computes" for dim, n in sizes.items()
             ]
             return made, notes
-        if found.path is None or found.path in keep or found.path not in notes.done:
+        if (
+            found.path is None
+            or found.path in keep
+            or found.path not in notes.done
+            or is_own(net, found.path)
+        ):
+            kept = f", also as it is: {_OTHER_START}" * (found.path in keep)
             raise Unsupported(
-                f"expected a conversion that computes what the net does, got another: {found.text}; verify=False "
-                "leaves the comparison out"
+                f"expected a conversion that computes what the net does, got another: {found.text}{kept}; "
+                "verify=False leaves the comparison out"
             )
         keep[found.path] = found.text
 
@@ -162,7 +176,6 @@ def _takes_steps(net: nn.Module, x: Tensor, loop: LoopPlace) -> bool:
 
 
 def _converted(net: nn.Module, x: Tensor, outside: bool, hooked: dict[str, str], notes: Notes) -> nn.Module:
-    notes.axes = partial(axes_of_inputs, net, x[0] if outside else x)
     if takes_sequences(net):
         made = replace_leaves(net, x, notes)
         last = [*made.children()][-1:] if chains.is_chain(net) else [made]
@@ -172,7 +185,7 @@ def _converted(net: nn.Module, x: Tensor, outside: bool, hooked: dict[str, str],
                 module.stacked = True
         return made
     if neuron_library(net) is not None:
-        return neuron_leaf("", net, notes, read=len(states_of(net)))
+        return neuron_leaf("", net, notes, read=len(outputs_of(net)) - 1)
     # Neurons, torch modules and layers of the libraries are called as a whole.
     outer = chains.modules_until(net, chains.is_leaf)
     leaves = {path: module for path, module in outer if chains.is_leaf(module)}
@@ -197,7 +210,7 @@ def _converted(net: nn.Module, x: Tensor, outside: bool, hooked: dict[str, str],
         if several:
             why = f"{several[0]} of a step; give each place a neuron of its own ({reason})"
         elif reason.own_state:
-            why += "; a module with a state of its own has to become a snnlib.neurons.Neuron (docs/moving-nets.md)"
+            why += advice(*own_classes(net))
         raise ValueError(f"net: expected steps that are alike, got others: {why}") from reason
     return _assembled(net, leaves, folded, written, notes, outside)
 
@@ -235,11 +248,10 @@ def _check_states(loop: Loop, neurons: set[str]) -> None:
                     f"{call.place} reads the step before, which only neurons and running sums may"
                 )
             continue
-        for leaf in call.args[1:]:
-            if isinstance(leaf, Previous) and leaf.of.call != number:
-                raise CannotFold(f"{call.name} gets the state of another neuron")
-            if isinstance(leaf, StepValue):
-                raise CannotFold(f"{call.name} gets a state of the same step")
+        if any(isinstance(leaf, Previous) and leaf.of.call != number for leaf in call.args):
+            raise CannotFold(f"{call.name} gets the state of another neuron")
+        if sum(isinstance(leaf, Slice | StepValue) for leaf in call.args) > 1:
+            raise CannotFold(f"{call.name} gets a state of the same step")
 
 
 def _check_outputs(loop: Loop) -> None:

@@ -75,13 +75,6 @@ class _Folder:
         self.trace, self.no_sums, self.stepped = trace, no_sums, stepped
         self.order = {id(call): number for number, call in enumerate(trace.calls)}
         counts = Counter(call.target for call in trace.calls if isinstance(call.target, str))
-        # Functions that make zeros, where states start.
-        self.zeros = {
-            number
-            for call in trace.calls
-            if call.name in ("zeros_like", "new_zeros")
-            for number in call.outputs
-        }
         neurons = {path: counts[path] for path in sorted(stepped) if counts[path]}
         if len(set(neurons.values())) > 1:
             shown = ", ".join(f"{path} {count}" for path, count in neurons.items())
@@ -247,8 +240,6 @@ class _Folder:
         for step, calls in enumerate(self.calls):
             found = [self._signature(call, step) for call in calls]
             for number, (one, other) in enumerate(zip(expected, found, strict=False)):
-                if step == 0 and one[:2] == other[:2]:
-                    self._check_start(calls[number], one[3], other[3])
                 if not _alike(one, other, first=step == 0):
                     self._check_reads(calls[number], step)
                     self._check_reads(usual[number], min(1, self.steps - 1))
@@ -267,16 +258,6 @@ class _Folder:
         self.after = sorted(kept, key=lambda call: self.order[id(call)])
         for call in self.after:
             call.args = [self._outer(leaf) for leaf in call.args]
-
-    def _check_start(self, call: Call, expected: tuple[Any, ...], found: tuple[Any, ...]) -> None:
-        """Raise where a neuron's state is something else than zeros in the first step."""
-        for a, b in zip(expected, found, strict=False):
-            zeros = isinstance(b, Ref) and b.value in self.zeros
-            given = isinstance(b, Ref | StepValue | Slice) or (isinstance(b, Tensor) and bool(b.any()))
-            if isinstance(call.target, str) and isinstance(a, Previous) and given and not zeros:
-                raise CannotFold(
-                    f"{call.name} starts at a state other than zero, which a reset of the net may clear"
-                )
 
     def _check_reads(self, call: Call, step: int) -> None:
         """Raise where a call of a step reads another step of a sequence, or changes a neuron's state."""

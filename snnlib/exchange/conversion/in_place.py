@@ -16,6 +16,7 @@ from snnlib.exchange.conversion.modules import (
     is_dropout,
     is_torch,
     neuron_leaf,
+    outputs_of,
     plain_torch,
     shallow_copy,
 )
@@ -118,7 +119,8 @@ def _replaced(net: nn.Module, ranks: dict[nn.Module, int], notes: Notes, path: s
 def _new_module(net: nn.Module, ranks: dict[nn.Module, int], notes: Notes, path: str) -> nn.Module:
     theirs, whole = package_of(net) == "spikingjelly", peers.takes_sequences(net)
     if neuron_library(net) is not None:
-        return neuron_leaf(path, net, notes, whole=True, chained=False)
+        read = len(outputs_of(net)) - 1
+        return neuron_leaf(path, net, notes, read, whole=True, chained=False)
     if chains.is_chain(net) and chains.runs_steps(net):
         folded = type(net).__name__ == "SeqToANNContainer" or getattr(net, "stateful", True) is False
         if not folded or not any(map(_is_stateful, net.modules())):

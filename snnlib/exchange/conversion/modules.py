@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from types import MethodType
@@ -11,14 +11,16 @@ from typing import Any
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from snnlib.exchange.conversion import norse, snntorch, spikingjelly
+from snnlib.exchange.conversion import norse, own_neurons, snntorch, spikingjelly
 from snnlib.exchange.conversion.sequence_modules import EachStep, Kept, RecurrentNeurons, WithStates
-from snnlib.exchange.conversion.tied import is_per_neuron
 from snnlib.nn import AvgPool2d, MaxPool2d, PerStep, SpikeDropout
-from snnlib.structure.peers import is_class, neuron_library, package_of, takes_sequences
+from snnlib.structure.peers import OWN, is_class, neuron_library, package_of, takes_sequences
 from snnlib.structure.unsupported import Unsupported
 
-_BUILDERS = {"snntorch": snntorch.neuron, "spikingjelly": spikingjelly.neuron, "norse": norse.neuron}
+_BUILDERS: dict[str, Callable[[Any], nn.Module]] = {
+    **{"snntorch": snntorch.neuron, "spikingjelly": spikingjelly.neuron, "norse": norse.neuron},
+    "own": own_neurons.counterpart,
+}
 # Torch modules that treat every sample of dimension 0 alike, so that time and batch may be one dimension.
 _PER_SAMPLE = (
     *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
@@ -49,8 +51,6 @@ class Notes:
     left: dict[str, str] = field(default_factory=dict)
     keep: dict[str, str] = field(default_factory=dict)
     whole: list[str] = field(default_factory=list)
-    # Gives the dimensions `[N, C, ...]` of one step's input, by neuron of the net.
-    axes: Callable[[], Mapping[nn.Module, int]] = dict
 
     def kept(self, path: str, module: nn.Module, whole: bool) -> Kept | None:
         """Returns the module as it is, if it has to stay."""
@@ -76,7 +76,7 @@ def neuron_leaf(
         path: of the module in its net.
         module: a neuron of another library.
         notes: where to write what was done.
-        read: how many of the tensors that it returns beside the spikes are needed.
+        read: place of the last of its outputs that is needed.
         whole: whether the net calls it once for the whole sequence.
         chained: whether nothing but its spikes is read, and no state handed to it.
     """
@@ -85,28 +85,27 @@ def neuron_leaf(
     try:
         if path in notes.keep:
             raise Unsupported(notes.keep[path])
-        if package_of(module) != library or "forward" in vars(module):
-            raise Unsupported(f"{type(module).__name__} is a class of its own")
+        if library != "own" and (package_of(module) != library or "forward" in vars(module)):
+            raise Unsupported(
+                f"{type(module).__name__} is a class of its own{own_neurons.advice(type(module).__name__)}"
+            )
         if whole and not takes_sequences(module):
             raise Unsupported(f"{type(module).__name__} runs one step in a net over sequences")
         made: nn.Module = _BUILDERS[library](module)
-        if read:
-            states = states_of(module)
-            if read > len(states):
-                raise Unsupported(f"a state of {type(module).__name__} is read, which has no counterpart")
-            made = _with_states(made, states)
-        if not chained and library != "spikingjelly":
+        outputs = outputs_of(module)
+        if read >= len(outputs):
+            raise Unsupported(f"a state of {type(module).__name__} is read, which has no counterpart")
+        if outputs[: read + 1] != ("s",):
+            made = _with_states(made, outputs[: read + 1])
+        if not chained and library not in ("own", "spikingjelly"):
             raise Unsupported(f"{type(module).__name__} gives its state to the code of the net")
-        if is_per_neuron(made) and (axes := notes.axes().get(module)) != 2:
-            # Its library broadcasts them over the last axis, the width of a frame.
-            raise Unsupported(
-                f"constants that differ along the last of {axes or 'unknown'} axes have no counterpart"
-            )
         mine = {id(parameter) for parameter in made.parameters()}
         for name, parameter in module.named_parameters():
             if id(parameter) not in mine:
                 raise Unsupported(f"its parameter {name} has no counterpart")
     except ValueError as reason:
+        if library == "own":
+            raise Unsupported(f"{path} ({type(module).__name__}): {reason}") from reason
         # An option without counterpart, or out of the range that our neurons take.
         notes.left[path] = str(reason)
         return Kept(module, whole, gives_states=library != "norse" or read > 0 or not chained)
@@ -114,21 +113,25 @@ def neuron_leaf(
     return made
 
 
-def _with_states(made: nn.Module, states: tuple[str, ...]) -> nn.Module:
-    if "e" in states:
+def _with_states(made: nn.Module, outputs: tuple[str, ...]) -> nn.Module:
+    if "e" in outputs:
         raise Unsupported("a trace of Alpha is read, which has no counterpart")
     dynamics = getattr(made, "dynamics", None)
     if dynamics is None or dynamics(made.constants()) is None:  # type: ignore[operator]
         raise Unsupported(f"{type(made).__name__} does not give its membrane potential")
-    return WithStates(made, states)  # type: ignore[arg-type]
+    return WithStates(made, outputs)  # type: ignore[arg-type]
 
 
-def states_of(module: nn.Module) -> tuple[str, ...]:
-    """Returns what a neuron of another library returns beside its spikes, in order; empty for hidden states."""
+def outputs_of(module: nn.Module) -> tuple[str, ...]:
+    """Returns the outputs of a neuron of another library by name, in order; spikes alone for hidden states."""
     library = neuron_library(module)
-    if library == "snntorch" and (module.output or not module.init_hidden):
-        return snntorch.STATES.get(type(module).__name__.removeprefix("R"), ())
-    return ()
+    if library == "own":
+        outputs: tuple[str, ...] = vars(module)[OWN].outputs
+        return outputs
+    states = snntorch.STATES.get(type(module).__name__.removeprefix("R"), ())
+    if library == "snntorch" and states and (module.output or not module.init_hidden):
+        return ("s", *states)
+    return ("s",)
 
 
 def torch_leaf(path: str, module: nn.Module, notes: Notes, statistics_per_step: bool) -> nn.Module:
@@ -218,7 +221,9 @@ def is_torch(module: nn.Module) -> bool:
 
 def _name(module: nn.Module) -> str:
     if isinstance(module, WithStates):
-        return f"{type(module.neuron).__name__} with {', '.join(module.states)}"
+        return (
+            f"{type(module.neuron).__name__} with {', '.join(name for name in module.outputs if name != 's')}"
+        )
     if isinstance(module, nn.Sequential):
         return " and ".join(_name(part) for part in module)
     if isinstance(module, RecurrentNeurons):

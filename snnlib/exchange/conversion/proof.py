@@ -22,8 +22,10 @@ from torch.utils import _pytree as pytree
 
 from snnlib.exchange.compare import gradients_of
 from snnlib.exchange.conversion.loop_net import FoldedNet, WrongSize
+from snnlib.exchange.conversion.own_neurons import ERRORS
+from snnlib.exchange.conversion.tied import is_per_neuron
 from snnlib.exchange.sequences import over_steps_from
-from snnlib.structure.peers import attributes_kept, clear_states, holds_states, neuron_library
+from snnlib.structure.peers import OWN, attributes_kept, clear_states, holds_states, neuron_library
 
 # Samples of x that the nets run on.
 _SAMPLES = 4
@@ -33,8 +35,6 @@ _POTENTIALS, _GRADIENTS = 1e-5, 1e-4
 _ROUGH, _HALVES = 2e-2, {torch.bfloat16, torch.float16}
 # Gradients that cancel out, as of a bias before batch norm, are rounding: their share of the largest of all gradients.
 _CANCELLED = 1e-6
-# Errors by which a net says that it does not take an input.
-_ERRORS = (RuntimeError, ValueError, TypeError, LookupError, AssertionError, AttributeError)
 # Names of functions that draw numbers begin with these.
 _DRAWS = ("rand", "uniform_", "normal", "bernoulli", "poisson", "exponential_")
 # Sees what a module gets (a call's arguments) and gives, and may give something else in its place.
@@ -142,7 +142,7 @@ class Proof:
         found = self._compared_once(x, gradients, dtypes)
         if found is None or x.dtype != torch.float32 or dtypes & _HALVES:
             return found
-        with suppress(*_ERRORS, _NotTaken), attributes_kept(self.net), warnings.catch_warnings():
+        with suppress(*ERRORS, _NotTaken), attributes_kept(self.net), warnings.catch_warnings():
             # Torch warns of copies of its own structures.
             warnings.simplefilter("ignore")
             clear_states(self.net)
@@ -157,19 +157,30 @@ class Proof:
 
     def _compared_once(self, x: Tensor, gradients: bool, dtypes: set[torch.dtype]) -> Difference | None:
         calls: dict[tuple[nn.Module, str], list[list[Tensor]]] = defaultdict(list)
-        done, found = Counter[tuple[nn.Module, str]](), list[Difference]()
+        done, found, running = Counter[tuple[nn.Module, str]](), list[Difference](), list[str]()
 
         def note(path: str, what: str, given: Any) -> None:
-            tensors = [
-                leaf.detach().clone() for leaf in pytree.tree_leaves(given) if isinstance(leaf, Tensor)
-            ]
-            calls[self.pairs[path][0], what].append(tensors)
+            theirs, leaves = self.pairs[path][0], pytree.tree_leaves(given)
+            if what == "input" and OWN in vars(theirs):
+                leaves = leaves[vars(theirs)[OWN].current :][:1]
+            tensors = [leaf.detach().clone() for leaf in leaves if isinstance(leaf, Tensor)]
+            calls[theirs, what].append(tensors)
             dtypes.update(tensor.dtype for tensor in tensors)
 
         def force(path: str, what: str, given: Any) -> Any:
-            theirs = self.pairs[path][0]
+            theirs, ours = self.pairs[path]
             text, forced = _forced(calls[theirs, what], given, done[theirs, what])
             done[theirs, what] += 1
+            if what == "output":
+                running.pop()
+            else:
+                running.append(path)
+                columns = neuron_library(theirs) in ("snntorch", "norse") and is_per_neuron(ours)
+                axes = next(leaf.dim() for leaf in pytree.tree_leaves(given) if isinstance(leaf, Tensor)) - 1
+                if columns and axes != 2:
+                    # Its library broadcasts them over the last axis, the width of a frame.
+                    why = f"constants that differ along the last of {axes} axes have no counterpart"
+                    found.append(Difference(path, why))
             if text:
                 where = None if what == "input" else path
                 found.append(
@@ -181,7 +192,7 @@ class Proof:
         try:
             run = partial(run_original, self.net, stepwise=self.stepwise)
             expected = self._answers(run, originals, note, x, gradients)
-        except _ERRORS as reason:
+        except ERRORS as reason:
             raise _NotTaken(f"{type(reason).__name__}: {reason}") from reason
         try:
             ours = {ours: path for path, (_, ours) in self.pairs.items()}
@@ -189,10 +200,10 @@ class Proof:
         except WrongSize:
             # The result refuses the size by name, which is no difference.
             return None
-        except _ERRORS as reason:
+        except ERRORS as reason:
             lacks = "; give it a batch dimension, x.unsqueeze(1)" if x.dim() == 2 else ""
             text = f"it does not run on x of shape {tuple(x.shape)}: {type(reason).__name__}: {reason}{lacks}"
-            found.append(Difference(None, text))
+            found.append(Difference(running[-1] if running and not lacks else None, text))
         half = bool(dtypes & _HALVES)
         return found[0] if found else _difference_of(expected, answers, _ROUGH if half else _GRADIENTS)
 

@@ -22,26 +22,39 @@ from snnlib.structure.walk import Walk, name_of
 class WithStates(nn.Module):
     """A neuron with its states beside the spikes, as other libraries return them: `(spikes, states...)`.
 
-    A state is what the neuron compares with its threshold, `"v"` (before a reset in the same step), or its synaptic
-    current `"i"`. Gradients flow through all of them.
+    Outputs are the spikes "s", the synaptic current "i", and the membrane potential: "v" as the neuron compares it with
+    its threshold, before a reset in the same step, or "r" after that reset. Gradients flow through all of them.
 
     Args:
         neuron: a model of the linear family.
-        states: names among "v" and "i", in the order in which they are returned.
+        outputs: names among "s", "i", "v" and "r", in the order in which they are returned.
     """
 
     # Each call begins at rest; padding at the end changes nothing before it.
     mixes_time: ClassVar[bool] = True
     takes_padding: ClassVar[bool] = True
 
-    def __init__(self, neuron: Neuron, states: tuple[str, ...]) -> None:
+    def __init__(self, neuron: Neuron, outputs: tuple[str, ...]) -> None:
         super().__init__()
-        self.neuron, self.states = neuron, states
+        self.neuron, self.outputs = neuron, outputs
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Spikes, and the states at every step."""
-        own = {"i": self._current, "v": self.neuron.potential}
-        return self.neuron(x), *(own[name](x) for name in self.states)
+        spikes = self.neuron(x)
+        return tuple(self._output(name, x, spikes) for name in self.outputs)
+
+    def _output(self, name: str, x: Tensor, spikes: Tensor) -> Tensor:
+        if name in "si":
+            return spikes if name == "s" else self._current(x)
+        v, neuron = self.neuron.potential(x), cast(Any, self.neuron)
+        if name == "v":
+            return v
+        fitted = {
+            constant: value.to(v).reshape([*value.shape, *[1] * ((x.dim() - 3) * value.dim())])
+            for constant, value in neuron.constants().items()
+        }
+        after: Tensor = neuron.reset_states_by((v,), spikes, fitted)[0]
+        return after
 
     def _current(self, x: Tensor) -> Tensor:
         dynamics = self.neuron.dynamics(self.neuron.constants())
@@ -55,8 +68,8 @@ class WithStates(nn.Module):
         return walk.module(path, self.neuron, value, lead)
 
     def extra_repr(self) -> str:
-        """Returns which states."""
-        return ", ".join(self.states)
+        """Returns which outputs."""
+        return ", ".join(self.outputs)
 
 
 class RecurrentNeurons(nn.Module):

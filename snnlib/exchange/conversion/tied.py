@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ from torch import Tensor, nn
 
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
 from snnlib.neurons import Neuron
-from snnlib.structure.peers import attributes_kept, clear_states, neuron_library, takes_sequences
 from snnlib.structure.unsupported import Unsupported
 from snnlib.surrogate import Surrogate, match
 
@@ -117,27 +115,6 @@ def matched(spike: Callable[[Tensor], Tensor], threshold: Tensor) -> Surrogate |
         return found
     # The original's widths are in potentials, which thresholds that differ or learn must not change.
     return InPotential(found)
-
-
-@torch.no_grad()
-def axes_of_inputs(net: nn.Module, x: Tensor) -> dict[nn.Module, int]:
-    """Returns the dimensions of one step's input, batch included, by neuron, from a run of the net at rest."""
-    found: dict[nn.Module, int] = {}
-
-    def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        if inputs:
-            found[module] = inputs[0].dim() - takes_sequences(module)
-
-    with ExitStack() as stack:
-        for module in net.modules():
-            if neuron_library(module) is not None:
-                stack.callback(module.register_forward_pre_hook(note).remove)
-        stack.enter_context(attributes_kept(net))
-        stack.enter_context(torch.random.fork_rng(devices=[]))
-        clear_states(net)
-        net.eval()
-        net(x)
-    return found
 
 
 def is_per_neuron(made: nn.Module) -> bool:

@@ -16,9 +16,11 @@ from torch.utils import _pytree as pytree
 from snnlib.exchange.compare import SpikeCounts, gradients_of, largest_difference
 from snnlib.exchange.conversion.convert import LoopPlace, takes_one_step
 from snnlib.exchange.conversion.in_place import takes_sequences
+from snnlib.exchange.conversion.own_neurons import mark
 from snnlib.exchange.conversion.proof import run_original
-from snnlib.exchange.conversion.sequence_modules import Kept, RecurrentNeurons
+from snnlib.exchange.conversion.sequence_modules import Kept, RecurrentNeurons, WithStates
 from snnlib.inspect.shown import ShownAsText
+from snnlib.neurons import Neuron
 from snnlib.structure import peers
 from snnlib.structure.layers import evaluating
 from snnlib.structure.peers import attributes_kept, clear_states, neuron_library
@@ -127,6 +129,7 @@ def verify_conversion(
         ValueError: outputs of different shapes.
     """
     with evaluating(net, converted), attributes_kept(net):
+        mark(net, x, _own_neurons(net, converted))
         outside = loop == "outside" or (loop == "auto" and takes_one_step(net, x))
         stepwise = outside and not takes_sequences(net)
         clear_states(net)
@@ -151,11 +154,24 @@ def verify_conversion(
         name: math.inf if name in missing else _gradient_difference(*pair) for name, pair in by_name.items()
     }
     pairs = {
-        path: (torch.cat(steps), torch.cat(ours[path])) for path, steps in theirs.items() if path in ours
+        # Two places of a module may have different sizes.
+        path: (torch.cat([*map(torch.flatten, steps)]), torch.cat([*map(torch.flatten, ours[path])]))
+        for path, steps in theirs.items()
+        if path in ours
     }
     counts = {path: SpikeCounts.of(*pair) for path, pair in pairs.items() if _are_spikes(*pair)}
     output_error = max((largest_difference(*pair) for pair in zip(a, b, strict=True)), default=0.0)
     return Comparison(counts, output_error, errors, missing)
+
+
+def _own_neurons(net: nn.Module, converted: nn.Module) -> dict[type[nn.Module], nn.Module]:
+    """Returns what stands for the neurons of no library, by class."""
+    ours = dict(converted.named_modules())
+    return {
+        type(module): ours[path]
+        for path, module in net.named_modules()
+        if isinstance(ours.get(path), Neuron | WithStates) and not neuron_library(module)
+    }
 
 
 @contextmanager
