@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from loop_nets import Loop, random_spikes
-from peer_standins import Leaky
+from peer_standins import Leaky, LIFNode
 from torch import Tensor, nn
 
 import snnlib
@@ -106,6 +106,27 @@ class Filters(Loop):
 def test_loops_that_cannot_be_folded_are_named(net: Callable[[], nn.Module], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         snnlib.convert(net(), random_spikes(6, 3, 12), quiet=True, loop="inside")
+
+
+class ReturnsState(nn.Module):
+    """SpikingJelly's loop for Q-learning: the last membrane is read from the neuron."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Sequential(nn.Linear(12, 10), LIFNode(), nn.Linear(10, 2), LIFNode())
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(8):
+            self.fc(x)
+        return self.fc[-1].v  # type: ignore[union-attr,return-value]
+
+
+def test_a_loop_whose_results_are_not_used_is_named() -> None:
+    message = (
+        r"net: a loop over time was found, and its results are not used: the net returns fc\.3\.v; return"
+    )
+    with pytest.raises(ValueError, match=message):
+        snnlib.convert(ReturnsState(), random_spikes(3, 12), quiet=True)
 
 
 def test_wrong_arguments_are_named() -> None:

@@ -221,6 +221,27 @@ def test_nets_that_sinabs_wrote_are_read_as_it_does() -> None:
     assert expected.max() > 1 and torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("last", ["LIFSqueeze", "ExpLeakSqueeze"])
+def test_time_constants_without_an_axis_are_read_as_sinabs_does(last: str) -> None:
+    layers = peer("sinabs.layers")
+    torch.manual_seed(0)
+    options = {"batch_size": BATCH, "norm_input": False}
+    first = layers.LIFSqueeze(tau_mem=10.0, spike_threshold=0.5, **options)
+    net = nn.Sequential(
+        nn.Linear(6, 8), first, nn.Linear(8, 5), getattr(layers, last)(tau_mem=5.0, **options)
+    )
+    x = 4 * spikes(STEPS, BATCH, 6)
+    flat = x.transpose(0, 1).flatten(0, 1)
+    with torch.no_grad():
+        net(flat)
+        graph = peer("sinabs.nir").to_nir(net, flat)
+        found = snnlib.from_nir(graph, reading="sinabs")(x)
+        expected = peer("sinabs.nir").from_nir(graph, batch_size=BATCH)(flat)[0]
+    expected = expected.unflatten(0, (BATCH, STEPS)).transpose(0, 1)
+    assert expected.any()
+    torch.testing.assert_close(found, expected)
+
+
 def exported(library: str) -> tuple[Any, Callable[[Tensor], Tensor], float, str]:
     """A graph that a library writes of a net of its own, the net over a sequence, its step and discretisation."""
     torch.manual_seed(0)

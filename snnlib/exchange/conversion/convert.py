@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Literal, get_args
 
@@ -26,7 +26,15 @@ from snnlib.exchange.conversion.loop import (
 )
 from snnlib.exchange.conversion.loop_net import FoldedNet
 from snnlib.exchange.conversion.modules import Notes, neuron_leaf, outputs_of
-from snnlib.exchange.conversion.own_neurons import Counterparts, advice, fit, is_own, mark, own_classes
+from snnlib.exchange.conversion.own_neurons import (
+    ERRORS,
+    Counterparts,
+    advice,
+    fit,
+    is_own,
+    mark,
+    own_classes,
+)
 from snnlib.exchange.conversion.proof import Proof, run_original
 from snnlib.exchange.conversion.sequence_modules import Kept
 from snnlib.exchange.conversion.trace import Call, Ref, Trace, trace_in_both_modes
@@ -101,7 +109,11 @@ def convert(
                 )
             made, notes = _proved(net, x, loop, verify)
     except Unsupported as reason:
-        raise ValueError(f"net: {reason}") from reason
+        held = _held_output(net, x)
+        unused = (
+            f"a loop over time was found, and its results are not used: the net returns {held}; return what "
+        )
+        raise ValueError(f"net: {unused + 'its modules give' if held else reason}") from reason
     if unsupported == "raise" and notes.left:
         path, reason_left = next(iter(notes.left.items()))
         raise ValueError(f"net: expected modules with a counterpart, got {path or 'itself'}: {reason_left}")
@@ -147,6 +159,18 @@ def _proved(net: nn.Module, x: Tensor, loop: LoopPlace, verify: bool) -> tuple[n
                 "verify=False leaves the comparison out"
             )
         keep[found.path] = found.text
+
+
+def _held_output(net: nn.Module, x: Tensor) -> str:
+    """Returns the attribute of a neuron that is the output of a net, such as its state; empty for another output."""
+    with torch.no_grad(), attributes_kept(net), suppress(*ERRORS):
+        clear_states(net)
+        output = net(x)
+        for path, module in net.named_modules():
+            for name, value in {**vars(module), **getattr(module, "_memories", {})}.items():
+                if value is output:
+                    return f"{path}.{name}"
+    return ""
 
 
 def _run_at_rest(net: nn.Module, x: Tensor, stepwise: bool) -> None:
@@ -211,7 +235,7 @@ def _converted(net: nn.Module, x: Tensor, outside: bool, hooked: dict[str, str],
             why = f"{several[0]} of a step; give each place a neuron of its own ({reason})"
         elif reason.own_state:
             why += advice(*own_classes(net))
-        raise ValueError(f"net: expected steps that are alike, got others: {why}") from reason
+        raise Unsupported(f"expected steps that are alike, got others: {why}") from reason
     return _assembled(net, leaves, folded, written, notes, outside)
 
 

@@ -122,8 +122,8 @@ def sinabs_cell(name: str, node: Any) -> Cell:
     if kind == "IF":
         return Cell(decay=one, gain=one, offset=zero, floor=-array(node.v_threshold), **firing)
     v_leak = array(node.v_leak)
-    if v_leak.ndim != 1:
-        raise ValueError(f"{name}: sinabs takes constants with one axis alone, not shape {v_leak.shape}")
+    if v_leak.ndim > 1:
+        raise ValueError(f"{name}: sinabs takes constants with one axis at most, not shape {v_leak.shape}")
     if np.any(v_leak) or (kind == "LI" and np.any(array(node.r) != 1)):
         raise ValueError(f"{name}: sinabs takes v_leak = 0 alone, and r = 1 for LI")
     return Cell(decay=np.exp(-1 / array(node.tau)), gain=one, offset=zero, **firing)
