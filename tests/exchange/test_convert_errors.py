@@ -94,7 +94,7 @@ class Filters(Loop):
         ),
         (
             Filters,
-            r"got others: step 0 differs from the others at its call of zeros_like in filter; .*neurons={Filter: snnlib",
+            r"got others: step 0 differs from the others at its call of zeros_like in filter; .*neurons={Filter: ",
         ),
         (
             Starts,

@@ -283,7 +283,7 @@ def test_the_refusal_names_the_argument_with_a_line_to_copy(name: str) -> None:
     net, kind, _ = _net(name)
     if "beside" in name:
         return
-    with pytest.raises(ValueError, match="got .* without; of neurons of your own say") as raised:
+    with pytest.raises(ValueError, match=r"got .* without; of neurons of your own say") as raised:
         snnlib.convert(net, _x(), quiet=True)
     line = str(raised.value).partition("neurons=")[2].partition(" (docs")[0]
     assert "alone" in name or {*eval(line, {"snnlib": snnlib, kind.__name__: kind})} == {kind}
@@ -306,7 +306,7 @@ def test_a_subclass_of_a_library_is_kept_with_the_argument(capsys: pytest.Captur
 
 def test_wrong_arguments_are_named() -> None:
     net, _, _ = _net("chain of steps")
-    with pytest.raises(ValueError, match="neurons: expected classes of modules of the net, got .*Sequence"):
+    with pytest.raises(ValueError, match=r"neurons: expected classes of modules of the net, got .*Sequence"):
         snnlib.convert(net, _x(), neurons={Sequence: _lif()})
     with pytest.raises(TypeError, match="neurons: expected a neuron of snnlib for 1, got None"):
         snnlib.convert(net, _x(), neurons={Held: lambda module: None})  # type: ignore[dict-item,return-value]
