@@ -147,13 +147,37 @@ def write_neurons() -> None:
             f"# {name}\n\n![Response of {name} to pulses and to a constant current]({file})\n\n"
             f"Input current, states and output spikes (dots) of `snnlib.neurons.{name}()` with its defaults, the "
             "potential before its reset; time in steps. [All neurons and their dialects](../neurons.md)\n\n"
-            f"{directive(model, f'snnlib.neurons.{name}')}\n"
+            f"{directive(model, f'snnlib.neurons.{name}')}\n{shared_options(model)}"
         )
         (folder / f"{name.lower()}.md").write_text(page, encoding="utf-8")
     for name, model in snnlib.neurons.FIXED_LENGTH_MODELS.items():
         reference = directive(model, f"snnlib.neurons.{name}")
-        page = f"# {name}\n\n[All neurons and their dialects](../neurons.md)\n\n{reference}\n"
+        page = f"# {name}\n\n[All neurons and their dialects](../neurons.md)\n\n{reference}\n{shared_options(model)}"
         (folder / f"{name.lower()}.md").write_text(page, encoding="utf-8")
+
+
+def shared_options(model: type[snnlib.neurons.Neuron]) -> str:
+    """The options that a neuron's docstring leaves to another class, as `SpikingNeuron`, described in a section."""
+    left = [name for name, text in arguments_of(model).items() if text.startswith("as in `")]
+    lines = [f"- **`{name}`**: {described(model, name)}" for name in left]
+    title = "## Options that models share\n\n"
+    return "\n" + title + "\n".join(lines) + "\n" if lines else ""
+
+
+def described(model: type, name: str) -> str:
+    """Description of an argument by the class to which docstrings lead."""
+    text = arguments_of(model)[name]
+    other = re.match(r"as in `(\w+)`", text)
+    return described(getattr(snnlib.neurons, other[1]), name) if other else text
+
+
+def arguments_of(kind: type) -> dict[str, str]:
+    """Descriptions of the arguments in a class's own docstring, by name."""
+    listed = re.search(r"^Args[^\n]*:\n(.*?)(\n\S|\Z)", inspect.cleandoc(kind.__doc__ or ""), re.S | re.M)
+    # An entry begins at the least indentation; its names may take several lines.
+    entries = re.split(r"\n    (?=\S)", "\n" + listed[1].rstrip()) if listed else []
+    pairs = (" ".join(entry.split()).partition(": ") for entry in entries if entry.strip())
+    return {name: text for names, _, text in pairs for name in names.split(", ")}
 
 
 def write_reference() -> None:

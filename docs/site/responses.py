@@ -14,8 +14,9 @@ from snnlib.neurons import Neuron
 STEPS = 120
 # A pulse alone, three pulses close together, and a constant current from here on.
 _PULSES, _CONSTANT_FROM = (5, 25, 28, 31), 50
-# The height of the input is the least of these that makes the neuron fire at least this often.
-_HEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+# The height of the input is the least of these that makes the neuron fire at least this often. None holds a potential
+# at the threshold, where rounding would decide.
+_HEIGHTS = (0.3, 0.6, 1.2, 2.4, 4.8, 9.6, 19.2, 38.4)
 _LEAST_SPIKES = 6
 # The same bytes in every build.
 mpl.rcParams["svg.hashsalt"] = "snnlib"

@@ -12,6 +12,7 @@ from typing import Any
 from snnlib.app.read_options import open_folder
 from snnlib.data import NMNIST, EventFileError, read
 from snnlib.data.event_cache import check_caches
+from snnlib.data.events import Events
 from snnlib.data.sources import Source, find_split
 
 # Units of time differ by this; in ms, the shortest duration that counts and the longest that cameras record.
@@ -38,6 +39,11 @@ def check_data(path: Path, options: dict[str, Any]) -> list[str]:
     caches = [f"cache {sentence}" for sentence in check_caches(path, read_bytes)]
     print("\n".join(caches) or "no caches of these recordings")
     return [*dict.fromkeys(said), *faults, *(sentence for sentence in caches if "removed" in sentence)]
+
+
+def duration_of(events: Events) -> float:
+    """Returns the time of the last event in ms; recordings start at 0."""
+    return int(events["t"].max(initial=0)) / 1000
 
 
 def check_durations(recordings: Iterable[tuple[str, int, float]]) -> list[str]:
@@ -105,7 +111,7 @@ def _check_folder(root: Path, options: dict[str, Any]) -> tuple[list[str], Calla
 
     def reader(name: str) -> None:
         events = read(root / name, **{**wanted, **samples.options_of(name)}).events
-        found.append((name, len(events), int(events["t"].max(initial=0)) / 1000))
+        found.append((name, len(events), duration_of(events)))
 
     faults = _faults(samples.files, reader)
     faults += check_durations(found)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from snnlib.app.data_check import check_data, check_durations, collected_warnings
+from snnlib.app.data_check import check_data, check_durations, collected_warnings, duration_of
 from snnlib.app.errors import ConfigError
 from snnlib.app.read_options import HELP, open_folder, read_options, size_option
 from snnlib.checks import import_extra
@@ -192,7 +192,7 @@ def _folder_info(path: Path, options: dict[str, Any], picture: Path | None) -> N
         faults += new_faults
         first = first or (path / name, recording)
         counts.append(len(recording.events))
-        lengths.append(int(recording.events["t"].max(initial=0)) / 1000)
+        lengths.append(duration_of(recording.events))
         names.append(name)
         formats[FORMATS[recording.header.format].title] += 1
         sizes[_size_text(recording)] += 1

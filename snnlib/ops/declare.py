@@ -7,13 +7,26 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import register_flop_formula
 
+from snnlib.checks import warn_caller
 from snnlib.ops.direct import Op
 
 Function = Callable[[SimpleNamespace], Any]
 
 # Options of a convolution, `ConvOptions`, in the schemas of ops.
 CONVOLUTION = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups"
+
+# Forward passes with products of weights.
+_OF_WEIGHTS = ("::layer_forward", "::currents_forward", "::recurrent_forward")
+
+
+def _no_flops(*_: object, **__: object) -> int:
+    """Returns 0 to `torch.utils.flop_counter`, as the work of these ops follows the spikes, and names `profile`."""
+    warn_caller(
+        "FlopCounterMode: counts spiking layers as 0, as their work follows the spikes; take snnlib.profile(net, x)"
+    )
+    return 0
 
 
 def _by_name(schema: torch.FunctionSchema) -> Callable[..., SimpleNamespace]:
@@ -39,6 +52,9 @@ def custom_op(name: str, schema: str) -> Callable[[Function], Op]:
             return function(named(*values))
 
         definition = torch.library.custom_op(name, body, mutates_args=(), schema=schema)
+        if name.endswith(_OF_WEIGHTS):
+            packet = getattr(torch.ops.snnlib, name.partition("::")[2])
+            register_flop_formula(packet, get_raw=True)(_no_flops)  # type: ignore[no-untyped-call]
         return Op(definition, function, named)
 
     return declare

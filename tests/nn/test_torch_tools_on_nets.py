@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.utils import parametrizations, prune
 from torch.optim import swa_utils
+from torch.utils.flop_counter import FlopCounterMode
 
 import snnlib
 from snnlib import neurons
@@ -413,3 +414,25 @@ def test_copies_files_and_functional_calls(name: str) -> None:
     assert all(torch.equal(other(x), module(x)) for other in others)
     given = dict(module.named_parameters()) | dict(module.named_buffers())
     assert torch.equal(torch.func.functional_call(make(), given, (x,)), module(x))
+
+
+@pytest.mark.parametrize(
+    ("layer", "x"),
+    [
+        (snnlib.SpikingLinear(8, 4), events(SEQUENCE)),
+        (snnlib.SRMLinear(8, 4), events(SEQUENCE)),
+        (snnlib.SpikingConv2d(2, 3, 3), events(FRAMES)),
+        (snnlib.SpikingRNN(8, 4), events(SEQUENCE)),
+        (snnlib.SpikingLinear(8, 4, connections=Sparse(density=0.5)), events(SEQUENCE)),
+        (snnlib.SpikingLinear(8, 4, delays=snnlib.Delays(2)), events(SEQUENCE)),
+    ],
+    ids=["LIF", "SRM", "convolution", "recurrent", "sparse", "delays"],
+)
+def test_a_counter_of_dense_products_is_answered_by_profile(layer: nn.Module, x: Tensor) -> None:
+    counter = FlopCounterMode(display=False)
+    with counter, pytest.warns(UserWarning, match=r"^FlopCounterMode: .* take snnlib\.profile\(net, x\)$"):
+        layer(x).sum().backward()
+    assert counter.get_total_flops() == 0
+    assert snnlib.profile(nn.Sequential(layer), x)[
+        "0" if not isinstance(layer, snnlib.SpikingRNN) else "0.layers.0"
+    ].acs

@@ -140,6 +140,33 @@ def test_every_neuron_draws_a_response(monkeypatch: pytest.MonkeyPatch) -> None:
             assert bool((states[0][value != 0] >= 1).all()), "drawn before the reset"
 
 
+def test_no_response_stands_on_an_edge_of_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ten-thousandth more or less of input leaves every spike at its step."""
+    responses = script("docs/site/responses.py")
+    import snnlib  # noqa: PLC0415
+
+    heights = responses._HEIGHTS
+    for name, model in snnlib.neurons.MODELS.items():
+        found = []
+        for factor in (1.0, 0.9999, 1.0001):
+            monkeypatch.setattr(responses, "_HEIGHTS", tuple(factor * height for height in heights))
+            found.append(responses.response(model())[2].nonzero().flatten().tolist())
+        assert found[0] == found[1] == found[2], name
+
+
+def test_every_option_is_described_on_its_neurons_page() -> None:
+    pages, neurons = script("docs/site/pages.py"), importlib.import_module("snnlib.neurons")
+    for name, model in {**neurons.MODELS, **neurons.FIXED_LENGTH_MODELS}.items():
+        own, section = pages.arguments_of(model), pages.shared_options(model)
+        for option in inspect.signature(model).parameters:
+            text = own[option]
+            if text.startswith("as in `"):
+                (line,) = re.findall(rf"^- \*\*`{option}`\*\*: (.+)$", section, re.M)
+                text = line
+            assert len(text) > 10 and not text.startswith("as in"), f"{name}.{option}"
+    assert "resets after decay and input of the following step" in pages.shared_options(neurons.LIF)
+
+
 def test_examples_in_docstrings_are_blocks_of_code() -> None:
     pytest.importorskip("griffe")
     convert = script("docs/site/docstrings.py").as_markdown
