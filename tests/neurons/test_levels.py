@@ -15,7 +15,7 @@ import snnlib
 from snnlib.backends.arguments import row_names
 from snnlib.backends.reference import linear
 from snnlib.neurons import IF, LIF, MODELS, PLIF, CubaLIF, Neuron, config, from_config
-from snnlib.surrogate import ATan, EveryThreshold, Exponential, StraightThrough, Triangle
+from snnlib.surrogate import ATan, EveryThreshold, Exponential, Rectangle, StraightThrough, Triangle
 
 GRADED = (IF, LIF, PLIF, CubaLIF)
 
@@ -160,3 +160,65 @@ def test_the_reference_has_the_gradients_of_step(model: type[Neuron]) -> None:
         by_threshold = rows["threshold"] - (rows["offset0"] if neuron.reset == "subtract" else 0)
         torch.testing.assert_close((grad, by_threshold), wanted, msg=lambda text, of=neuron: f"{of}: {text}")
     assert compared > 50
+
+
+# Bumps narrower and wider than half a threshold, where the first level of a rounding neuron is.
+BUMPS = (
+    StraightThrough(Rectangle(0.2)),
+    StraightThrough(Triangle(0.05)),
+    StraightThrough(),
+    StraightThrough(Exponential(0.5)),
+    EveryThreshold(Triangle(0.1)),
+    EveryThreshold(Triangle()),
+    Rectangle(0.1),
+    Triangle(0.25),
+    ATan(2.0),
+)
+
+
+def _quiet_events(kind: str, generator: torch.Generator) -> torch.Tensor:
+    """Steps of silence, of an event in some columns, and of many events, `[30, 2, 16]`."""
+    x = (torch.rand(30, 2, 16, generator=generator) < (0.03 if kind == "quiet" else 0.3)).float()
+    x[::5] = 0
+    return x
+
+
+@pytest.mark.parametrize("kind", ["quiet", "busy"])
+@pytest.mark.parametrize("rounding", ["round", "floor"])
+@pytest.mark.parametrize("bump", BUMPS, ids=str)
+@pytest.mark.parametrize("model", GRADED)
+def test_native_passes_are_those_of_the_reference(
+    model: type[Neuron], bump: Any, rounding: Any, kind: str
+) -> None:
+    """Both passes of layers, and of neurons alone, with weights whose sums are exact."""
+    generator = torch.Generator().manual_seed(0)
+    neuron = model(
+        threshold=1.0,
+        levels=3,
+        level_rounding=rounding,
+        surrogate=bump,
+        learnable="threshold",
+        reset="subtract",
+    )
+    layer = snnlib.SpikingLinear(16, 400, neuron=neuron)
+    with torch.no_grad():
+        # Single events leave most neurons below their first level, some between it and the threshold.
+        layer.weight.copy_(torch.randint(-24, 49, (400, 16), generator=generator) / 16)
+    x = _quiet_events(kind, generator)
+    signal = torch.randn(30, 2, 400, generator=generator)
+    for module, given in ((layer, x), (neuron, torch.nn.functional.linear(x, layer.weight.detach()))):
+        results = []
+        for path in ("native", "reference"):
+            module.zero_grad()
+            own = given.clone().requires_grad_()
+            with snnlib.use_path(path):  # type: ignore[arg-type]
+                value = module(own)
+                (value * signal).sum().backward()
+            gradients = [parameter.grad for parameter in module.parameters()]
+            assert own.grad is not None and all(grad is not None for grad in gradients)
+            results.append((value.detach(), own.grad, *gradients))
+        (value, *grads), (expected, *wanted) = results
+        assert expected.any() and any(grad.any() for grad in wanted)
+        assert torch.equal(value, expected)
+        for grad, reference in zip(grads, wanted, strict=True):
+            torch.testing.assert_close(grad, reference, rtol=1e-4, atol=1e-4 * float(reference.abs().max()))
