@@ -91,6 +91,9 @@ NEURONS: tuple[Callable[..., neurons.Neuron], ...] = (
     lambda **options: neurons.LIF(
         threshold=1.25, levels=4, surrogate=surrogate.StraightThrough(options["surrogate"])
     ),
+    lambda **options: neurons.IF(
+        levels=3, level_rounding="floor", surrogate=surrogate.EveryThreshold(options["surrogate"])
+    ),
     lambda **options: neurons.CubaLIF(levels=2, reset="zero", **options),
     lambda **options: neurons.LIF(reset="subtract", detach_reset=False, learnable=("tau",), **options),
 )
@@ -98,6 +101,9 @@ NEURONS: tuple[Callable[..., neurons.Neuron], ...] = (
 SURROGATES = (
     surrogate.Triangle(0.5, 0.4),
     surrogate.Rectangle(1.0, 0.3),
+    # Narrower than half a threshold, where graded neurons that round have their first level.
+    surrogate.Triangle(0.1, 0.4),
+    surrogate.Rectangle(0.2, 0.3),
     surrogate.ATan(1.5),
     surrogate.Sigmoid(2.0),
 )

@@ -121,6 +121,81 @@ def test_a_listener_gets_the_op(listener, through_dispatch):
     assert set(through_dispatch) == {"snnlib::delay_forward"}
 
 
+# Tensors that no body of an op can read.
+UNREADABLE = {
+    "subclass": lambda tensor: tensor.as_subclass(_Subclass),
+    "no memory": lambda tensor: tensor.to("meta"),
+    "another sign": torch._neg_view,
+    "zeros without memory": lambda tensor: torch._efficientzerotensor(tensor.shape, dtype=tensor.dtype),
+}
+
+
+def calls_of(family, monkeypatch):
+    """Arguments of each op of a family in a training step."""
+    calls, call = {}, direct.Op.__call__
+
+    def noting(op, *values):
+        calls[op] = values
+        return call(op, *values)
+
+    with monkeypatch.context() as patch:
+        # Layers whose ops are one function call none of them directly.
+        patch.setattr(direct, "_LISTENERS", (lambda: True,))
+        patch.setattr(direct.Op, "__call__", noting)
+        train(family)
+    assert set(FAMILIES[family]) <= set(calls)
+    return calls
+
+
+def way_of(op, values, monkeypatch):
+    """The way that a call of an op takes, which is not run."""
+    with monkeypatch.context() as patch:
+        for name in ("overload", "learning", "function"):
+            patch.setattr(op, name, lambda *_, name=name: name)
+        patch.setattr(op, "named", lambda *values: values)
+        return op(*values)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_tensor_of_an_op_is_looked_at(family, monkeypatch):
+    """Each tensor alone sends the call to the dispatcher, or to the gradient."""
+    looked_at = set()
+    for op, values in calls_of(family, monkeypatch).items():
+        plain = [value.detach() if isinstance(value, torch.Tensor) else value for value in values]
+        assert way_of(op, plain, monkeypatch) == "function"
+        for place in op.tensors:
+            # Optional ones, such as a first state, are there as well.
+            tensor = torch.ones(2) if plain[place] is None else plain[place]
+            looked_at.add((op, place))
+            for name, change in UNREADABLE.items():
+                changed = [*plain[:place], change(tensor), *plain[place + 1 :]]
+                assert way_of(op, changed, monkeypatch) == "overload", (op.overload, place, name)
+            if tensor.is_floating_point():
+                learned = [*plain[:place], tensor.clone().requires_grad_(), *plain[place + 1 :]]
+                assert way_of(op, learned, monkeypatch) == "learning", (op.overload, place)
+    assert len(looked_at) >= 2 * len(FAMILIES[family])
+
+
+@pytest.mark.parametrize("name", ["x", "weight", "state", "signal"])
+def test_every_tensor_of_a_layer_is_looked_at(name, through_dispatch):
+    """A layer whose passes are one function asks for its own tensors."""
+    layer, x = (
+        snnlib.SpikingConv2d(2, 3, 3, neuron=neurons.SRM()),
+        torch.ones(4, 1, 2, 5, 5),
+    )
+    value, (state,) = layer.run(x)
+    tensors = {"x": x, "state": state.detach(), "signal": torch.ones_like(value)}
+    if name == "weight":
+        layer.weight = torch.nn.Parameter(layer.weight.detach().as_subclass(_Subclass))
+    else:
+        tensors[name] = tensors[name].as_subclass(_Subclass)
+    value, _ = layer.run(tensors["x"], (tensors["state"],))
+    forward = {"snnlib::layer_forward"} if name != "signal" else set()
+    assert set(through_dispatch) == forward
+    value.backward(tensors["signal"])
+    assert set(through_dispatch) == {*forward, "snnlib::layer_backward"}
+
+
 def test_a_compiler_gets_the_op():
     graphs = []
 
