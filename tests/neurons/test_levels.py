@@ -14,6 +14,7 @@ import torch
 import snnlib
 from snnlib.backends.arguments import row_names
 from snnlib.backends.reference import linear
+from snnlib.functional.plan import Path
 from snnlib.neurons import IF, LIF, MODELS, PLIF, CubaLIF, Neuron, config, from_config
 from snnlib.surrogate import ATan, EveryThreshold, Exponential, Rectangle, StraightThrough, Triangle
 
@@ -177,9 +178,10 @@ BUMPS = (
 
 
 def _quiet_events(kind: str, generator: torch.Generator) -> torch.Tensor:
-    """Steps of silence, of an event in some columns, and of many events, `[30, 2, 16]`."""
+    """Steps of silence, of single events, and of many events, `[30, 2, 16]`."""
     x = (torch.rand(30, 2, 16, generator=generator) < (0.03 if kind == "quiet" else 0.3)).float()
     x[::5] = 0
+    x[12] = 1
     return x
 
 
@@ -192,21 +194,26 @@ def test_native_passes_are_those_of_the_reference(
 ) -> None:
     """Both passes of layers, and of neurons alone, with weights whose sums are exact."""
     generator = torch.Generator().manual_seed(0)
-    neuron = model(
-        threshold=1.0,
-        levels=3,
-        level_rounding=rounding,
-        surrogate=bump,
-        learnable="threshold",
-        reset="subtract",
+    options = {"levels": 3, "level_rounding": rounding, "surrogate": bump, "reset": "subtract"}
+    fixed, learned = (
+        snnlib.SpikingLinear(16, 400, neuron=model(threshold=1.0, learnable=names, **options))
+        for names in ((), ("threshold",))
     )
-    layer = snnlib.SpikingLinear(16, 400, neuron=neuron)
+    # A single event puts no neuron of many above 3/4 of the threshold, and some above half, their first level.
+    weight = torch.randint(-2, 13, (400, 16), generator=generator) / (16 if model is IF else 8)
     with torch.no_grad():
-        # Single events leave most neurons below their first level, some between it and the threshold.
-        layer.weight.copy_(torch.randint(-24, 49, (400, 16), generator=generator) / 16)
+        fixed.weight.copy_(weight)
+        learned.weight.copy_(weight)
     x = _quiet_events(kind, generator)
+    # One kernel for neurons with one state, whose passes skip quiet steps; else currents, and neurons on them.
+    plans = (
+        layer.plan(x.clone().requires_grad_(), layer.effective_weight, return_state=False)
+        for layer in (fixed, learned)
+    )
+    assert [plan.path is Path.LAYER for plan in plans] == [model is not CubaLIF, False]
     signal = torch.randn(30, 2, 400, generator=generator)
-    for module, given in ((layer, x), (neuron, torch.nn.functional.linear(x, layer.weight.detach()))):
+    current = torch.nn.functional.linear(x, weight)
+    for module, given in ((fixed, x), (learned, x), (learned.neuron, current)):
         results = []
         for path in ("native", "reference"):
             module.zero_grad()
