@@ -54,7 +54,7 @@ def custom_op(name: str, schema: str) -> Callable[[Function], Op]:
         definition = torch.library.custom_op(name, body, mutates_args=(), schema=schema)
         if name.endswith(_OF_WEIGHTS):
             packet = getattr(torch.ops.snnlib, name.partition("::")[2])
-            register_flop_formula(packet, get_raw=True)(_no_flops)  # type: ignore[no-untyped-call]
+            register_flop_formula(packet, get_raw=True)(_no_flops)
         return Op(definition, function, named)
 
     return declare
