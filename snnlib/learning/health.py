@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from snnlib.inspect.activity import SpikeCounter, own_steps
 from snnlib.inspect.shown import ShownAsText
 from snnlib.neurons import Integrator
-from snnlib.neurons import training_watch as words
-from snnlib.neurons.training_watch import Window
+from snnlib.neurons import training_words as words
+from snnlib.neurons.training_watch import BUSY_RATE, Window
 from snnlib.nn.fusion.fuse import blocks_by_part
 from snnlib.nn.fusion.gradient_kinds import gradient_findings
 from snnlib.nn.fusion.hooks import of_this_thread
 from snnlib.nn.layers.readout import SRMReadout
 from snnlib.nn.layers.spiking_layer import SpikingLayer
+from snnlib.sequences.spike_count import levels_of
 from snnlib.structure.layers import spiking_modules
 
 # Shares from which a layer is reported; a few odd neurons or samples are normal.
@@ -38,7 +39,8 @@ class LayerHealth:
         channels: output channels; in a linear layer its neurons.
         rate: spikes per neuron and time step, mean.
         dead: channels in which no neuron ever fired.
-        busy: share of neurons that fired in more than half of all steps.
+        busy: share of neurons that fired in more than half of all steps; of graded neurons, at more than half of their
+            levels.
         gradient: size of the layer's gradient relative to its weights, `||dL/dW|| / ||W||`, root mean square over
             backward passes; None before the first.
     """
@@ -161,7 +163,7 @@ class SpikeDoctor(ShownAsText):
             steps = self._counter.steps_of(name)
             # Channels come first; those of a linear layer are its neurons.
             channels = count.reshape(len(count), -1)
-            busy = float((self._counter.firing_of(name) > words.BUSY_RATE * steps).double().mean())
+            busy = float((count > BUSY_RATE * steps * levels_of(self._layers[name])).double().mean())
             rate = float(count.mean()) / steps
             dead = int((channels == 0).all(1).sum())
             result.append(LayerHealth(name, len(count), rate, dead, busy, self._relative_gradient(name)))
@@ -221,10 +223,8 @@ class SpikeDoctor(ShownAsText):
             lost = f"{layer.dead} of {layer.channels} channels did not fire in {where} and cannot learn"
             yield "dead", f"{lost}; {remedy}" + f", or {words.SLOWER}" * (remedy != words.SLOWER)
         if layer.busy >= _REPORTED_SHARE:
-            yield (
-                "saturated",
-                f"{layer.busy:.0%} of the neurons {words.always_firing(where)}; {remedy}",
-            )
+            often = words.always_firing(where, self._layers[layer.name])
+            yield "saturated", f"{layer.busy:.0%} of the neurons {often}; {remedy}"
         silent = float(self._silent_samples) / max(self._samples, 1)
         if is_last and silent >= _REPORTED_SHARE and layer.dead < layer.channels:
             yield "samples", words.silent_samples(silent, where)

@@ -1,19 +1,34 @@
 """Warnings from layers that fail to learn: no spikes, lost channels, no gradient, too large steps.
 
-`snnlib.SpikeDoctor` shares the limits and the texts.
+`snnlib.SpikeDoctor` shares the limits, and the texts of `training_words`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 from torch import Tensor
 
 from snnlib.checks import in_transform, is_batch, warn_caller
-from snnlib.sequences.spike_count import channel_rates, is_graded
+from snnlib.neurons.training_words import (
+    ANEW,
+    GRADED,
+    NOTHING_REACHES_THE_LOSS,
+    PREPARE,
+    SCALED,
+    SLOWER,
+    always_firing,
+    learns_when_silent,
+    nothing_passes,
+    remedy,
+    silence,
+    silent_samples,
+    without_gradient,
+)
+from snnlib.sequences.spike_count import channel_rates, levels_of
 
 if TYPE_CHECKING:
     from snnlib.neurons.base import Neuron
@@ -37,21 +52,15 @@ _FEW_STEPS, _TOO_FAST = 5, 3.0
 _LARGEST_STEP = 3.0
 # A neuron that fires in more than half of all steps is reset before it has gathered much.
 BUSY_RATE = 0.5
+# A layer that fires in more than this share of all steps, in two batches looked at in a row, has left the slope of its
+# surrogate gradient: healthy nets pass it for a few batches at most.
+_DRIVEN_RATE, _DRIVEN_LOOKS = 0.8, 2
 # Of the channels: more than this share is no longer the odd one.
 _MANY = 0.5
 # A few samples need not make every channel fire, least of all one output per class.
 _FEWEST_SAMPLES = 30
 # Of the samples: with losses that learn well on MNIST none of a layer's neurons fires in 0.5 %, with others in 8 %.
 _MANY_SAMPLES = 0.05
-
-PREPARE = "call snnlib.prepare_(net, x) on a batch of training data before training"
-SLOWER = "lower the learning rate or clip gradients (torch.nn.utils.clip_grad_norm_)"
-# Where neurons learn from their own spikes alone.
-_ANEW = (
-    "only homeostasis mends that: start anew, or from a checkpoint, with a lower learning rate, clipped gradients "
-    "(torch.nn.utils.clip_grad_norm_) or snnlib.prepare_(net, x, standardize=True); outputs are woken by "
-    "snnlib.nn.supervised_spikes"
-)
 
 
 def count_rate(samples: int, steps: int) -> float:
@@ -71,53 +80,6 @@ def surrogate_rate(samples: int, steps: int, layers: int) -> float:
     every layer moves the spikes of all layers behind it. Measurements: docs/measurements/first-loss.md.
     """
     return 7e-4 * math.sqrt(min(1.0, samples / 25) * min(1.0, 30 / steps)) * min(1.0, 3 / layers)
-
-
-def learns_when_silent(layer: Watched) -> bool:
-    """Returns whether silent neurons get a gradient, as with a surrogate gradient."""
-    return bool(getattr(layer, "neuron", layer).gradient == "surrogate")
-
-
-def remedy(layer: object) -> str:
-    """Returns the advice for a layer that fires badly: `prepare_`, unless it has prepared the layer already."""
-    return PREPARE if getattr(layer, "prepared", None) is None else SLOWER
-
-
-def silence(where: str, learns: bool, remedy: str) -> str:
-    """Returns the text for a layer in which no neuron fired."""
-    lost = "the layers behind it get no input" if learns else "neither this layer nor those before it learn"
-    return f"no neuron fired in {where}, so {lost}; {remedy}"
-
-
-def silent_samples(share: float, where: str) -> str:
-    """Returns the text for samples in which no neuron of a layer fired."""
-    return (
-        f"no neuron fired in {share:.0%} of {where}, from which it learns nothing; use a loss that asks for a few "
-        "spikes of every output (snnlib.losses.spike_count_loss), clip gradients and lower the learning rate"
-    )
-
-
-def always_firing(where: str, verb: str = "fired") -> str:
-    """Returns the text for channels that fire in most steps."""
-    return f"{verb} in more than half of all steps of {where}, for any input"
-
-
-def without_gradient(of: str, where: str, why: str) -> str:
-    """Returns the text for a layer whose weights get no gradient."""
-    return f"the gradient of the {of} was exactly 0 in {where}, as {why}"
-
-
-NOTHING_REACHES_THE_LOSS = "its output does not affect the loss"
-
-
-def nothing_passes(layer: Watched) -> str:
-    """Returns why a layer may pass no gradient to its weights although its output affects the loss."""
-    if not learns_when_silent(layer):
-        return "the loss does not depend on neurons that fire"
-    return (
-        "all potentials were far below the threshold or above the highest level, where the surrogate gradient is 0, or "
-        "the input was 0"
-    )
 
 
 @dataclass
@@ -161,10 +123,17 @@ class TrainingWatch:
         warns: whether to issue warnings; with False they are only stored in `said`.
 
     Attributes:
+        rate: learning rate of Adam that `prepare_` reported; None if it knows none.
         course: the windows so far.
         said: the warnings so far, one per kind.
         stopped: whether the watch has ended.
     """
+
+    # Of the class for older pickles, with the batches looked at in a row in which nearly all neurons fired, and the
+    # largest step of Adam in the first batches.
+    rate: float | None = None
+    _driven: Tensor | int = 0
+    _moved: Tensor | None = None
 
     def __init__(self, name: str | None = None, warns: bool = True) -> None:
         self.name, self.warns, self.stopped = name, warns, False
@@ -185,8 +154,10 @@ class TrainingWatch:
         self._parts: tuple[Tensor, Tensor] | None = None
 
     def anew(self) -> TrainingWatch:
-        """Returns a new watch with the same name and `warns`."""
-        return TrainingWatch(self.name, self.warns)
+        """Returns a new watch with the same name, `rate` and `warns`."""
+        watch = TrainingWatch(self.name, self.warns)
+        watch.rate = self.rate
+        return watch
 
     def stop(self) -> None:
         """Ends the watch, for layers that learn although they are silent."""
@@ -222,11 +193,15 @@ class TrainingWatch:
         self._place, sums = place, self._sums
         closes = batch == _FIRST or batch % _BATCHES == 0
         with torch.no_grad():
-            sums.add(layer, x, spikes.detach(), looks_at_input=is_first or closes)
+            rates = sums.add(layer, x, spikes.detach(), looks_at_input=is_first or closes or batch == _EARLY)
             if is_first and weight is not None:
-                self._watch_step(weight.detach())
+                self._watch_step(layer, weight.detach())
             if batch == _EARLY:
-                self._say_lost(layer, float(self._share_lost(sums.rates())), _between(_FIRST + 1, batch))
+                self._say_early(layer, sums, _between(_FIRST + 1, batch))
+            share = rates.mean() / levels_of(layer)
+            self._driven = (self._driven + (batch >= _FIRST)) * (share > _DRIVEN_RATE)
+            if _FIRST < batch <= _EARLY or closes:
+                self._say_driven(layer, share, spikes)
             if closes:
                 self._close(layer, x, spikes, sums)
                 self._sums = _Sums()
@@ -281,24 +256,49 @@ class TrainingWatch:
                     "snnlib.prepare_(net, x) reports where x is as large as the batches of training",
                 )
 
-    def _watch_step(self, weight: Tensor) -> None:
+    def _watch_step(self, layer: Watched, weight: Tensor) -> None:
         before, self._weight = self._weight, weight.clone()
         if before is not None and before.shape == weight.shape:
-            size = before.norm()
+            size, moved = before.norm(), weight - before
             # From a weight of 0 any step is large.
-            step = ((weight - before).norm() / size).where(size > 0, 0.0)
+            step = (moved.norm() / size).where(size > 0, 0.0)
             self._step = step if self._step is None else torch.maximum(self._step, step)
+            if self.rate is not None:
+                # Adam's first steps move each weight by the learning rate.
+                stored = (
+                    moved.norm() / (moved != 0).sum().clamp(min=1).sqrt() / cast(Tensor, layer.gain).mean()
+                )
+                self._moved = stored if self._moved is None else torch.maximum(self._moved, stored)
+
+    def _say_driven(self, layer: Watched, share: Tensor, spikes: Tensor) -> None:
+        """Warns of a layer that fires in nearly all steps of several batches, with the cause."""
+        levels = levels_of(layer)
+        # A layer that gives potentials, not spikes, has no bound.
+        if int(self._driven) >= _DRIVEN_LOOKS and float(spikes.detach().amax()) <= levels:
+            often = "in" if levels == 1 else f"{levels:g} spikes in"
+            text = f"fires {often} {float(share):.0%} of all steps in training batch {self._batches}"
+            self._say(layer, "saturated", f"{text}; {self._cause(layer)}")
+
+    def _cause(self, layer: Watched) -> str:
+        """Returns what drives a layer to fire in most steps, as a remedy."""
+        if layer.prepared is None:
+            return PREPARE
+        if self.rate is not None and self._moved is not None and float(self._moved) > _TOO_FAST * self.rate:
+            return (
+                f"the optimiser moves the weights by {float(self._moved):.2g} in a step: lower the learning rate to "
+                f"report.learning_rate of snnlib.prepare_, {self.rate:.2g}"
+            )
+        return GRADED if levels_of(layer) > 1 and hasattr(layer, "neuron") else SCALED
 
     def _close(self, layer: Watched, x: Tensor, spikes: Tensor, sums: _Sums) -> None:
         """Ends a window with its last batch, and warns of problems in its forward passes."""
         rates, learns = sums.rates(), learns_when_silent(layer)
-        firing = sums.firing()
+        firing = rates / levels_of(layer)
         busy = firing > BUSY_RATE
         # Outputs are prepared to fire in half of all steps: more than half of the way from there to all of them.
         risen = busy & (firing > (1 + (firing if self._began is None else self._began)) / 2)
-        if not is_graded(layer):
-            # A layer that gives potentials, not spikes, has no bound.
-            risen &= spikes.amax() <= 1
+        # A layer that gives potentials, not spikes, has no bound.
+        risen &= spikes.amax() <= levels_of(layer)
         shares = [part.double().mean() for part in (rates == 0, busy, risen)]
         numbers = torch.stack([rates.mean(), *shares, self._share_lost(rates)])
         rate, silent, saturated, risen_share, lost = numbers.tolist()
@@ -314,15 +314,15 @@ class TrainingWatch:
             without = float(sums.silent_samples) / sums.samples
             # In the first hundred batches outputs of nets that learned well were silent for up to 22 %.
             late = window.first > _BATCHES and sums.samples >= _FEWEST_SAMPLES
-            # Two standard errors more than many: of 40 samples 4 are silent by chance where 5 % are in the long run.
-            bound = _MANY_SAMPLES + 2 * math.sqrt(_MANY_SAMPLES * (1 - _MANY_SAMPLES) / sums.samples)
+            # Three standard errors more than many: of 40 samples 5 are silent in some windows of nets that learn well.
+            bound = _MANY_SAMPLES + 3 * math.sqrt(_MANY_SAMPLES * (1 - _MANY_SAMPLES) / sums.samples)
             if late and without > bound and "lost" not in self.said:
                 self._say(layer, "samples", silent_samples(without, f"the samples of {window}"))
             self._began = firing if self._began is None else self._began
         elif sums.input:
             if not learns:
                 self._say(
-                    layer, "silent", silence(str(window), False, remedy(layer) if window.is_first else _ANEW)
+                    layer, "silent", silence(str(window), False, remedy(layer) if window.is_first else ANEW)
                 )
             elif self._began is not None:
                 self._say(layer, "silent", f"no neuron fired in {window}, as some did before; {SLOWER}")
@@ -331,8 +331,8 @@ class TrainingWatch:
             text = f"the input had no spikes in {where}; check the data, their time unit and the length of a time step"
             self._say(layer, "input", text)
         if risen_share > _MANY:
-            text = f"{risen_share:.0%} of the channels {always_firing(str(window), 'came to fire')}; {SLOWER}"
-            self._say(layer, "saturated", text)
+            text = f"{risen_share:.0%} of the channels {always_firing(str(window), layer, 'came to fire')}; "
+            self._say(layer, "saturated", text + self._cause(layer))
         step, self._step, self._weight = self._step, None, None
         if step is not None and float(step) > _LARGEST_STEP:
             text = f"from one batch to the next the weights changed by {float(step):.2g} times their size; lower the "
@@ -360,10 +360,18 @@ class TrainingWatch:
         fired = (rates if self._began is None else self._began) > 0
         return (fired & (rates == 0)).sum() / fired.sum().clamp(min=1)
 
+    def _say_early(self, layer: Watched, sums: _Sums, where: str) -> None:
+        """Warns of channels that the first updates lost, and of a layer with input that has not fired yet."""
+        rates = sums.rates()
+        self._say_lost(layer, float(self._share_lost(rates)), where)
+        if self._began is None and sums.input and learns_when_silent(layer) and not rates.any():
+            where = f"the first {_FIRST} training batches and in {where}"
+            self._say(layer, "silent", silence(where, True, remedy(layer)))
+
     def _say_lost(self, layer: Watched, share: float, where: str) -> None:
         if share > _MANY and self._sums.samples >= _FEWEST_SAMPLES:
             text = f"{share:.0%} of the channels that fired at the beginning did not fire in {where}; "
-            self._say(layer, "lost", text + (SLOWER if learns_when_silent(layer) else _ANEW))
+            self._say(layer, "lost", text + (SLOWER if learns_when_silent(layer) else ANEW))
 
     def _say(self, layer: Watched, kind: str, text: str) -> None:
         if kind not in self.said:
@@ -402,9 +410,6 @@ def watch_single_steps(layer: Watched | SRMReadout, x: Tensor, calls: int) -> in
 class _Sums:
     """Sums over the watched batches of a window, on the layer's device."""
 
-    # As rates, with a step's spikes counted as one; None where these are the same. Of the class for older pickles.
-    _firing: Tensor | None = None
-
     def __init__(self) -> None:
         self.samples = self._batches = self._backwards = 0
         self._rates: Tensor | float = 0.0
@@ -417,13 +422,10 @@ class _Sums:
         # What it came to, once its last batch is there.
         self.window: Window | None = None
 
-    def add(self, layer: Watched, x: Tensor, spikes: Tensor, *, looks_at_input: bool) -> None:
-        """Adds a batch: input and spikes `[T, N, C, ...]`, or `[N, T, C, ...]`."""
-        batch_dim = 1 - int(layer.batch_first)
-        self._rates = self._rates + channel_rates(spikes)
-        if is_graded(layer):
-            firing = channel_rates(spikes.clamp(max=1))
-            self._firing = firing if self._firing is None else self._firing + firing
+    def add(self, layer: Watched, x: Tensor, spikes: Tensor, *, looks_at_input: bool) -> Tensor:
+        """Adds a batch: input and spikes `[T, N, C, ...]`, or `[N, T, C, ...]`; returns its rates `[C]`."""
+        batch_dim, rates = 1 - int(layer.batch_first), channel_rates(spikes)
+        self._rates = self._rates + rates
         self._batches += 1
         self.samples += spikes.shape[batch_dim]
         if looks_at_input or not learns_when_silent(layer):
@@ -434,15 +436,12 @@ class _Sums:
                 got, fired = given != 0, _magnitude(spikes, but=batch_dim) != 0
                 # Where none fires in any sample, it is the layer that is silent.
                 self.silent_samples = self.silent_samples + ((got > fired) & fired.any()).sum()
+        return rates
 
     def rates(self) -> Tensor:
         """Returns spikes per neuron and step of each channel, `[C]`."""
         assert isinstance(self._rates, Tensor)
         return self._rates / self._batches
-
-    def firing(self) -> Tensor:
-        """Returns the share of steps in which each channel's neurons fired, `[C]`."""
-        return self.rates() if self._firing is None else self._firing / self._batches
 
     def add_signal(self, gradient: Tensor) -> None:
         """Records the gradient of the last batch's spikes."""

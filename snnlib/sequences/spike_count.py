@@ -24,9 +24,14 @@ def channel_rates(spikes: Tensor) -> Tensor:
     return counts.reshape(len(counts), -1).mean(1) / (spikes.shape[0] * spikes.shape[1])
 
 
+def levels_of(module: nn.Module) -> float:
+    """Returns the largest number of spikes that neurons, or those of a layer, give in a step; infinite if unbounded."""
+    return float(getattr(getattr(module, "neuron", module), "levels", 1))
+
+
 def is_graded(module: nn.Module) -> bool:
     """Returns whether neurons, or those of a layer, give several spikes in a step.
 
     `spikes.clamp(max=1)` then counts steps with spikes. Of other neurons the number of spikes is that of these steps.
     """
-    return bool(getattr(getattr(module, "neuron", module), "levels", 1) > 1)
+    return levels_of(module) > 1

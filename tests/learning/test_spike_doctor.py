@@ -279,8 +279,8 @@ def test_a_layer_of_integrators_does_not_fire() -> None:
     assert snnlib.profile(net, x)["1"].outputs == 0
 
 
-@pytest.mark.parametrize(("steps", "spikes", "busy"), [(2, 8.0, 0.0), (10, 2.0, 1.0)])
-def test_busy_neurons_fire_at_most_steps_however_many_spikes(steps: int, spikes: float, busy: float) -> None:
+@pytest.mark.parametrize(("steps", "spikes", "busy"), [(2, 8.0, 0.0), (10, 2.0, 0.0), (10, 6.0, 1.0)])
+def test_busy_graded_neurons_fire_at_most_of_their_levels(steps: int, spikes: float, busy: float) -> None:
     net = snnlib.SpikingLinear(1, 4, neuron=snnlib.neurons.IF(levels=8))
     nn.init.ones_(net.weight)
     x = torch.zeros(10, 3, 1)

@@ -17,6 +17,7 @@ from snnlib.learning.losses._common import (
     warn_of_probabilities,
 )
 from snnlib.learning.losses.count import shared_out
+from snnlib.learning.losses.guessing import watch_loss
 
 
 def _check(scores: Tensor, target: Tensor, scale: float, label_smoothing: float) -> None:
@@ -26,9 +27,11 @@ def _check(scores: Tensor, target: Tensor, scale: float, label_smoothing: float)
 
 
 def _cross_entropy(logits: Tensor, target: Tensor, label_smoothing: float) -> Tensor:
-    return torch_functional.cross_entropy(
+    losses = torch_functional.cross_entropy(
         logits, target.long(), label_smoothing=label_smoothing, reduction="none"
     )
+    watch_loss(losses, logits.shape[1])
+    return losses
 
 
 def count_cross_entropy(

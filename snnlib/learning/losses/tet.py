@@ -21,6 +21,7 @@ from snnlib.learning.losses._common import (
     reduced,
     warn_of_probabilities,
 )
+from snnlib.learning.losses.guessing import watch_loss
 from snnlib.neurons.training_watch import cannot_watch
 from snnlib.sequences.lengths import valid_steps
 from snnlib.sequences.order import looks_exchanged
@@ -138,6 +139,8 @@ def tet_loss(
     entropy = torch_functional.cross_entropy(
         potential.movedim(2, 1), target.long(), label_smoothing=label_smoothing, reduction="none"
     )
+    if target.numel():
+        watch_loss((entropy * counted).sum() / counted.sum().clamp(min=1), potential.shape[2])
     spread = (potential - target_potential).square().mean(2)
     loss = (1 - regularization) * entropy + regularization * spread
     total = torch.where(counted, loss, torch.zeros_like(loss)).sum(int(batch_first))

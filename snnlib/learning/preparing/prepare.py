@@ -24,7 +24,7 @@ from snnlib.learning.preparing.neurons import Sources, kept_by_batch_norm, set_m
 from snnlib.learning.preparing.report import LayerPreparation, Preparation
 from snnlib.learning.preparing.targets import OUTPUT_RATE, STANDARDIZED_RATE
 from snnlib.neurons import Neuron
-from snnlib.neurons.training_watch import learns_when_silent
+from snnlib.neurons.training_words import learns_when_silent
 from snnlib.nn.fusion.fuse import unfused
 from snnlib.nn.fusion.gradient_kinds import gradient_findings
 from snnlib.nn.layers.dropout import SpikeDropout
@@ -146,7 +146,6 @@ def prepare_(
         with torch.enable_grad():
             output = net(x)
             missed = without_gradient(net, output)
-    _sign(prepared, _mark(net, x, options))
     report = Preparation(
         layers=[_result(name, prepared[name], course) for name in course.measured],
         start="as drawn" if kept else "standardised" if standardized else "calibrated",
@@ -163,6 +162,8 @@ def prepare_(
     if outputs and len(ended) == 1 and ended[0].dim() >= 3:
         report.logit_scale, report.time_scale = scales(ended[0].detach(), samples_first, silent_learn)
     report.advise(x.shape[:2][:: -1 if samples_first else 1], gain, silent_learn)
+    # Adam's; a standardised weight has steps of its own.
+    _sign(prepared, _mark(net, x, options), report.learning_rate if gain and not standardized else None)
     return report
 
 
@@ -267,12 +268,14 @@ def _mark(net: nn.Module, x: Tensor, options: object) -> int:
     return mark
 
 
-def _sign(prepared: Mapping[str, _Module], mark: int) -> None:
-    """Stores the mark in all modules, and their names for warnings."""
+def _sign(prepared: Mapping[str, _Module], mark: int, rate: float | None) -> None:
+    """Stores the mark in all modules, and their names and the learning rate of layers for warnings."""
     for name, module in prepared.items():
         module.prepared = mark
         if not isinstance(module, SRMReadout):
             module.training_watch.name = name
+        if isinstance(module, SpikingLayer):
+            module.training_watch.rate = rate
 
 
 def _is_settled(

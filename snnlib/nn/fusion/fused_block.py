@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.neurons.base import Output
-from snnlib.neurons.training_watch import learns_when_silent
+from snnlib.neurons.training_words import learns_when_silent
 from snnlib.nn.fusion.hooks import is_watched
 from snnlib.nn.layers.per_step import AvgPool2d, pooling_window
 from snnlib.nn.layers.spike_pool import SpikeAvgPool2d

@@ -1,0 +1,62 @@
+"""Warning of a cross-entropy that stays at that of guessing."""
+
+from __future__ import annotations
+
+import math
+import weakref
+
+from torch import Tensor
+
+from snnlib.checks import warn_caller
+from snnlib.neurons.training_watch import cannot_watch
+
+# Calls in a window, and windows in a row, of which every mean is at least this share of ln(classes): nets of six layers
+# that learn are below it in the second (docs/measurements/first-loss.md).
+_CALLS, _WINDOWS, _SHARE = 50, 2, 0.99
+
+
+class _Watch:
+    """Sums the losses of one net on their device, and reads the sum after each window."""
+
+    def __init__(self) -> None:
+        self._leaf: weakref.ref[Tensor] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._calls = self._windows = 0
+        self._sum: Tensor | float = 0.0
+
+    def see(self, losses: Tensor, classes: int) -> None:
+        """Adds a training batch of cross-entropies; warns once for a net."""
+        if not losses.requires_grad or not losses.numel() or classes < 2 or cannot_watch(losses):
+            return
+        leaf = _first_leaf(losses)
+        if leaf is None:
+            return
+        if self._leaf is None or self._leaf() is not leaf:
+            self._begin()
+            self._leaf = weakref.ref(leaf)
+        self._calls, self._sum = self._calls + 1, self._sum + losses.detach().mean()
+        if self._calls % _CALLS:
+            return
+        mean, self._sum, guess = float(self._sum) / _CALLS, 0.0, math.log(classes)
+        # A net that warned has passed this number for good.
+        self._windows = self._windows + 1 if mean >= _SHARE * guess or self._windows >= _WINDOWS else 0
+        if self._windows == _WINDOWS:
+            warn_caller(
+                f"loss: expected less than ln({classes}) = {guess:.2f}, that of guessing, after {self._calls} batches, "
+                f"got a mean of {mean:.2f} in the last {_CALLS}; begin anew with report = snnlib.prepare_(net, x), "
+                "train at report.learning_rate, counts with scale=report.logit_scale; if that is done, lower the "
+                "learning rate, and check the labels (docs/does-not-learn.md)"
+            )
+
+
+def _first_leaf(tensor: Tensor) -> Tensor | None:
+    """Returns a tensor without history that a result depends on: the same parameter in every call of a net."""
+    node = tensor.grad_fn
+    while node is not None and not hasattr(node, "variable"):
+        node = next((before for before, _ in node.next_functions if before is not None), None)
+    return getattr(node, "variable", None)
+
+
+watch_loss = _Watch().see

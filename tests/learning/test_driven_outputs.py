@@ -1,0 +1,136 @@
+"""Nets that a loss drives to fire always, or that guess, are told what to change, and the advice works."""
+
+import math
+import re
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import snnlib
+from snnlib.learning.preparing.report import Preparation
+from snnlib.neurons import LIF, CubaLIF, Neuron
+
+NEURONS: dict[str, Callable[[], Neuron]] = {"LIF": LIF, "CubaLIF": CubaLIF}
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def _events() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(40) % 4
+    x = torch.rand(20, 40, 60, generator=generator) < 0.05
+    for sample, label in enumerate(labels.tolist()):
+        x[:, sample, 5 * label : 5 * label + 5] |= torch.rand(20, 5, generator=generator) < 0.2
+    return x.float(), labels
+
+
+def _net(neuron: Callable[[], Neuron] = LIF) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        snnlib.SpikingLinear(60, 50, neuron=neuron()), snnlib.SpikingLinear(50, 4, neuron=neuron())
+    )
+
+
+def _train(net: nn.Module, rate: float, loss: Loss, updates: int = 60) -> tuple[list[str], float]:
+    """Warnings of a training, and the last accuracy."""
+    x, labels = _events()
+    optimizer = torch.optim.Adam(net.parameters(), lr=rate)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(updates):
+            counts = snnlib.readout.spike_count(net(x))
+            optimizer.zero_grad()
+            loss(counts, labels).backward()
+            optimizer.step()
+    accuracy = float((counts.argmax(1) == labels).float().mean())
+    return [str(warning.message) for warning in caught], accuracy
+
+
+def _up(counts: Tensor, _: Tensor) -> Tensor:
+    """A loss that wants all outputs to fire, as a softmax of plain counts does by its first steps."""
+    return -counts.mean()
+
+
+def _prepared(neuron: Callable[[], Neuron] = LIF) -> tuple[nn.Module, Preparation]:
+    net = _net(neuron)
+    return net, snnlib.prepare_(net, _events()[0])
+
+
+@pytest.mark.parametrize("neuron", NEURONS)
+def test_outputs_that_always_fire_are_given_a_loss_that_learns(neuron: str) -> None:
+    net, report = _prepared(NEURONS[neuron])
+    said, _ = _train(net, report.learning_rate, _up)
+    (text,) = [text for text in said if text.startswith("1: ")]
+    assert re.match(r"1: fires in \d+% of all steps in training batch \d+; ", text)
+    (call,) = re.findall(r"snnlib\.losses\.count_cross_entropy\(.*?\)", text)
+    (rate,) = re.findall(r"report\.learning_rate", text)
+    net, report = _prepared(NEURONS[neuron])
+    given = {"snnlib": snnlib, "report": report}
+    said, accuracy = _train(
+        net,
+        eval(rate, given),
+        lambda counts, labels: eval(call, {**given, "counts": counts, "labels": labels}),
+    )
+    assert not said and accuracy > 0.9
+
+
+def test_a_rate_too_high_is_named_with_the_one_of_the_report() -> None:
+    net, report = _prepared()
+    said, _ = _train(net, 10 * report.learning_rate, _up)
+    (text,) = [text for text in said if text.startswith("1: fires in ")]
+    moved, wanted = map(float, re.findall(r"by (\S+) in a step: .*snnlib.prepare_, (\S+)$", text)[0])
+    assert wanted == pytest.approx(report.learning_rate, rel=0.05)
+    assert moved == pytest.approx(10 * report.learning_rate, rel=0.2)
+
+
+def _entropy(report: Preparation) -> Loss:
+    return lambda counts, labels: snnlib.losses.count_cross_entropy(counts, labels, scale=report.logit_scale)
+
+
+@pytest.mark.parametrize(("weight", "word"), [(20.0, "fires in 99% of all steps"), (-1.0, "no neuron fired")])
+def test_first_layers_that_always_or_never_fire_are_given_prepare(weight: float, word: str) -> None:
+    net = _net()
+    nn.init.constant_(net[0].weight, weight)
+    x, _ = _events()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(31):
+            net(x).sum().backward()
+    (text,) = [str(one.message) for one in caught if "SpikingLinear( 60" in str(one.message)]
+    assert word in text and "call snnlib.prepare_(net, x) on a batch of training data" in text
+    net, report = _prepared()
+    said, accuracy = _train(net, report.learning_rate, _entropy(report))
+    assert not said and accuracy > 0.9
+
+
+@pytest.mark.parametrize(("updates", "warned"), [(99, 0), (100, 1), (300, 1)])
+def test_a_loss_at_that_of_guessing_is_named_once(updates: int, warned: int) -> None:
+    net, report = _prepared()
+    report.logit_scale *= 10
+    said, _ = _train(net, 0.0, _entropy(report), updates)
+    assert len(said) == warned
+    assert all(f"ln(4) = {math.log(4):.2f}" in text and "snnlib.prepare_(net, x)" in text for text in said)
+
+
+def test_potentials_at_that_of_guessing_are_named() -> None:
+    layer = nn.Linear(6, 3)
+    with pytest.warns(UserWarning, match=r"^loss: expected less than ln\(3\) = 1\.10"):
+        for _ in range(100):
+            potential = 0 * layer(torch.ones(5, 2, 6))
+            snnlib.losses.tet_loss(potential, torch.tensor([0, 2])).backward()
+
+
+def test_losses_of_two_nets_and_evaluations_are_apart() -> None:
+    nets = [_prepared() for _ in range(2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(150):
+            net, report = nets[step % 2]
+            x, labels = _events()
+            _entropy(report)(snnlib.readout.spike_count(net(x)), labels).backward()
+            net.zero_grad()
+        with torch.no_grad():
+            for _ in range(100):
+                snnlib.losses.count_cross_entropy(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]))
