@@ -68,9 +68,10 @@ def bits(case: OpCase, number: int, dtype: torch.dtype) -> str:
 
 
 def keys(case: OpCase) -> list[str]:
-    """Returns the names of a case's samples; the second of one name has a number."""
+    """Returns the names of a case's samples; the second of one name is `name (2)`, wherever it stands."""
     names = [sample.name for sample in case.samples]
-    return [name if names.index(name) == i else f"{name} ({i})" for i, name in enumerate(names)]
+    before = [names[:i].count(name) for i, name in enumerate(names)]
+    return [f"{name} ({number + 1})" if number else name for name, number in zip(names, before, strict=True)]
 
 
 def dtypes(case: OpCase) -> tuple[torch.dtype, ...]:
