@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import convert_constants
 import convert_parts
@@ -30,21 +30,30 @@ def single(library: str, form: str) -> Iterator[Plan]:
     return (plan for plan in plans if plan is not None)
 
 
-def paired(library: str, form: str, share: float = 1.0) -> Iterator[Plan]:
-    """Plans with two surroundings of different kinds, in which each surrounding occurs once.
+def paired(library: str, form: str, repeats: int = 1, made: Sequence[str] = ()) -> Iterator[Plan]:
+    """Plans with two surroundings of different kinds, in which each kind occurs once or twice.
 
     Args:
         library: the library.
         form: the way in.
-        share: how many of them.
+        repeats: how often all kinds are drawn.
+        made: the neurons that there are; all if empty.
     """
     draws = random.Random(f"{library} {form}")
-    options = [option for option in OPTIONS if plan_of(library, form, option) is not None]
-    draws.shuffle(options)
-    for first, second in zip(options[::2], options[1::2], strict=False):
-        plan = plan_of(library, form, first, second) if first.kind != second.kind else None
-        if plan is not None and draws.random() < share:
-            yield plan
+    by_kind: dict[str, list[Option]] = {}
+    for option in OPTIONS:
+        there = not made or option.kind != "constant" or option.name.partition(".")[0] in made
+        if there and plan_of(library, form, option) is not None:
+            by_kind.setdefault(option.kind, []).append(option)
+    for _ in range(repeats):
+        kinds = draws.sample([*by_kind], len(by_kind))
+        for first, second in zip(kinds[::2], kinds[1::2] + kinds[:1], strict=False):
+            # Some have no place beside each other, such as frames and a layer for vectors.
+            plans = (
+                plan_of(library, form, draws.choice(by_kind[first]), draws.choice(by_kind[second]))
+                for _ in range(9)
+            )
+            yield from [plan for plan in plans if plan is not None][:1]
 
 
 WAYS = [(library, form) for library, forms in FORMS.items() for form in forms]

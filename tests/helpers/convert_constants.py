@@ -111,7 +111,9 @@ for _library, _kinds in CONSTANTS.items():
                         conv=_conv,
                     ),
                     lambda plan, library=_library, kind=_kind, conv=_conv: (
-                        plan.library == library and not (kind == "RLeaky" and conv)
+                        plan.library == library
+                        and not (kind == "RLeaky" and conv)
+                        and not (kind == "LIFBox" and plan.whole)
                     ),
                 )
 

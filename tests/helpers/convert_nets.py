@@ -65,6 +65,11 @@ class Plan:
     around: Callable[[], AbstractContextManager[Any]] = ExitStack
 
     @property
+    def kinds(self) -> set[str]:
+        """Returns the kinds of surroundings."""
+        return {name.partition(":")[0] for name in self.names}
+
+    @property
     def whole(self) -> bool:
         """Returns whether the net's modules see whole sequences."""
         return self.form.endswith(" m")

@@ -140,12 +140,12 @@ def _threshold(module: Any) -> float:
 
 
 def _options(module: Any, threshold: float, surrogate: Surrogate, zero: bool) -> dict[str, Any]:
-    for name, start in getattr(module, "_memories_rv", {}).items():
-        if start != (module.v_reset if zero and name == "v" else 0):
-            raise Unsupported(f"its {name} starts at {start}, which has no counterpart")
     options: dict[str, Any] = (
         {"reset_value": one_number("v_reset", module.v_reset)} if zero else {"reset": "subtract"}
     )
+    for name, start in getattr(module, "_memories_rv", {}).items():
+        if one_number(name, start) != (options["reset_value"] if zero and name == "v" else 0):
+            raise Unsupported(f"its {name} starts at {start}, which has no counterpart")
     return {
         "threshold": threshold,
         "surrogate": surrogate,
