@@ -18,6 +18,7 @@ from snnlib.exchange.unrolled_chain import NeuronMaker, chain_of
 from snnlib.inspect.shown import ShownAsText, in_columns
 from snnlib.structure.cells import Array
 from snnlib.structure.graph import Step
+from snnlib.structure.hooks import check_no_acting_hooks
 from snnlib.structure.layers import neuron_of
 from snnlib.structure.stages import Stage, modules_of, stages_of
 from snnlib.structure.unsupported import Unsupported
@@ -77,7 +78,8 @@ class UnrolledNet(nn.Module):
                 and take it off.
 
         Raises:
-            ValueError: a layer with other neurons than `IF`, delays or recurrence; the message names it.
+            ValueError: a layer with other neurons than `IF`, delays or recurrence, or a forward hook that acts; the
+                message names it.
 
         >>> import math, snnlib, torch
         >>> from snnlib.exchange import unroll_spikes
@@ -89,6 +91,7 @@ class UnrolledNet(nn.Module):
         >>> unroll_spikes(net, x).chain(neuron)(x).shape
         torch.Size([40, 3, 8, 1, 1])
         """
+        check_no_acting_hooks(self, torch.zeros(1, 1, *self.stages[0].input))
         return chain_of(self.stages, neuron, self.dtype)
 
     def extra_repr(self) -> str:

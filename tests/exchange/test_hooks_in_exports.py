@@ -1,5 +1,6 @@
 """Hooks of a net that another form of it would lose: refused where they act, of no matter where they record."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.exchange import export_onnx, to_integers, to_lava, unroll_spikes
-from snnlib.neurons import LIF, LoihiCubaLIF
+from snnlib.exchange import export_c, export_onnx, to_integers, to_lava, unroll_spikes
+from snnlib.neurons import IF, LIF, LoihiCubaLIF
 
 _X = (torch.rand(8, 2, 12, generator=torch.Generator().manual_seed(0)) < 0.5).float()
 
@@ -103,6 +104,37 @@ def test_without_an_input_no_hook_can_be_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"0: expected no hook that acts, got: it has forward hooks; give x"):
         _nir_without_x(net, tmp_path)
     _nir(net, tmp_path)
+
+
+def _chain(net: Any, _: Path) -> nn.Module:
+    options: dict[str, Any] = {"decay_input": False, "reset": "subtract"}
+    return net.chain(
+        lambda threshold, start: LIF(math.inf, threshold=threshold, start_value=start, **options)
+    )  # type: ignore[no-any-return]
+
+
+# Forms that are made of another form.
+SECOND: dict[str, tuple[Callable[[], nn.Module], Callable[[Any, Path], Any]]] = {
+    "C": (lambda: to_integers(_net(LIF()), _X), lambda net, folder: export_c(net, folder, _X)),
+    "chain": (lambda: unroll_spikes(_net(IF(levels=4)), _X), _chain),
+}
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("form", SECOND)
+def test_a_hook_on_a_form_is_refused_in_the_next(form: str, before: bool, tmp_path: Path) -> None:
+    make, write = SECOND[form]
+    net = make()
+    if before:
+        handle = net.register_forward_pre_hook(lambda module, inputs: (inputs[0] * 0,))
+    else:
+        handle = net.register_forward_hook(halved)
+    with pytest.raises(ValueError, match=r"net: expected no hook that acts, got: its hook .*remove it first"):
+        write(net, tmp_path)
+    handle.remove()
+    seen: list[Any] = []
+    net.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    write(net, tmp_path)
 
 
 @pytest.mark.parametrize("form", ["fused", "stream"])

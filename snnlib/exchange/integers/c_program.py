@@ -22,6 +22,7 @@ from snnlib.exchange.integers.c_layout import (
 from snnlib.exchange.integers.c_sound import SoundInput
 from snnlib.exchange.integers.integer_net import IntegerNet
 from snnlib.files.atomic import write_bytes_atomically
+from snnlib.structure.hooks import check_no_acting_hooks
 
 if TYPE_CHECKING:
     from snnlib.data import LogMel, StackFrames
@@ -72,7 +73,7 @@ def export_c(
             constants; the compiler decides how much, see the tables in docs/moving-nets.md.
 
     Raises:
-        ValueError: an input that does not fit the net, or a wrong number of names.
+        ValueError: an input that does not fit the net, a wrong number of names, or a forward hook that acts.
         OSError: the folder cannot be written to.
 
     >>> import snnlib, tempfile, torch
@@ -88,6 +89,7 @@ def export_c(
         raise TypeError(f"net: expected the result of snnlib.to_integers(net, x), got {type(net).__name__}")
     sound = None if front_end is None else SoundInput(front_end, stack)
     frames, samples = (x, None) if sound is None else sound.heard(x)
+    check_no_acting_hooks(net, frames)
     vectors = _vectors(net, frames, samples)
     ram, flash = net.ram_bytes, net.flash_bytes
     if sound is not None:
