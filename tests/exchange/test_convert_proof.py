@@ -7,7 +7,7 @@ import peer_outcomes
 import pytest
 import torch
 from loop_nets import random_spikes
-from peer_standins import Leaky, LIFNode, spike
+from peer_standins import Leaky, LIFNode, spike, spike_at
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -337,6 +337,24 @@ def test_a_context_around_each_step_of_a_chain(name: str) -> None:
     expected, found = torch.stack([net(step) for step in _x()]), made(_x())
     assert expected.any() and torch.equal(found, expected)
     assert (found.dtype, found.requires_grad) == (expected.dtype, expected.requires_grad)
+
+
+@pytest.mark.parametrize("library", ["snntorch", "spikingjelly"])
+def test_a_spike_function_that_decides_otherwise_at_the_threshold(library: str) -> None:
+    neuron = Leaky(0.75, hidden=True) if library == "snntorch" else LIFNode(2.0)
+    other = spike_at if library == "snntorch" else spike
+    setattr(neuron, "spike_grad" if library == "snntorch" else "surrogate_function", other)
+    with pytest.raises(ValueError, match=r"fires? at the threshold itself has no counterpart"):
+        snnlib.convert(nn.Sequential(nn.Linear(12, 10), neuron), _x(), quiet=True, unsupported="raise")
+
+
+def test_reset_values_of_neurons_are_kept() -> None:
+    neuron = LIFNode(2.0)
+    neuron.v_reset = torch.linspace(-0.5, 0, 10)  # type: ignore[assignment]
+    neuron._memories_rv = {"v": neuron.v_reset}  # type: ignore[assignment]
+    with pytest.raises(ValueError, match="1: a v_reset that differs between neurons has no counterpart"):
+        net = nn.Sequential(nn.Identity(), neuron)
+        snnlib.convert(net, 3 * random_spikes(9, 5, 10), quiet=True, unsupported="raise")
 
 
 def test_rounding_is_no_difference() -> None:

@@ -29,7 +29,10 @@ class SnnTorch:
             "RLeaky": {"beta": 0.75, "all_to_all": True, "linear_features": 8},
         }
         hidden = not self.plan.explicit
-        return getattr(self.package, kind)(**{**defaults[kind], "init_hidden": hidden, **options})
+        made = getattr(self.package, kind)(**{**defaults[kind], "init_hidden": hidden, **options})
+        for parameter in getattr(made, "recurrent", nn.Identity()).parameters():
+            parameter.data = torch.randint(-16, 16, parameter.shape) / 64
+        return made
 
     def linear(self, *sizes: int) -> nn.Module:
         """A linear layer."""

@@ -8,7 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
-from snnlib.exchange.conversion.tied import Source, check_above_zero, matched, number, with_shared_constants
+from snnlib.exchange.conversion.tied import (
+    Source,
+    check_above_zero,
+    check_spike_at_threshold,
+    matched,
+    number,
+    with_shared_constants,
+)
 from snnlib.neurons import IF, LIF, Alpha, CubaLIF, Neuron
 from snnlib.structure.unsupported import Unsupported
 
@@ -57,6 +64,7 @@ def _firing(module: Any) -> dict[str, Any]:
     surrogate = matched(module.spike_grad, module.threshold)
     if surrogate is None:
         raise Unsupported("its surrogate gradient has no counterpart")
+    check_spike_at_threshold(module.spike_grad, expected=False)
     return {
         "threshold": threshold.detach(),
         "surrogate": surrogate,

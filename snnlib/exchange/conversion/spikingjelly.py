@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from snnlib.exchange.conversion.tied import check_above_zero, one_number
+from snnlib.exchange.conversion.tied import check_above_zero, check_spike_at_threshold, one_number
 from snnlib.neurons import IF, KLIF, LIF, PLIF, PSN, CubaLIF, Izhikevich, MaskedPSN, Neuron, SlidingPSN
 from snnlib.structure.unsupported import Unsupported
 from snnlib.surrogate import EveryThreshold, Rectangle, StraightThrough, Surrogate, match
@@ -105,6 +105,7 @@ def _surrogate(module: Any, threshold: float) -> Surrogate:
     surrogate = match(function, threshold)
     if surrogate is None:
         raise Unsupported(f"its surrogate gradient {type(function).__name__} has no counterpart")
+    check_spike_at_threshold(function, expected=True)
     return surrogate
 
 

@@ -106,6 +106,13 @@ class InPotential(Surrogate):
         return self.bump.coefficients(torch.ones_like(threshold))
 
 
+def check_spike_at_threshold(spike: Callable[[Tensor], Tensor], expected: bool) -> None:
+    """Raises Unsupported where a spike function decides otherwise than its library at the threshold itself."""
+    if bool(spike(torch.zeros(1)).any()) != expected:
+        does = "fires" if not expected else "does not fire"
+        raise Unsupported(f"a spike function that {does} at the threshold itself has no counterpart")
+
+
 def matched(spike: Callable[[Tensor], Tensor], threshold: Tensor) -> Surrogate | None:
     """Returns the surrogate of a spike function for a module's threshold, or None."""
     if threshold.numel() == 1 and not isinstance(threshold, nn.Parameter):
