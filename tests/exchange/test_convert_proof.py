@@ -101,6 +101,12 @@ def test_a_loop_without_gradients_takes_other_lengths() -> None:
     assert not out.requires_grad and torch.equal(out, net(random_spikes(7, 3, 12)))
 
 
+def test_a_loop_takes_a_single_sample() -> None:
+    net = Steps(lambda s, x, t, m: s.n(s.f(x[t]), m))
+    made = snnlib.convert(net, random_spikes(12, 1, 12), quiet=True, unsupported="raise")
+    _assert_equal(net, made, random_spikes(12, 1, 12), _x())
+
+
 SIZES: dict[str, Step] = {
     "number": lambda s, x, t, m: s.n(s.f(x[t]) / x.shape[1], m),
     "branch": lambda s, x, t, m: s.n(s.f(x[t]) * (1.0 if x.shape[1] < 3 else 2.0), m),

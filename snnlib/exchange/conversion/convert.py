@@ -241,7 +241,10 @@ def _converted(net: nn.Module, x: Tensor, outside: bool, hooked: dict[str, str],
 
 def takes_one_step(net: nn.Module, x: Tensor) -> bool:
     """Returns whether `net(x[0])` runs and calls every neuron that it calls once."""
-    return set(_calls_of_neurons(net, x[0]).values()) == {1}
+    if set(_calls_of_neurons(net, x[0]).values()) != {1}:
+        return False
+    # A loop takes one sample for a sequence of one step.
+    return x.shape[1] != 1 or len(x) == 1 or set(_calls_of_neurons(net, x).values()) != {len(x)}
 
 
 def _calls_of_neurons(net: nn.Module, x: Tensor) -> Counter[str]:

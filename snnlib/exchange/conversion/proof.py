@@ -93,8 +93,8 @@ class Proof:
         """Returns the first difference, or None.
 
         At most four samples of x run as the net is, with gradients; then half of x runs in the other mode, with fewer
-        and with more steps and samples as far as the original takes them. A folded net that differs there alone takes
-        the sizes of x and no others.
+        and with more steps and samples. Where these runs differ, or the original does not take them, x itself runs
+        and each size alone. A folded net that differs there alone takes the sizes of x and no others.
         """
         made, found, taken = self.made, None, False
         dim = int(x.dim() > 2 and not (isinstance(made, FoldedNet) and x.shape[1] != made.batch))
@@ -111,15 +111,24 @@ class Proof:
             other = not self.net.training
             self.net.train(other)
             made.train(other)
-            try:
-                found = found or self._compared(_sized(few, 0, few.shape[0]))
-            except _NotTaken as reason:
-                if not taken:
-                    return Difference(None, f"the net itself does not run on x: {reason}")
-            found = found or self._of_sizes(few, sized)
+            if not taken or sized or (not found and self._differs_by_size(few)):
+                try:
+                    found = found or self._compared(_sized(few, 0, few.shape[0]))
+                except _NotTaken as reason:
+                    if not taken:
+                        return Difference(None, f"the net itself does not run on x: {reason}")
+                found = found or self._of_sizes(few, sized)
         if isinstance(made, FoldedNet):
             made.sizes = {number: x.shape[number] for number in sorted(sized)}
         return found
+
+    def _differs_by_size(self, x: Tensor) -> bool:
+        """Returns whether a run with fewer steps and samples, or with more, differs, or is not taken."""
+        sizes = {tuple(max(1, size // 2) for size in x.shape[:2]), tuple(size + 1 for size in x.shape[:2])}
+        try:
+            return any(self._compared(_sized(_sized(x, 0, steps), 1, samples)) for steps, samples in sizes)
+        except _NotTaken:
+            return True
 
     def _of_sizes(self, x: Tensor, sized: set[int]) -> Difference | None:
         """Compares with other sizes of the first two dimensions; notes those of which a folded net needs that of x."""
