@@ -302,4 +302,6 @@ def test_c_code_is_asked_of_a_net_in_integers(tmp_path: Path) -> None:
         TypeError, match=r"^net: expected the result of snnlib\.to_integers\(net, x\), got Seq"
     ):
         snnlib.exchange.export_c(net, tmp_path, x)  # type: ignore[arg-type]
-    assert "ram" in snnlib.exchange.export_c(snnlib.to_integers(net, x), tmp_path, x)
+    sizes = snnlib.exchange.export_c(snnlib.to_integers(net, x), tmp_path, x)
+    said = f"{sizes['ram']} bytes of RAM, {sizes['flash']} of constants beside the code."
+    assert any(said in file.read_text() for file in tmp_path.glob("net.[ch]"))
