@@ -80,7 +80,8 @@ class SnnTorch:
     def call(self, neuron: Any, current: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Spikes and states of a step."""
         out = neuron(current, *state)
-        return (out[0], out[1:]) if isinstance(out, tuple) else (out, state)
+        # Recurrent neurons are given their spikes, too.
+        return (out[0], out[not hasattr(neuron, "recurrent") :]) if isinstance(out, tuple) else (out, state)
 
     def potential(self, neuron: Any, state: Any) -> Tensor:
         """The membrane potential after a step."""
@@ -88,7 +89,7 @@ class SnnTorch:
 
     def given(self, states: Any) -> list[Any]:
         """States that a net of one step was given."""
-        half = len(states) // 2
+        half = -(-len(states) // 2)
         return [states[:half], states[half:]]
 
     def answer(self, spikes: Tensor, states: list[Any]) -> Any:
