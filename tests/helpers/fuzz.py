@@ -121,7 +121,9 @@ def changed_tensor(rng: random.Random, x: Tensor) -> Tensor | None:
 def _changed_element(rng: random.Random, x: Tensor) -> Tensor:
     x = x.clone()
     if x.numel():
-        x.view(-1)[rng.randrange(x.numel())] = rng.choice([-(2**15), -1, 0, 1, 2**15 - 1])
+        low, high = torch.iinfo(x.dtype).min, torch.iinfo(x.dtype).max
+    values = [-(2**15), -1, 0, 1, 2**15 - 1]
+    x[tuple(map(rng.randrange, x.shape))] = rng.choice([value for value in values if low <= value <= high])
     return x
 
 
