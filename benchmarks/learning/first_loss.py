@@ -135,7 +135,7 @@ def tables(found: dict[Key, dict[str, str]]) -> str:
     ]
     text = [
         f"Of {len(found)} cells {len(failed)} end below {FAILED:g} %, of which "
-        f"{sum(not row['warnings'] for row in failed)} without a warning; of the {len(near)} within "
+        f"{sum(not row['warnings'] for row in failed)} without a warning;\nof the {len(near)} within "
         f"{NEAR:g} points of the best of their neuron, grid and seed "
         f"{sum(bool(row['warnings']) for row in near)} warned."
     ]

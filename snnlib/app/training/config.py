@@ -355,8 +355,8 @@ class LearningSettings:
     balanced form; `"cross-entropy"` and `"cross-entropy+"` of `logit_scale * counts`; `"first-spike"`, cross-entropy of
     `-logit_scale * times`; `"spike-time"` and `"van-rossum"`, distance to a sequence with the wanted counts; `"tet"`,
     cross-entropy at each step of output potentials without spikes; `"mean-potential"`, that of their mean. TET is the
-    default because it learns fastest by far. Of the others, count wants every output neuron to fire a little: one that
-    cross-entropy has silenced learns no more."""
+    default because its first updates learn most. Of the others, count wants every output neuron to fire a little: one
+    that cross-entropy has silenced learns no more."""
     logit_scale: float | None = setting(
         None,
         "Multiply spike counts, or times of first spikes, by this to get the logits of cross-entropy losses; the "
