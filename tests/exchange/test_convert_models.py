@@ -27,6 +27,15 @@ MODELS: dict[str, tuple[str, str, dict[str, Any], tuple[int, ...]]] = {
     "vgg": ("spiking_vgg", "spiking_vgg11_bn", {"num_classes": 4}, (3, 32, 32)),
     "DVS gesture": ("parametric_lif_net", "DVSGestureNet", {"channels": 4}, (2, 128, 128)),
     "CIFAR10-DVS": ("parametric_lif_net", "CIFAR10DVSNet", {"channels": 4}, (2, 128, 128)),
+    "spikformer": (
+        "spikformer",
+        "Spikformer",
+        {
+            **{"T": 2, "num_classes": 4, "embed_dims": 32, "num_heads": 2, "depths": 1},
+            **{"img_size_h": 32, "img_size_w": 32},
+        },
+        (3, 32, 32),
+    ),
     "qkformer": (
         "qkformer",
         "QKFormer",
