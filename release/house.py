@@ -156,9 +156,9 @@ ALLOWANCES: dict[str, dict[str, int]] = {
         "lines of tests": 1300,
     },
     "The first loss learns": {
-        "lines of core": 315,
-        "lines of train": 55,
-        "lines of tests": 500,
+        "lines of core": 329,
+        "lines of train": 41,
+        "lines of tests": 543,
         "lines of benchmarks": 330,
     },
     # The gate for growth itself; dynamics, credit and the step of both, which replace a file for each family.

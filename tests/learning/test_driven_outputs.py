@@ -3,11 +3,13 @@
 import math
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Subset
 
 import snnlib
 from snnlib.learning.preparing.report import Preparation
@@ -134,3 +136,63 @@ def test_losses_of_two_nets_and_evaluations_are_apart() -> None:
         with torch.no_grad():
             for _ in range(100):
                 snnlib.losses.count_cross_entropy(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]))
+
+
+def _told_of_order(batches: Iterable[tuple[Tensor, Tensor]], loss: str = "count") -> list[str]:
+    """Warnings of three batches `[T, N, ...]` of digits that train a net, prepared on the first."""
+    net, report = nn.Sequential(nn.Flatten(2), snnlib.SpikingLinear(2312, 10, neuron=LIF())), None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for x, labels in islice(batches, 3):
+            report = report or snnlib.prepare_(net, x)
+            if loss == "count":
+                _entropy(report)(snnlib.readout.spike_count(net(x)), labels).backward()
+            else:
+                snnlib.losses.tet_loss(net(x), labels).backward()
+    return [str(one.message) for one in caught if str(one.message).startswith("target: expected shuffled")]
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset[tuple[Tensor, Tensor]]:
+    """The embedded digits, whose order is that of their classes."""
+    frames = snnlib.data.ToFrames(time_steps=10, step_us=30_000)
+    return snnlib.data.EventDigits(transform=frames, progress=False)
+
+
+def _loader(
+    data: Dataset[tuple[Tensor, Tensor]], seed: int | None, size: int = 50
+) -> Iterable[tuple[Tensor, Tensor]]:
+    order = torch.Generator().manual_seed(seed or 0)
+    return DataLoader(
+        data, size, shuffle=seed is not None, generator=order, collate_fn=snnlib.data.stack_time_first
+    )
+
+
+@pytest.mark.parametrize("loss", ["count", "tet"])
+def test_digits_sorted_by_class_are_named_and_the_advice_is_quiet(
+    digits: Dataset[tuple[Tensor, Tensor]], loss: str
+) -> None:
+    (text,) = _told_of_order(_loader(digits, None), loss)
+    assert "got labels in" in text or "one class each" in text
+    assert "DataLoader(..., shuffle=True)" in text and "prepare_(net, x) with a shuffled batch" in text
+    assert not any(_told_of_order(_loader(digits, seed), loss) for seed in range(3))
+
+
+def test_classes_that_cross_a_batch_and_folders_in_any_order_are_named(
+    digits: Dataset[tuple[Tensor, Tensor]],
+) -> None:
+    starts = (130, 144, 300)
+    crossing = Subset(digits, [start + i for start in starts for i in range(25)])
+    assert "ascending order" in _told_of_order(_loader(crossing, None, 25))[0]
+    folders = Subset(digits, [start + i for start in (900, 20, 450) for i in range(25)])
+    assert "one class each" in _told_of_order(_loader(folders, None, 25))[0]
+
+
+def test_batches_of_few_samples_and_labels_by_step_tell_no_order(
+    digits: Dataset[tuple[Tensor, Tensor]],
+) -> None:
+    assert not _told_of_order(_loader(digits, None, 1))
+    assert not _told_of_order(_loader(digits, None, 9))
+    x, _ = next(iter(_loader(digits, 0, 25)))
+    by_step = torch.full((10, 25), 9)
+    assert not _told_of_order([(x, by_step)] * 3, "tet")

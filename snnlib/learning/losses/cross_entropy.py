@@ -30,7 +30,7 @@ def _cross_entropy(logits: Tensor, target: Tensor, label_smoothing: float) -> Te
     losses = torch_functional.cross_entropy(
         logits, target.long(), label_smoothing=label_smoothing, reduction="none"
     )
-    watch_loss(losses, logits.shape[1])
+    watch_loss(losses, logits.shape[1], target)
     return losses
 
 

@@ -1,10 +1,11 @@
-"""Warning of a cross-entropy that stays at that of guessing."""
+"""Warnings of a cross-entropy that stays at that of guessing, and of training data sorted by class."""
 
 from __future__ import annotations
 
 import math
 import weakref
 
+import torch
 from torch import Tensor
 
 from snnlib.checks import warn_caller
@@ -13,6 +14,8 @@ from snnlib.neurons.training_watch import cannot_watch
 # Calls in a window, and windows in a row, of which every mean is at least this share of ln(classes): nets of six layers
 # that learn are below it in the second (docs/measurements/first-loss.md).
 _CALLS, _WINDOWS, _SHARE = 50, 2, 0.99
+# Batches and samples in each from which on an order of labels is none of chance: 1e-6 for two classes in equal numbers.
+_FIRST, _SAMPLES = 3, 10
 
 
 class _Watch:
@@ -25,9 +28,10 @@ class _Watch:
     def _begin(self) -> None:
         self._calls = self._windows = 0
         self._sum: Tensor | float = 0.0
+        self._labels: list[Tensor] = []
 
-    def see(self, losses: Tensor, classes: int) -> None:
-        """Adds a training batch of cross-entropies; warns once for a net."""
+    def see(self, losses: Tensor, classes: int, labels: Tensor) -> None:
+        """Adds a training batch of cross-entropies and the labels `[N]` of its samples; warns once for each problem."""
         if not losses.requires_grad or not losses.numel() or classes < 2 or cannot_watch(losses):
             return
         leaf = _first_leaf(losses)
@@ -37,6 +41,11 @@ class _Watch:
             self._begin()
             self._leaf = weakref.ref(leaf)
         self._calls, self._sum = self._calls + 1, self._sum + losses.detach().mean()
+        if self._calls <= _FIRST:
+            self._labels.append(labels.detach())
+        if self._calls == _FIRST:
+            _warn_of_order(self._labels)
+            self._labels = []
         if self._calls % _CALLS:
             return
         mean, self._sum, guess = float(self._sum) / _CALLS, 0.0, math.log(classes)
@@ -49,6 +58,20 @@ class _Watch:
                 "train at report.learning_rate, counts with scale=report.logit_scale; if that is done, lower the "
                 "learning rate, and check the labels (docs/does-not-learn.md)"
             )
+
+
+def _warn_of_order(batches: list[Tensor]) -> None:
+    """Warns if every batch holds one class, or if labels ascend through all batches."""
+    if min(map(len, batches)) < _SAMPLES:
+        return
+    single = all(bool((labels == labels[0]).all()) for labels in batches)
+    if single or bool((torch.cat(batches).diff() >= 0).all()):
+        found = "one class each" if single else "labels in ascending order"
+        warn_caller(
+            f"target: expected shuffled training data, got {found} in the first {_FIRST} batches, from which a net "
+            "learns the last class alone; shuffle the data, as DataLoader(..., shuffle=True) does, and call "
+            "snnlib.prepare_(net, x) with a shuffled batch"
+        )
 
 
 def _first_leaf(tensor: Tensor) -> Tensor | None:

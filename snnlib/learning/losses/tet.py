@@ -112,6 +112,8 @@ def tet_loss(
     warn_of_probabilities("potential", potential)
     check_smoothing(label_smoothing)
     check_integer_labels(target)
+    # A sequence may have one label for many steps, which tells nothing of the order of samples.
+    labels = target if target.dim() == 1 else target.new_empty(0)
     counted = torch.ones(potential.shape[:2], dtype=torch.bool, device=potential.device)
     if target.dim() == 2:
         if target.shape == counted.shape:
@@ -140,7 +142,7 @@ def tet_loss(
         potential.movedim(2, 1), target.long(), label_smoothing=label_smoothing, reduction="none"
     )
     if target.numel():
-        watch_loss((entropy * counted).sum() / counted.sum().clamp(min=1), potential.shape[2])
+        watch_loss((entropy * counted).sum() / counted.sum().clamp(min=1), potential.shape[2], labels)
     spread = (potential - target_potential).square().mean(2)
     loss = (1 - regularization) * entropy + regularization * spread
     total = torch.where(counted, loss, torch.zeros_like(loss)).sum(int(batch_first))

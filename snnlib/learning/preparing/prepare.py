@@ -65,8 +65,8 @@ def prepare_(
 
     Args:
         net: any module with spiking layers (plain, standardised or fused) or standalone neurons.
-        x: a batch of training data, spike tensor `[T, N, ...]` or with `batch_first` `[N, T, ...]`, of the N and T of
-            the training loop, for which the report gives a learning rate; 25 samples are enough.
+        x: a shuffled batch of training data, spike tensor `[T, N, ...]` or with `batch_first` `[N, T, ...]`, of
+            the N and T of the training loop, for which the report gives a learning rate; 25 samples are enough.
         target_rate: spikes per neuron and time step, in (0, 1), of all hidden layers (of all layers where none is
             hidden), or a mapping from layer names to rates. Default 0.03 in hidden layers (up to 0.1 below 100
             neurons), 0.5 in spiking output layers, 0.08 in standardised ones.
