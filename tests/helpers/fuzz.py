@@ -119,11 +119,11 @@ def changed_tensor(rng: random.Random, x: Tensor) -> Tensor | None:
 
 
 def _changed_element(rng: random.Random, x: Tensor) -> Tensor:
-    x = x.clone()
-    if x.numel():
-        low, high = torch.iinfo(x.dtype).min, torch.iinfo(x.dtype).max
-    values = [-(2**15), -1, 0, 1, 2**15 - 1]
-    x[tuple(map(rng.randrange, x.shape))] = rng.choice([value for value in values if low <= value <= high])
+    if not x.numel():
+        return x
+    x, limits = x.clone(), torch.iinfo(x.dtype)
+    values = [value for value in (-(2**15), -1, 0, 1, 2**15 - 1) if limits.min <= value <= limits.max]
+    x[tuple(map(rng.randrange, x.shape))] = rng.choice(values)
     return x
 
 

@@ -205,7 +205,7 @@ def test_bits_that_do_not_fit_the_record(bits: Callable[[Tensor], Tensor], threa
             _backward(lambda given, needs=needs: given.update(needs, bits=bits(given["bits"])))
 
 
-def test_bits_behind_the_last_neuron() -> None:
+def test_bits_behind_the_last_neuron(path: str) -> None:
     """A row of 30 neurons leaves two bits of its words, which may stand for none."""
 
     def move_a_spike(given: dict[str, Any]) -> None:

@@ -133,17 +133,15 @@ def read_entries(
 ) -> tuple[Tensor, list[Tensor]]:
     """Returns (recorded steps, their values) as tensors `[T, N, C, ...]` of this shape; values are 0 elsewhere."""
     channels, space = shape[2], shape[3:]
-    marked = (
-        (bits.long().unsqueeze(4) >> torch.arange(16, device=bits.device) & 1)
-        .flatten(3)[..., : space[-1] * channels]
-        .bool()
-    )
+    row = space[-1] * channels
+    unpacked = (bits.long().unsqueeze(4) >> torch.arange(16, device=bits.device) & 1).flatten(3).bool()
+    marked, behind = unpacked[..., :row], unpacked[..., row:].any()
     values = [torch.zeros(marked.shape, dtype=record.dtype, device=record.device) for _ in record]
     masks = list(_tasks(marked, band, time_dim))
     if masks:
         counts = torch.stack([mask.sum() for mask in masks])
         require(
-            counts == starts[: len(masks) + 1].diff(),
+            (counts == starts[: len(masks) + 1].diff()) & ~behind,
             lambda: ValueError("bits: expected as many spikes of each task as starts says, got others"),
         )
         order = torch.cat([mask.flatten() for mask in masks])
