@@ -75,10 +75,10 @@ def outcome(plan: Plan, kit: Any, sizes: Sequence[tuple[int, int]] = SIZES) -> O
 def _outcome(plan: Plan, kit: Any, sizes: Sequence[tuple[int, int]]) -> Outcome:
     with plan.around(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        reference, net = convert_nets.build(plan, kit), convert_nets.build(plan, kit)
         x = convert_nets.inputs(plan, *sizes[0])
-        # It has to run, or there is nothing to judge.
+        # The library has to build and to run it, or there is nothing to judge.
         try:
+            reference, net = convert_nets.build(plan, kit), convert_nets.build(plan, kit)
             expected = answers(lambda given: convert_nets.run(plan, kit, reference, given), reference, x)
         except Exception as error:
             return Outcome("none", f"{type(error).__name__}: {error}")

@@ -88,6 +88,8 @@ def test_time_of_the_host_beside_another_checkout(tmp_path: Path, monkeypatch: p
     assert row["forward_beside"] > 0
 
 
+# The benchmark's nets are as they are drawn.
+@pytest.mark.filterwarnings("ignore:(?s).*of all steps in training batch")
 def test_operations_of_a_training_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers take the path of a GPU in the program, and that of the CPU again after it."""
     (table,) = figures_of("launches", tmp_path, monkeypatch).values()

@@ -25,8 +25,8 @@ class EIF(SpikingNeuron):
         sharpness: width of the exponential, in units of the membrane. Default 0.2.
         rheobase: potential from which on it grows. Default 0.8.
         rest: resting potential. Default 0.
-        threshold, reset, reset_value, detach_reset, compare, surrogate, gradient_through_time, learnable, channels,
-            batch_first: as in `SpikingNeuron`.
+        threshold, reset, reset_value, detach_reset, compare, surrogate, floor, refractory, gradient_through_time,
+            learnable, channels, batch_first: as in `SpikingNeuron`.
 
     >>> import torch, snnlib
     >>> snnlib.neurons.EIF()(torch.full((6, 1, 1), 1.0)).flatten().tolist()
