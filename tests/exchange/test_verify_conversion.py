@@ -10,7 +10,7 @@ from peer_standins import Leaky, MemoryModule, spike_at
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.neurons import LIF
+from snnlib.neurons import LIF, CubaLIF
 
 
 class Counter(MemoryModule):
@@ -86,6 +86,20 @@ def test_states_beside_the_outputs_of_norse_are_left_out(lifted: bool) -> None:
     made = snnlib.convert(net, x, quiet=True)
     found = snnlib.verify_conversion(net, made, x)
     assert found.ok and next(iter(found.spikes.values()))[0] > 0, str(found)
+
+
+def test_lifted_neurons_of_norse_are_those_of_their_cells() -> None:
+    norse: Any = pytest.importorskip("norse.torch", reason="compares with norse, which is not installed")
+    torch.manual_seed(0)
+    linear, cell, last = norse.Lift(nn.Linear(12, 10)), norse.LIFCell(), norse.Lift(nn.Linear(10, 4))
+    x = 30 * torch.rand(12, 5, 12)
+    net = norse.SequentialState(linear, norse.Lift(cell), last)
+    made = snnlib.convert(net, x, quiet=True, unsupported="raise")
+    assert type(made[1]) is CubaLIF
+    torch.testing.assert_close(made(x), net(x)[0])
+    # A lifted chain runs as it is.
+    chain = norse.Lift(norse.SequentialState(nn.Linear(12, 10), cell))
+    torch.testing.assert_close(snnlib.convert(chain, x, quiet=True)(x)[0], chain(x)[0])
 
 
 def test_ilif_nodes_are_compared() -> None:

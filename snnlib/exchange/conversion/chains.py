@@ -55,7 +55,7 @@ def is_leaf(module: nn.Module) -> bool:
     # A package's class without modules of its own computes with tensors alone.
     plain = package_of(module) in ("spikingjelly", "snntorch", "norse") and not is_chain(module)
     simple = plain and not any(neuron_library(part) for part in module.modules())
-    return is_torch(module) or _is_lift(module) or is_recurrent(module) or holds_states(module) or simple
+    return is_torch(module) or is_lift(module) or is_recurrent(module) or holds_states(module) or simple
 
 
 def runs_steps(module: nn.Module) -> bool:
@@ -89,12 +89,15 @@ def replace_chain(
     called = called_children(net)
     for number, (name, child) in enumerate(called):
         full = f"{path}.{name}".lstrip(".")
-        if neuron_library(child) is not None:
+        lifted = child.lifted_module if is_lift(child) else None
+        if isinstance(lifted, nn.Module) and neuron_library(lifted) is not None:
+            children[name] = neuron_leaf(full, lifted, notes)
+        elif neuron_library(child) is not None:
             read = len(outputs_of(child)) - 1 if number == len(called) - 1 else 0
             children[name] = neuron_leaf(full, child, notes, read, whole)
         elif is_chain(child):
             children[name] = replace_chain(child, notes, full, stepwise, whole)
-        elif whole and not _is_lift(child) and not isinstance(child, nn.Linear):
+        elif whole and not is_lift(child) and not isinstance(child, nn.Linear):
             children[name] = child
         else:
             children[name] = leaf(full, child, notes, stepwise)
@@ -111,7 +114,7 @@ def called_again(path: str, module: nn.Module) -> Unsupported:
 
 def leaf(path: str, module: nn.Module, notes: Notes, stepwise: bool) -> nn.Module:
     """A module that is no neuron and no chain, over sequences."""
-    if _is_lift(module) and not any(map(neuron_library, module.modules())):
+    if is_lift(module) and not any(map(neuron_library, module.modules())):
         lifted: Any = module.lifted_module
         return leaf(path, lifted, notes, stepwise=True)
     if is_recurrent(module):
@@ -122,10 +125,11 @@ def leaf(path: str, module: nn.Module, notes: Notes, stepwise: bool) -> nn.Modul
         notes.left[path] = f"{type(module).__name__} has no counterpart"
     else:
         notes.done[path] = f"{type(module).__name__}, step by step"
-    return Kept(module, takes_sequences(module) or not stepwise)
+    return Kept(module, takes_sequences(module) or not stepwise, gives_states=not is_lift(module))
 
 
-def _is_lift(module: nn.Module) -> bool:
+def is_lift(module: nn.Module) -> bool:
+    """Returns whether a module of Norse calls another at each step of a sequence."""
     return is_class(module, "norse", "Lift")
 
 

@@ -59,6 +59,8 @@ def _outer_modules(net: nn.Module) -> dict[str, nn.Module]:
 
 def _is_stateful(module: nn.Module) -> bool:
     """Returns whether a module holds states, or runs modules that do step by step."""
+    if chains.is_lift(module):
+        return any(map(holds_states, module.modules()))
     return holds_states(module) or (chains.runs_steps(module) and any(map(_is_stateful, module.children())))
 
 

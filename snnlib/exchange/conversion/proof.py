@@ -241,7 +241,8 @@ class Proof:
                 wanted["x"] = x.requires_grad_()
             with torch.set_grad_enabled(gradients), _NoChance(self.double):
                 output = run(x.clone())
-            if type(self.net).__name__ == "SequentialState" and isinstance(output, tuple):
+            while type(self.net).__name__ == "SequentialState" and isinstance(output, tuple):
+                # A lifted neuron at the end gives its state beside that of the chain.
                 output = output[0]
             if isinstance(output, list) and len({getattr(part, "shape", None) for part in output}) == 1:
                 # Potentials of all steps, of which a chain makes one tensor.

@@ -138,7 +138,7 @@ def verify_conversion(
             expected = run_original(net, x, stepwise)
         with _outputs_of(_counterparts(converted, theirs)) as ours:
             found = converted(x)
-    if isinstance(expected, tuple) and isinstance(found, Tensor):
+    while isinstance(expected, tuple) and isinstance(found, Tensor):
         # Norse's nets over sequences return their states as well.
         expected = expected[0]
     a, b = _float_leaves(expected), _float_leaves(found)
