@@ -8,10 +8,12 @@ import pytest
 import torch
 from loop_nets import random_spikes
 from peer_standins import Leaky, LIFNode, spike, spike_at
+from standin_libraries import SPIKINGJELLY
 from torch import Tensor, nn
 from torch.nn import functional
 
 import snnlib
+from snnlib.structure.peers import clear_states
 
 Step = Callable[[Any, Tensor, int, Tensor], tuple[Tensor, Tensor]]
 
@@ -198,11 +200,11 @@ def test_the_mode_of_the_net_is_that_of_the_result() -> None:
 
 
 class Frozen(nn.Module):
-    """Batch norm and dropout of a class that stands for torch's, in evaluation mode within a net in training."""
+    """Batch norm and dropout, torch's or SpikingJelly's, in evaluation mode within a net in training."""
 
-    def __init__(self, whole: bool) -> None:
+    def __init__(self, whole: bool, layers: Any) -> None:
         super().__init__()
-        self.norm, self.drop = nn.BatchNorm1d(12), nn.Dropout(0.5)
+        self.norm, self.drop = layers.BatchNorm1d(12), layers.Dropout(0.5)
         self.node = LIFNode(2.0, "m" if whole else "s")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -210,15 +212,27 @@ class Frozen(nn.Module):
         return self.node(3 * self.drop(self.norm(x.flatten(0, -2))).view(shape))
 
 
+@pytest.mark.parametrize("layers", [nn, SPIKINGJELLY], ids=["torch", "spikingjelly"])
 @pytest.mark.parametrize("whole", [False, True])
-def test_frozen_layers_stay_frozen(whole: bool) -> None:
-    net = Frozen(whole)
+def test_frozen_layers_stay_frozen(whole: bool, layers: Any) -> None:
+    net, x = Frozen(whole, layers), _x()
+    torch.manual_seed(0)
+    # Statistics of the batch would give another output than these.
+    net.norm.running_mean.uniform_(-0.5, 0)
     net.norm.eval(), net.drop.eval()
-    made = snnlib.convert(net, _x(), quiet=True)
+    made = snnlib.convert(net, x, quiet=True)
     before = net.norm.running_mean.clone()
-    made(_x())
-    assert torch.equal(net.norm.running_mean, before)
+    clear_states(net)
+    wanted = net(x) if whole else torch.stack([*map(net, x)])
+    clear_states(net)
+    found = made(x)
+    torch.testing.assert_close(found, wanted)
+    assert found.any() and torch.equal(net.norm.running_mean, before)
     assert [module.training for module in net.modules()] == [True, False, False, True]
+    net.norm.train(), net.drop.train()
+    thawed = snnlib.convert(net, x, quiet=True)
+    thawed(x)
+    assert not torch.equal(net.norm.running_mean, before)
 
 
 def test_an_input_without_a_batch_dimension_is_refused_and_the_advice_holds() -> None:
@@ -370,3 +384,29 @@ def test_rounding_is_no_difference() -> None:
     assert spike(torch.tensor(1e-9)) == 1
     made = snnlib.convert(net, _x(), quiet=True, unsupported="raise")
     assert type(made[1]).__name__ == "LIF"
+
+
+def test_attention_with_dropout_is_what_it_was() -> None:
+    class Attending(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(12, 2, dropout=0.5, batch_first=True)
+            self.node = LIFNode(2.0, "m")
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.node(5 * torch.stack([self.attention(step, step, step)[0] for step in x]))
+
+    torch.manual_seed(0)
+    net, x = Attending(), torch.rand(6, 3, 4, 12)
+    nn.init.uniform_(net.attention.in_proj_weight, 0, 0.3), nn.init.uniform_(net.attention.out_proj.weight)
+    made = snnlib.convert(net, x, quiet=True)
+    for training in (True, False):
+        net.train(training), made.train(training)
+        answers = []
+        for run in (net, made):
+            clear_states(net)
+            torch.manual_seed(1)
+            answers.append(run(x))
+        clear_states(net)
+        torch.testing.assert_close(*answers)
+        assert answers[0].any()
