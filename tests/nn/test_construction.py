@@ -108,3 +108,9 @@ def test_vmap_over_weights_is_refused_by_name() -> None:
     x = torch.rand(5, 2, 6)
     with pytest.raises(RuntimeError, match=r"expected a call outside torch.func.vmap"):
         torch.func.vmap(lambda *own: torch.func.functional_call(layers[0], own, (x,)))(*values)
+
+
+def test_sizes_are_checked_before_thresholds() -> None:
+    """Found by the fuzzer: a threshold per channel was compared with a tensor of sizes."""
+    with pytest.raises(ValueError, match="^out_features: expected an integer >= 1"):
+        snnlib.SRMLinear(15, torch.tensor([1, 1, 1]), threshold=torch.ones(3))  # type: ignore[arg-type]

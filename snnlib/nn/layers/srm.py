@@ -96,7 +96,9 @@ def _split(options: SRMOptions, channels: int) -> dict[str, Any]:
     """Returns the options of a spiking layer with these channels: the neuron instead of its constants."""
     given: dict[str, Any] = {**options}
     neuron = SRM(**{name: given.pop(name) for name in _CONSTANTS if name in given})
-    check_threshold(neuron.threshold, channels, neuron.threshold)
+    # The layer checks the number of its channels itself.
+    if isinstance(channels, int):
+        check_threshold(neuron.threshold, channels, neuron.threshold)
     return {**given, "neuron": neuron}
 
 
