@@ -153,7 +153,7 @@ ALLOWANCES: dict[str, dict[str, int]] = {
         "lines of exchange": 40,
         "lines of train": 35,
         "lines of testing": 2,
-        "lines of tests": 1310,
+        "lines of tests": 1320,
     },
     "The first loss learns": {
         "lines of core": 329,

@@ -177,8 +177,9 @@ def op_case(seed: int) -> Case:
     what = f"seed {seed}: {case.name}, {sample.name}, {dtype}, changed {[names[i] for i in changed]}"
     of_output = "pool" in names and arguments[names.index("pool")] != [1, 1]
     altered = {names[i] for i in changed}
-    # A target that comes twice in a row loses a sum.
-    defined = not (of_output and "bits" in altered) and not (sparse and altered & {"starts", "targets"})
+    # A target that comes twice in a row loses a sum, and kernels give no gradient to a state that is not given.
+    of_list = sparse and altered & {"starts", "targets", "state"}
+    defined = not (of_output and "bits" in altered) and not of_list
     changed_call = replace(call, arguments=tuple(arguments))
     return Case(
         what, lambda: _as_list(changed_call()), frozenset(names) | aliases, 4 * tolerance, defined, sparse
