@@ -112,5 +112,5 @@ def test_vmap_over_weights_is_refused_by_name() -> None:
 
 def test_sizes_are_checked_before_thresholds() -> None:
     """Found by the fuzzer: a threshold per channel was compared with a tensor of sizes."""
-    with pytest.raises(ValueError, match="^out_features: expected an integer >= 1"):
+    with pytest.raises(ValueError, match=r"^out_features: expected an integer >= 1"):
         snnlib.SRMLinear(15, torch.tensor([1, 1, 1]), threshold=torch.ones(3))  # type: ignore[arg-type]
