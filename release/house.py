@@ -146,7 +146,7 @@ BUDGETS = {
 }
 # By the title of an issue, what it may add to the sizes above.
 ALLOWANCES: dict[str, dict[str, int]] = {
-    "`convert` proves what it gives": {"lines of exchange": 673, "lines of core": 50, "lines of tests": 2750},
+    "`convert` proves what it gives": {"lines of exchange": 673, "lines of core": 50, "lines of tests": 2752},
     "One net, many uses": {
         "lines of core": 215,
         "lines of events": 100,

@@ -34,6 +34,8 @@ class _Neuron(SpikingNeuron):
         self.inhibition = self.state_quant = self.output = False
         for name, value in {**constants, "threshold": threshold, "graded_spikes_factor": 1.0}.items():
             self.register_buffer(name, torch.as_tensor(value))
+        number = ("subtract", "zero", "none").index(reset_mechanism)
+        self.register_buffer("reset_mechanism_val", torch.as_tensor(number))
         for name in self.states:
             self.register_buffer(name, torch.zeros(0), persistent=False)
         self.state_function = {"subtract": self._base_sub, "zero": self._base_zero, "none": self._base_int}[
