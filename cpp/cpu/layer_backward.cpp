@@ -176,7 +176,7 @@ class InputsBySpikes {
     undecayed_ = !srm;
   }
 
-  // What comes back to a variable of the state, which succeeds the last spike if it is asked to.
+  // Adds the gradient of a variable of the state to a field; with `succeeds` it succeeds the last spike.
   void add_state(int64_t variable, bool succeeds, float* field) {
     const ConvShape& s = a_->shape;
     const Place* places = &spikes_.place(0);
@@ -287,7 +287,7 @@ void run_band(const LayerBackwardArgs& a, int64_t task, float* grad, Workspace& 
     for (int64_t y = all.first; y < all.last; ++y) {
       const SpikeRow spikes = rows.next();
       if (srm && reaching.has(y)) w.inputs.add_row(t, y, spikes);
-      if (srm && state.has(y)) w.spikes.step_input(y, spikes, float(a.srm.flags.e_g));
+      if (srm && state.has(y)) w.spikes.step_input(y, spikes);
       if (!walked.has(y)) continue;
       const bool dense = own.has(y) && a.by_inputs && w.weights_by_inputs.sees(y);
       const float* signal = linear ? w.adjoint.step(y, spikes) : w.spikes.step(y, spikes, dense);
@@ -324,7 +324,7 @@ void run_band_of_signals(const LayerSignalsArgs& args, int64_t task, Workspace& 
         if (args.a) std::memcpy(args.a + at, signal, bytes);
       }
       if (srm && (args.b || args.grad_start)) {
-        const float* signal = w.spikes.step_input(y, spikes, float(args.srm.flags.e_g));
+        const float* signal = w.spikes.step_input(y, spikes);
         if (args.b) std::memcpy(args.b + at, signal, bytes);
       }
     }

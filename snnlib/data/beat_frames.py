@@ -30,7 +30,7 @@ _ONE, _OF_MEDIAN, _OF_MEAN = 42, 12, 21
 _BEATS, _SLOW = 10, 5
 # Bits below the point of the long interval; longer intervals move it by a 4th of the way, shorter ones by a 64th.
 _LONG, _RISE, _FALL = 8, 2, 6
-# What stands for the ratio of an interval to the long one, and what is taken off.
+# The ratio of an interval to the long one is a number of 128ths, less 86.
 _OF_LONG, _OFF = 128, 86
 # Numbers of each beat beside its leads.
 INTERVALS = 4

@@ -202,6 +202,17 @@ def test_sinabs_fires_several_times_in_a_step() -> None:
     np.testing.assert_allclose(run("sinabs", leaky, x), expected, rtol=1e-5, atol=1e-5)
 
 
+def _read_by_both(net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs of the graph that sinabs writes of its net, as snnlib and as sinabs reads it."""
+    flat = x.transpose(0, 1).flatten(0, 1)
+    with torch.no_grad():
+        net(flat)
+        graph = peer("sinabs.nir").to_nir(net, flat)
+        found = snnlib.from_nir(graph, reading="sinabs")(x)
+        expected = peer("sinabs.nir").from_nir(graph, batch_size=BATCH)(flat)[0]
+    return found, expected.unflatten(0, (BATCH, STEPS)).transpose(0, 1)
+
+
 def test_nets_that_sinabs_wrote_are_read_as_it_does() -> None:
     layers = peer("sinabs.layers")
     torch.manual_seed(0)
@@ -211,13 +222,7 @@ def test_nets_that_sinabs_wrote_are_read_as_it_does() -> None:
     )  # fmt: skip
     nn.init.normal_(net[0].weight, 0, 0.7)
     x = spikes(STEPS, BATCH, 2, 8, 8)
-    flat = x.transpose(0, 1).flatten(0, 1)
-    with torch.no_grad():
-        net(flat)
-        graph = peer("sinabs.nir").to_nir(net, flat)
-        found = snnlib.from_nir(graph, reading="sinabs")(x)
-        expected = peer("sinabs.nir").from_nir(graph, batch_size=BATCH)(flat)[0]
-    expected = expected.unflatten(0, (BATCH, STEPS)).transpose(0, 1)
+    found, expected = _read_by_both(net, x)
     assert expected.max() > 1 and torch.equal(found, expected)
 
 
@@ -231,13 +236,7 @@ def test_time_constants_without_an_axis_are_read_as_sinabs_does(last: str) -> No
         nn.Linear(6, 8), first, nn.Linear(8, 5), getattr(layers, last)(tau_mem=5.0, **options)
     )
     x = 4 * spikes(STEPS, BATCH, 6)
-    flat = x.transpose(0, 1).flatten(0, 1)
-    with torch.no_grad():
-        net(flat)
-        graph = peer("sinabs.nir").to_nir(net, flat)
-        found = snnlib.from_nir(graph, reading="sinabs")(x)
-        expected = peer("sinabs.nir").from_nir(graph, batch_size=BATCH)(flat)[0]
-    expected = expected.unflatten(0, (BATCH, STEPS)).transpose(0, 1)
+    found, expected = _read_by_both(net, x)
     assert expected.any()
     torch.testing.assert_close(found, expected)
 

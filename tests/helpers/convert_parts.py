@@ -13,6 +13,17 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune
 
 
+def _add_to_loops(area: str, attribute: str, made: dict[str, Any]) -> None:
+    """Adds surroundings that set an attribute of plans with a loop over time inside."""
+    for name, value in made.items():
+        add(
+            area,
+            name,
+            lambda plan, value=value: setattr(plan, attribute, value),
+            lambda plan: plan.form.startswith("inside"),
+        )
+
+
 # Modes.
 def _with(make: Callable[[Any], nn.Module]) -> Callable[[dict[str, Any], Any], None]:
     def change(parts: dict[str, Any], kit: Any) -> None:
@@ -148,13 +159,7 @@ STATES = {
     "replaced every third step": _states(torch.zeros_like, 3),
     "half precision": _states(lambda v: v.bfloat16().to(v.dtype)),
 }
-for _name, _carry in STATES.items():
-    add(
-        "state",
-        _name,
-        lambda plan, carry=_carry: setattr(plan, "carry", carry),
-        lambda plan: plan.form.startswith("inside"),
-    )
+_add_to_loops("state", "carry", STATES)
 
 
 # Results of a loop.
@@ -197,13 +202,7 @@ OUTPUTS: dict[str, Callable[[Any, list[Tensor], list[Any]], Any]] = {
     "number": lambda net, s, v: (torch.stack(s), len(s)),
     "without gradient": lambda net, s, v: (torch.stack(s), torch.stack(v).detach()),
 }
-for _name, _output in OUTPUTS.items():
-    add(
-        "output",
-        _name,
-        lambda plan, output=_output: setattr(plan, "output", output),
-        lambda plan: plan.form.startswith("inside"),
-    )
+_add_to_loops("output", "output", OUTPUTS)
 
 
 # Numbers and inputs.

@@ -124,13 +124,17 @@ for _kind in (_Neuron, Leaky, Synaptic):
 SNNTORCH = SimpleNamespace(Leaky=Leaky, Synaptic=Synaptic)
 
 
-class _Sigmoid(torch.autograd.Function):
-    """Heaviside step, `u >= 0`, with the derivative of a sigmoid of slope 4."""
+class Heaviside(torch.autograd.Function):
+    """Heaviside step, `u >= 0`, which keeps u for the derivative that a subclass gives it."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor) -> Tensor:
         ctx.save_for_backward(u)
         return (u >= 0).to(u)
+
+
+class _Sigmoid(Heaviside):
+    """The derivative of a sigmoid of slope 4."""
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:

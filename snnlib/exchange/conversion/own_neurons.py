@@ -18,7 +18,7 @@ from snnlib.exchange.conversion.sequence_modules import WithStates
 from snnlib.neurons import Neuron
 from snnlib.structure.peers import OWN, attributes_kept, clear_states, package_of
 
-# By class, the neuron that stands for its modules, or a function that makes it of a module.
+# The neuron that stands for the modules of a class, or a function that makes it of a module.
 Counterparts = Mapping[type[nn.Module], nn.Module | Callable[[Any], nn.Module]]
 # Errors by which a net says that it does not take an input.
 ERRORS = (RuntimeError, ValueError, TypeError, LookupError, AssertionError, AttributeError)

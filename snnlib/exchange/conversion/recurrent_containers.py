@@ -78,7 +78,7 @@ def container(path: str, module: Any, notes: Notes, whole: bool) -> nn.Module:
                 raise Unsupported("a sub-module of other layers than linear ones has no counterpart")
             made: nn.Module = LinearRecurrence(module.rc, parts[:-1], neuron)
         elif len(parts) == 1:
-            # Of functions other than addition the comparison with the original keeps the container.
+            # The comparison with the original keeps a container with a function other than addition.
             made = RecurrentNeurons(neuron, torch.ones(()))
         else:
             raise Unsupported("an element-wise function of several modules has no counterpart")

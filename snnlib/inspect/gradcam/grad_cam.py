@@ -101,7 +101,7 @@ class GradCAM:
         self.stride = None if stride is None else as_sizes("stride", stride, 2, minimum=1)
         self.time, self.alpha = time, alpha
         self.time_gradients, self.normalize = time_gradients, normalize
-        # By thread: open `with` blocks and calls, the hook for them, and during a call the layer's outputs.
+        # Open `with` blocks and calls, the hook for them, and during a call the layer's outputs, by thread.
         self._open = Counter[int]()
         self._hooks: dict[int, torch.utils.hooks.RemovableHandle] = {}
         self._outputs: dict[int, list[Tensor]] = {}

@@ -94,7 +94,7 @@ SNNLIB_NOINLINE int64_t srm_row(const float* current, const float* threshold, fl
     const Floats limit = load(threshold + j);
     if (kKeep == Keep::kFew) {
       const SrmState<Floats> charged = srm_charge(state, load(current + j), k);
-      // None of them fires, and all are finite.
+      // Branches around vectors in which no neuron fires and all are finite.
       if (lanes_below(charged.u + (charged.u - charged.u), limit) == kAllLanes) {
         store(u + j, charged.u);
         store(s + j, charged.s);
@@ -197,7 +197,7 @@ SNNLIB_NOINLINE int64_t exact_row_of(const float* current, const ExactRowCoeffic
     if (kKeep == Keep::kFew && !flags.refractory) {
       Floats h[2];
       Synapse<All>::charge(state.y, load(current + j), k, h);
-      // None of them fires, and all are finite.
+      // Branches around vectors in which no neuron fires and all are finite.
       if (lanes_below(h[0] + (h[0] - h[0]), k.row[SynapseRows::threshold]) == kAllLanes) {
         store(v + j, h[0]);
         store(synapse + j, h[1]);
@@ -419,11 +419,11 @@ class SpikeAdjoint {
     return signal_.data();
   }
 
-  // The same of SRM neurons for the inputs' signal b.
-  SNNLIB_NOINLINE const float* step_input(int64_t y, const SpikeRow& spikes, float e_g) {
+  // Goes one step back in row y of SRM neurons and returns the inputs' signal b.
+  SNNLIB_NOINLINE const float* step_input(int64_t y, const SpikeRow& spikes) {
     float* g = state(2, y);
     for (int64_t i = 0; i < spikes.count; ++i) g[spikes.places[i]] = spikes.q[spikes.places[i]] * spikes.gain[i];
-    scale(g, stored_, e_g);
+    scale(g, stored_, float(a_->srm.flags.e_g));
     return g;
   }
 

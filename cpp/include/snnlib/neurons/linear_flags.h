@@ -8,7 +8,7 @@
 
 namespace snnlib {
 
-// What a call sets beside the coefficients; `Dynamics.options` of snnlib/neurons/dynamics.py.
+// Options of a call beside the coefficients; `Dynamics.options` of snnlib/neurons/dynamics.py.
 struct LinearFlags {
   SurrogateKind surrogate;
   bool strict;         // fires above the threshold, not at it
