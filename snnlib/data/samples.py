@@ -5,28 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from torch.utils.data import Dataset
-from torch.utils.data._utils.collate import default_collate_fn_map
 
 from snnlib.data.checks import check_index, check_transforms
 
 Transform = Callable[[Any], Any]
-_of_arrays = default_collate_fn_map[np.ndarray]
-
-
-def _refuse_events(batch: Any, **rest: Any) -> Any:
-    """Collates arrays as torch does; of events, for which it has no tensor, raises TypeError with the way out."""
-    if batch[0].dtype.names:
-        raise TypeError(
-            f"batch: expected tensors of one shape, got recordings with the fields {', '.join(batch[0].dtype.names)}; "
-            "give the data set transform=snnlib.data.ToFrames()"
-        )
-    return _of_arrays(batch, **rest)
-
-
-# As the page of `torch.utils.data.default_collate` extends it.
-default_collate_fn_map[np.ndarray] = _refuse_events
 
 
 class Samples(Dataset[tuple[Any, Any]]):

@@ -11,7 +11,7 @@ from snnlib.app.training.checkup import Checkup
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.report import write_report
 from snnlib.app.training.run import TrainResult, train_run
-from snnlib.neurons.training_watch import SLOWER
+from snnlib.neurons.training_words import ANEW, GRADED, SCALED, SLOWER
 
 
 @pytest.fixture
@@ -78,3 +78,23 @@ def test_a_finding_is_said_once_whatever_its_numbers(config: TrainConfig) -> Non
         "  conv1: 12% of the neurons fired in more than half of all steps",
         "  fc1: 1 of 3 channels did not fire",
     ]
+
+
+@pytest.mark.parametrize("advice", [ANEW, SCALED, GRADED])
+def test_the_console_names_options_of_the_command(config: TrainConfig, advice: str) -> None:
+    """Each option that takes the place of a function is one of `snnlib train`, and its value fits."""
+    said: list[str] = []
+    checkup = Checkup(SpikingClassifier(config, config.kind.facts(config)).net, said.append)
+    checkup.doctor.found = lambda: {("conv1", "lost"): f"conv1: 60% of the channels; {advice}"}  # type: ignore[union-attr, method-assign]
+    checkup.on_train_epoch_end()
+    (line,) = said
+    assert (
+        line.startswith("  conv1: 60% of the channels; ") and "snnlib." not in line and "torch." not in line
+    )
+    options = re.findall(r"--([a-z-]+)(?: (standardized|1))?", line)
+    assert options
+    for name, value in options:
+        field = name.replace("-", "_")
+        assert hasattr(config, field)
+        if value:
+            dataclasses.replace(config, **{field: float(value) if value.isdigit() else value})

@@ -216,12 +216,6 @@ CASES: dict[str, tuple[Call, Call]] = {
         lambda path: sd.EventCamera(sensor_size=(8, 8)).film(CAMERA, [0, 1000]),
         lambda path: sd.EventCamera(sensor_size=(8, 8), grey=True).film(CAMERA, [0, 1000]),
     ),
-    "give the data set transform=snnlib.data.ToFrames()": (
-        lambda path: next(iter(DataLoader(sd.EventFolder(folder(path, a=2), split=None)))),
-        lambda path: next(
-            iter(DataLoader(sd.EventFolder(folder(path, a=2), split=None, transform=sd.ToFrames())))
-        ),
-    ),
     "add {}, or raise {}_share": (
         lambda path: sd.EventFolder(folder(path, a=2), split="test", test_share=0.0),
         lambda path: sd.EventFolder(folder(path, a=9), split="test", test_share=0.8),
@@ -410,6 +404,19 @@ def test_advice_helps(piece: str, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         right(tmp_path)
+
+
+def test_the_page_names_the_error_of_a_loader_without_transform(tmp_path: Path) -> None:
+    """torch makes no batch of events and names no transform; a loader with a `collate_fn` of its own takes them."""
+    page = (PACKAGE.parent / "docs" / "own-data.md").read_text()
+    root = folder(tmp_path, a=2)
+    with pytest.raises(TypeError) as raised:
+        next(iter(DataLoader(sd.EventFolder(root, split=None))))
+    (symptom,) = re.findall(r"`(can't convert [^`]*)` \| [^|]*`transform=ToFrames\(\.\.\.\)`", page)
+    assert symptom in str(raised.value)
+    next(iter(DataLoader(sd.EventFolder(root, split=None, transform=sd.ToFrames()))))
+    (recordings,) = DataLoader(sd.EventFolder(root, split=None), 2, collate_fn=list)
+    assert [label for _, label in recordings] == [0, 0]
 
 
 def test_packages_are_in_the_extras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

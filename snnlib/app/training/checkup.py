@@ -10,7 +10,16 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
 from snnlib.learning.health import SpikeDoctor
+from snnlib.neurons import training_words as words
 from snnlib.structure.layers import spiking_modules
+
+# Advice of the library as options of the command, which has called `prepare_`.
+_OPTIONS = {
+    words.ANEW: "only homeostasis mends that: train again with --weight-scheme standardized, a lower --lr or "
+    "--clip-norm 1",
+    words.SCALED: "train again with the default of --logit-scale, or a lower --lr",
+    words.GRADED: "graded neurons learn behind batch norm: train again with --batch-norm",
+}
 
 
 class Checkup(pl.Callback):
@@ -69,4 +78,6 @@ class Checkup(pl.Callback):
     def _show(self, name: str, kind: str, text: str) -> None:
         if (name, kind) not in self._shown:
             self._shown.add((name, kind))
+            for said, options in _OPTIONS.items():
+                text = text.replace(said, options)
             self.show(f"  {text}")
