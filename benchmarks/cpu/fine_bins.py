@@ -1,6 +1,6 @@
 """Time and peak memory of a training step for the same recordings in finer and finer bins, input as events.
 
-    SNNLIB_DATA=FOLDER python benchmarks/cpu/fine_bins.py [--steps 300 3000] [--chunk 50] [--neurons srm lif]
+    SNNLIB_DATA=FOLDER python benchmarks/cpu/fine_bins.py [--steps 300 3000] [--chunk 200] [--neurons srm lif]
 
 The N-MNIST net 12C5(p1)-P2-64C5-P2-10, fused, 50 recordings of 300 ms in one pass of `snnlib.checkpoint_time` in T
 bins, with as many spikes per sample at every T: weights are scaled until a layer fires at a rate of 0.08 * 30 / T. Time
@@ -76,13 +76,13 @@ def in_chunks(net: nn.Module, batch: EventBatch) -> None:
 
 
 def make_task(
-    kind: str, stretch: float, weights: dict[str, Tensor], batch: EventBatch, y: Tensor, chunk: int
+    kind: str, stretch: float, weights: dict[str, Tensor], batch: EventBatch, y: Tensor, chunk: int | None
 ) -> Task:
-    """Returns a training step; a chunk of 0 means one call."""
+    """Returns a training step; a chunk of 0 means one call, None as many steps as `checkpoint_time` chooses."""
     net = make_net(kind, stretch)
     net.load_state_dict(weights)
     snnlib.fuse_(net)
-    return training_step(net, batch if chunk else batch.frames(0, batch.time_steps), y, chunk)
+    return training_step(net, batch.frames(0, batch.time_steps) if chunk == 0 else batch, y, chunk)
 
 
 def _tiny() -> tuple[Any, ...]:
@@ -95,7 +95,7 @@ def _tiny() -> tuple[Any, ...]:
 def main() -> None:
     wanted = parser(__doc__, turns=3)
     wanted.add_argument("--steps", type=int, nargs="+", default=[300, 3000], help="bins T of a recording")
-    wanted.add_argument("--chunk", type=int, default=50)
+    wanted.add_argument("--chunk", type=int, help="steps of a chunk; 0: one call (default: chosen)")
     wanted.add_argument("--batch", type=int, default=50)
     wanted.add_argument("--neurons", nargs="+", choices=["srm", "lif"], default=["srm", "lif"])
     wanted.add_argument("--stretch", action="store_true", help="time constants in milliseconds")
@@ -118,7 +118,9 @@ def main() -> None:
             scale_layers_(net, SpikingLayer, RATE / finer, partial(in_chunks, net, few), _HALVINGS)
             chunk = 0 if steps == _FEWEST else arguments.chunk
             task = (kind, stretch, net.state_dict(), EventBatch(events, **window), y, chunk)
-            name = f"T = {steps}" + (f", chunks of {chunk}" if chunk else "")
+            name = f"T = {steps}" + (
+                f", chunks of {chunk}" if chunk else ", in chunks" if chunk is None else ""
+            )
             tasks[name] = make_task(*task)
             peaks[name] = peak_apart(__file__, task, not arguments.fresh_memory)
         table = take_turns(tasks, arguments.turns)

@@ -143,14 +143,14 @@ def make_task(name: str, x: Tensor, y: Tensor, weights: Weights, training: bool 
 
 
 def training_step(
-    net: nn.Module, x: Tensor | Frames, y: Tensor, chunk: int = 0, learning_rate: float = 1e-4
+    net: nn.Module, x: Tensor | Frames, y: Tensor, chunk: int | None = 0, learning_rate: float = 1e-4
 ) -> Task:
-    """Cross-entropy of spike counts and Adam; in chunks of so many time steps, or in one call with 0."""
+    """Cross-entropy of spike counts and Adam; in chunks of so many time steps (None: chosen), or in one call with 0."""
     optimizer = torch.optim.Adam(net.parameters(), lr=learning_rate)
 
     def step() -> None:
         optimizer.zero_grad()
-        if chunk:
+        if chunk != 0:
             counts = snnlib.checkpoint_time(net, x, steps=chunk, reduce=lambda out, first: out.sum(0))
         else:
             counts = net(x).sum(0)

@@ -21,6 +21,7 @@ from snnlib.neurons import Neuron
 from snnlib.nn.fusion.fuse import blocks_by_part
 from snnlib.nn.fusion.fused_block import Block
 from snnlib.nn.layers.spiking_layer import SpikingLayer
+from snnlib.nn.memory.chunks import chunk_steps
 from snnlib.nn.weights.gain import WeightWithGain
 from snnlib.structure.layers import gives_potentials, hook, outer_modules, spiking_modules
 
@@ -68,15 +69,25 @@ class MemoryReport(ShownAsText, ByLayer[LayerMemory]):
 
     Args:
         layers: the net's input, then every module with neurons or saved memory, in the order of calls.
+        time_steps: length T of the sequence.
+        device: of the sequence.
     """
 
     layers: tuple[LayerMemory, ...]
+    time_steps: int
+    device: torch.device
 
     @property
     def total(self) -> LayerMemory:
         """The sum over all layers."""
         sizes = (each.name for each in fields(LayerMemory)[1:])
         return LayerMemory("total", *(sum(getattr(layer, size) for layer in self.layers) for size in sizes))
+
+    @property
+    def chunk_steps(self) -> int:
+        """Time steps of a chunk of `checkpoint_time(net, x)`, by the bytes that a step saves and the free memory."""
+        saved = sum(layer.sequence_bytes + layer.state_bytes for layer in self.layers if layer.name != _INPUT)
+        return chunk_steps(saved / self.time_steps, self.device)
 
     def __str__(self) -> str:
         rows = [_HEADINGS]
@@ -138,7 +149,7 @@ def memory_report(net: nn.Module, x: Tensor) -> MemoryReport:
             output = net(x)
         layers = ledger.layers({_address(weight) for weight in weights})
         del output
-    return MemoryReport(layers)
+    return MemoryReport(layers, len(x), x.device)
 
 
 class _Ledger:

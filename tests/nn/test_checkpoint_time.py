@@ -29,8 +29,8 @@ def _net() -> nn.Module:
     ).eval()
 
 
-@pytest.mark.parametrize("steps", [1, 7, 100])
-def test_gradient_of_the_whole(steps: int) -> None:
+@pytest.mark.parametrize("steps", [1, 7, 100, None])
+def test_gradient_of_the_whole(steps: int | None) -> None:
     net, x = _net(), (torch.rand(40, 3, 2, 8, 8, generator=torch.Generator().manual_seed(3)) < 0.1).float()
     batch = SimpleNamespace(time_steps=40, frames=lambda first, end: x[first:end])
     weights = torch.linspace(-1, 2, 40 * 9).reshape(40, 3, 3)

@@ -129,8 +129,9 @@ class SavedBytes:
     def save(self, tensor: Tensor) -> Packed | Tensor:
         """Returns what to store for a tensor that autograd saves."""
         owner = tensor if tensor._base is None else tensor._base
-        elsewhere = tensor.device.type != "cpu" or torch.compiler.is_compiling()
-        if elsewhere or isinstance(owner, torch.nn.Parameter):
+        # Tensors of other devices, such as meta, have no memory that an address tells apart.
+        known_device = tensor.device.type in ("cpu", "cuda")
+        if not known_device or torch.compiler.is_compiling() or isinstance(owner, torch.nn.Parameter):
             return tensor
         storage = tensor.untyped_storage()
         if storage.data_ptr() in self._besides:
@@ -141,7 +142,8 @@ class SavedBytes:
         alive = known is not None and not known[0].expired()  # type: ignore[no-untyped-call]
         if known is not None and alive and known[1] == same:
             return tensor.detach() if known[2] is None else known[2]
-        kept: Packed | Tensor | None = pack(tensor, self._memory)
+        on_cpu = tensor.device.type == "cpu"
+        kept: Packed | Tensor | None = pack(tensor, self._memory) if on_cpu else None
         self.given += tensor.nbytes
         self.kept += tensor.nbytes if kept is None else kept.nbytes
         if kept is None and self._memory is not None and _is_value(tensor):
@@ -161,8 +163,8 @@ def save_packed(
     two to four bits, sparse spikes two to three bytes per spike, and silence nothing. Tensors that do not shrink to
     three quarters, such as currents and weights, stay unpacked.
 
-    On other devices, where the host would have to wait for the values, and inside `torch.compile` tensors stay
-    unpacked and uncounted.
+    On other devices, where the host would have to wait for the values, tensors stay unpacked; inside `torch.compile`
+    they are not counted either.
 
     Results and gradients are the same bit for bit. Packing and unpacking read and write every packed tensor once more.
 
@@ -184,7 +186,7 @@ def save_packed(
     """
     saved = SavedBytes(
         _besides=frozenset(
-            tensor.untyped_storage().data_ptr() for tensor in besides if tensor.device.type == "cpu"
+            tensor.untyped_storage().data_ptr() for tensor in besides if tensor.device.type != "meta"
         ),
         _memory=memory,
     )

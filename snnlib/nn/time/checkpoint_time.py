@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from snnlib.checks import check_count, check_rank
 from snnlib.functional.plan import entries_only
+from snnlib.nn.memory.chunks import ChunkLength
 from snnlib.nn.memory.freed import FreedMemory
 from snnlib.nn.memory.save_packed import save_packed
 from snnlib.nn.memory.shared_blocks import SharedBlocks
@@ -35,25 +36,30 @@ def checkpoint_time(
     net: nn.Module,
     x: Tensor | Frames,
     *,
-    steps: int,
+    steps: int | None = None,
     reduce: Callable[[Tensor, int], Tensor] | None = None,
     batch_first: bool = False,
 ) -> Tensor:
     """Returns the output of a net on a long sequence, with the whole gradient and the memory of a chunk.
 
-    The sequence runs in chunks of `steps` steps. `snnlib.save_packed` packs the tensors that a chunk saves for the
-    backward pass, so that memory is proportional to events and spikes instead of T. If the packed tensors are larger
-    than the states at the chunk's border, as with surrogates of unbounded support, later chunks save these states
-    only, and the backward pass runs each chunk once more. This costs one more forward pass, and memory for `steps`
-    steps and T / `steps` states, least near `steps` = sqrt(T). Spikes and states are bit for bit those of one call;
+    The sequence runs in chunks. `snnlib.save_packed` packs the tensors that a chunk saves for the backward pass, so
+    that memory is proportional to events and spikes instead of T. Where packed tensors need too much memory, as with
+    surrogates of unbounded support, later chunks save the states at their borders only, and the backward pass runs
+    each such chunk once more, which costs one more forward pass. Spikes and states are bit for bit those of one call;
     gradients differ by the order of their sums.
+
+    By default chunks are as long as is fastest within the free memory: a first chunk of 16 steps shows what a step
+    saves, and later chunks save 64 MiB before packing on a CPU, which is faster than one call, or a quarter of the
+    free memory (`MemoryReport.chunk_steps`). Chunks run once more when all packed tensors together take more than
+    half of the free memory. With `steps` given they do when those of a chunk are larger than its states; memory is
+    then that of `steps` steps and T / `steps` states, least near `steps` = sqrt(T).
 
     Args:
         net: a layer or net that `snnlib.Stream` accepts: SRM layers, `SpikingRNN`, spiking layers, neurons, and
             modules without time such as `torch.nn.Linear`.
         x: sequence `[T, N, ...]`, or an object with `time_steps` and `frames(first, end)` such as `data.EventBatch`,
             which computes the frames of one chunk at a time.
-        steps: length of a chunk; the last one may be shorter.
+        steps: length of a chunk; the last one may be shorter. None, the default, chooses it by memory.
         reduce: function of a chunk's output, `reduce(output, first_step)`; its results are added up. A loss, or a sum
             over time, then needs no output of the whole length. None concatenates the outputs.
         batch_first: whether sequences are `[N, T, ...]`; for tensors only.
@@ -70,7 +76,7 @@ def checkpoint_time(
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SpikingRNN(20, 32), torch.nn.Linear(32, 5))
     >>> x = (torch.rand(100, 4, 20) < 0.1).float()
-    >>> scores = snnlib.checkpoint_time(net, x, steps=10, reduce=lambda out, first: out.sum(0))
+    >>> scores = snnlib.checkpoint_time(net, x, reduce=lambda out, first: out.sum(0))
     >>> scores.shape
     torch.Size([4, 5])
     >>> scores.square().mean().backward()
@@ -78,7 +84,8 @@ def checkpoint_time(
     # With it torch 2.6 imports sympy, which takes longer than all of snnlib.
     from torch.utils.checkpoint import checkpoint  # noqa: PLC0415
 
-    check_count("steps", steps)
+    if steps is not None:
+        check_count("steps", steps)
     runner = ChunkRunner("net", net)
     runner.prepare()
     time_dim = int(batch_first)
@@ -90,11 +97,11 @@ def checkpoint_time(
     keys: Keys = []
     flat: tuple[Tensor, ...] = ()
     outputs: list[Tensor] = []
-    replayed = False
+    end, length = 0, ChunkLength(steps)
     freed, memory = FreedMemory(), SharedBlocks()
     held = [x] if isinstance(x, Tensor) else []
-    for first in range(0, total, steps):
-        end = min(first + steps, total)
+    while end < total:
+        first, end = end, min(end + length.steps, total)
 
         # The chunk's input is made inside: what is kept for its second pass is the whole x, or the events.
         def run(*states: Tensor, first: int = first, end: int = end) -> tuple[Tensor, ...]:
@@ -103,12 +110,12 @@ def checkpoint_time(
             return _chunk(runner, given, keys, states, reduce, first, time_dim)
 
         parts: tuple[Tensor, ...] | None = None
-        if not replayed:
+        if not length.replays:
             keys_before, random = tuple(keys), torch.get_rng_state()
             with save_packed(besides=held, memory=memory) as saved:
                 parts = run(*flat)
-            replayed = saved.kept > sum(state.nbytes for state in parts[1:])
-            if replayed:
+            state_bytes = sum(state.nbytes for state in parts[1:])
+            if length.add(end - first, saved, state_bytes, parts[0].device):
                 # Once more, with what was kept let go.
                 parts, keys[:] = None, keys_before
                 torch.set_rng_state(random)
