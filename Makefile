@@ -3,11 +3,11 @@ VENV := .venv
 CONSTRAINTS := constraints.txt
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.built $(VENV)/.testing
-CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp' 'snnlib/*.h')
+CPP = $(shell git ls-files 'cpp/*.cpp' 'cpp/*.h' 'cuda/*.cu' 'cuda/*.cpp' 'cuda/*.h' 'tests/*.cpp' 'tests/*.h' 'snnlib/*.h')
 
 SUITE := OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not slow" --numprocesses auto --dist loadfile --no-loadscope-reorder $(if $(PART),--part $(PART))
 PEERS := build/peers
-PEER_TESTS := tests/neurons/test_neurons_peers.py tests/exchange/test_convert_peers.py tests/exchange/test_convert_classes.py tests/exchange/test_convert_models.py tests/exchange/test_convert_tutorials.py tests/exchange/test_verify_conversion.py tests/exchange/test_convert_generated.py tests/exchange/test_nir_peers.py tests/inspect/test_profile.py docs/from-snntorch.md
+PEER_TESTS := tests/neurons/test_neurons_peers.py tests/exchange/test_convert_peers.py tests/exchange/test_convert_classes.py tests/exchange/test_convert_models.py tests/exchange/test_convert_tutorials.py tests/exchange/test_verify_conversion.py tests/exchange/test_convert_generated.py tests/exchange/test_nir_peers.py tests/app/test_nir_command.py tests/inspect/test_profile.py docs/from-snntorch.md
 
 .PHONY: demo env test test-slow test-processors test-peers test-newest lint sanitize sanitize-memory sanitize-threads fuzz fuzz-files reliability bench bench-accuracy bench-peers format cuda-check cuda-emulation-asan docs docs-look notebooks test-versions test-oldest wheel gpu-check gpu-bundle clean
 

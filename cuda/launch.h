@@ -1,14 +1,15 @@
 // launch(name, kernel, threads, executor, scratch, arguments...) runs `kernel` for every thread index in [0, threads)
 // and a few beyond, each thread for itself; launch_blocks(name, kernel, blocks, executor, arguments...) for the threads
 // of whole blocks, which may wait for each other and share memory. Both throw if CUDA does not take it. This file alone
-// knows how a kernel starts and what differs between a device and what cuda/emulation makes of the same kernels.
+// knows how a kernel starts and what differs between a device and what tests/native/emulation makes of the same
+// kernels.
 #pragma once
 
 #include "launch_shape.h"
 #include "snnlib/core/platform.h"
 
 #ifdef SNNLIB_EMULATION
-#include "emulation/launch.h"
+#include "emulation/emulated_launch.h"
 #else
 
 #include <cuda_runtime.h>

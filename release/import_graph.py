@@ -1,13 +1,14 @@
-"""Imports among the modules of packages, read from their sources: circles, and arrows against an order of parts.
+"""Imports among the modules of packages and includes among native sources: circles, and arrows against an order.
 
-An import within a function counts as well; one under `if TYPE_CHECKING` never runs and is left out. As in the sources,
-`import a.b.c` is an import of that module alone, not of the packages around it.
+An import within a function counts as well; one under `if TYPE_CHECKING` never runs and counts where it is asked for. As
+in the sources, `import a.b.c` is an import of that module alone, not of the packages around it.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -17,7 +18,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, order=True)
 class Import:
-    """An import of one module by another."""
+    """An import of one module by another, or an include of one file by another."""
 
     importer: str
     imported: str
@@ -43,37 +44,60 @@ def modules_of(root: Path, packages: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def imports_of(root: Path, packages: Sequence[str]) -> list[Import]:
-    """All imports among the modules of these packages in a folder."""
+def imports_of(root: Path, packages: Sequence[str], *, unrun: bool = False) -> list[Import]:
+    """All imports among the modules of these packages in a folder; `unrun`: those for type checkers as well."""
     modules = modules_of(root, packages)
     found = set()
     for name, file in modules.items():
         shown = file.relative_to(root).as_posix()
         package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-        for target, line in _imports(file, package, modules):
+        for target, line in _imports(file, package, modules, unrun):
             if target != name:
                 found.add(Import(name, target, shown, line))
     return sorted(found)
 
 
 def imported_by(file: Path, modules: Mapping[str, Path]) -> list[str]:
-    """Returns those of these modules that a file outside their packages imports."""
-    return sorted({target for target, _ in _imports(file, "", modules)})
+    """Returns the modules of these that a file outside their packages imports."""
+    return sorted({target for target, _ in _imports(file, "", modules, False)})
 
 
-def _imports(file: Path, package: str, modules: Mapping[str, Path]) -> Iterator[tuple[str, int]]:
+def includes_of(root: Path, files: Iterable[Path], folders: Sequence[str]) -> list[Import]:
+    """All includes of these native files, found beside the file or in the folders, as paths below the root."""
+    found = []
+    for file in files:
+        shown = file.relative_to(root).as_posix()
+        for line, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            included = re.match(r'\s*#include "([^"]+)"', text)
+            places = (
+                folder / included[1] for folder in (file.parent, *map(root.joinpath, folders)) if included
+            )
+            place = next(filter(Path.exists, places), None)
+            if place:
+                found.append(
+                    Import(shown, place.resolve().relative_to(root.resolve()).as_posix(), shown, line)
+                )
+    return found
+
+
+def _imports(file: Path, package: str, modules: Mapping[str, Path], unrun: bool) -> Iterator[tuple[str, int]]:
     """Yields the modules that a file imports, with the line."""
     nodes = nodes_of(file)
     unread = {
         inner
         for node in nodes
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if not unrun and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for one in node.body
         for inner in ast.walk(one)
     }
     for node in nodes:
         if isinstance(node, ast.Import | ast.ImportFrom) and node not in unread:
             yield from ((target, node.lineno) for target in _targets(node, package, modules))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            (".importorskip", ".import_module")
+        ):
+            names = (name.value for name in node.args if isinstance(name, ast.Constant))
+            yield from ((name, node.lineno) for name in names if name in modules)
 
 
 def _targets(node: ast.Import | ast.ImportFrom, package: str, modules: Mapping[str, Path]) -> Iterator[str]:

@@ -27,8 +27,8 @@ from snnlib.app.training.data_module import EventData
 from snnlib.app.training.exporting import batch_of
 from snnlib.exchange import IntegerNet, export_c, unroll_spikes, verify_unrolled
 from snnlib.exchange.integers.scales import rounded, weight_scale
+from snnlib.exchange.structure.stages import stages_of
 from snnlib.recipes import recipe
-from snnlib.structure.stages import stages_of
 
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "helpers"))
 from graded_nets import graded_net

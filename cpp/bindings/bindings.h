@@ -195,6 +195,17 @@ void bind_kernel(pybind11::module_& module, KernelTable table, const char* name,
   });
 }
 
+// Bindings of another part, which core need not be built with: an object of static life in the part's own file.
+struct PartBindings {
+  using Bind = void (*)(pybind11::module_& module);
+  explicit PartBindings(Bind bind) { all().push_back(bind); }
+
+  static std::vector<Bind>& all() {
+    static std::vector<Bind> bindings;
+    return bindings;
+  }
+};
+
 // The kernels that tensors of any device may have, as far as the table has them.
 void bind_kernels(pybind11::module_& module, KernelTable table);
 void bind_cuda(pybind11::module_& module);

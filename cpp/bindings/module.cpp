@@ -2,37 +2,14 @@
 
 #include "bindings.h"
 #include "snnlib/core/isa.h"
-#include "snnlib/event_files.h"
 #include "snnlib/neurons/surrogate.h"
 
 namespace snnlib {
 
 void bind_layer(pybind11::module_& module);
 void bind_pack(pybind11::module_& module);
-void bind_integer_net(pybind11::module_& module);
 void bind_cpu_memory(pybind11::module_& module);
 
-namespace {
-
-// A decoder of event files; NumPy arrays arrive as addresses.
-void bind_decoder(pybind11::module_& module, const char* name, DecodeEvents decode) {
-  module.def(
-      name,
-      [decode](Address input, int64_t bytes, Address places, int64_t capacity, Address decoder) {
-        return decode(static_cast<const uint8_t*>(pointer(input)), bytes, static_cast<char*>(pointer(places)), capacity,
-                      *static_cast<EventDecoder*>(pointer(decoder)));
-      },
-      pybind11::call_guard<pybind11::gil_scoped_release>());
-}
-
-void bind_decoders(pybind11::module_& module) {
-  bind_decoder(module, "decode_evt2", decode_evt2);
-  bind_decoder(module, "decode_evt21", decode_evt21);
-  bind_decoder(module, "decode_evt3", decode_evt3);
-  module.attr("event_decoder_bytes") = sizeof(EventDecoder);
-}
-
-}  // namespace
 }  // namespace snnlib
 
 PYBIND11_MODULE(_C, module) {
@@ -58,9 +35,8 @@ PYBIND11_MODULE(_C, module) {
     module.attr((std::string("delayed_") + pass).c_str()) = module.attr(pass);
   snnlib::bind_layer(module);
   snnlib::bind_pack(module);
-  snnlib::bind_integer_net(module);
-  snnlib::bind_decoders(module);
   snnlib::bind_cpu_memory(module);
+  for (const auto bind : snnlib::PartBindings::all()) bind(module);
 #ifdef SNNLIB_HAS_CUDA
   snnlib::bind_cuda(module);
   snnlib::bind_cudnn(module);

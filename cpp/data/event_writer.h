@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "event_files.h"
 #include "snnlib/core/platform.h"
-#include "snnlib/event_files.h"
 
 #if defined(__GNUC__)
 #define SNNLIB_INLINE inline __attribute__((always_inline))

@@ -38,7 +38,7 @@ REFERENCE = {
             "snnlib.inspect.operations",
             "snnlib.inspect.memory",
             "snnlib.inspect.kernels",
-            "snnlib.inspect.gradcam",
+            "snnlib.explain",
             "snnlib.app.report",
             "snnlib.app.visual",
         ],
@@ -60,7 +60,7 @@ REFERENCE = {
 PUBLIC = {
     "snnlib.learning.losses": "snnlib.losses",
     "snnlib.learning.decoding": "snnlib.readout",
-    "snnlib.inspect.gradcam": "snnlib.explain",
+    "snnlib.explain": "snnlib.explain",
     "snnlib.app.visual": "snnlib.visual",
 }
 # Groups of the long pages, in their order: title, and the packages whose names belong to it, unless a longer name of a
@@ -84,7 +84,7 @@ GROUPS = {
     "Sound and heart beats": ["snnlib.data.wav", "snnlib.data.log_mel", "snnlib.data.beat_frames"],
     "Events, frames and caches": ["snnlib.data", "snnlib.files", "numpy"],
     "Operations, memory and kernels": ["snnlib.inspect"],
-    "Heat maps": ["snnlib.inspect.gradcam"],
+    "Heat maps": ["snnlib.explain"],
     "Reports": ["snnlib.app.report"],
     "Pictures": ["snnlib.app.visual"],
 }

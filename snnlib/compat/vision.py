@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import functional
-from snnlib.inspect.gradcam import GradCAM
 from snnlib.vision.resize import cubic_kernel
 
 
@@ -162,5 +161,8 @@ class ViTGradCAM:
 
     def generate_heatmap(self, input_image: Tensor, target_class: int | Tensor | None = None) -> Tensor:
         """Maps `[N, 1, H, W]` in 0..1, of the class asked for or each image's own answer."""
+        # Heat maps belong to another part, which no other published name needs.
+        from snnlib.explain import GradCAM  # noqa: PLC0415
+
         with GradCAM(self.model, self.target_layer) as cam:
             return cam(input_image, target_class).unsqueeze(1)

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from snnlib.checks import import_extra
+from snnlib.exchange.structure.stages import Stage, stages_of
 from snnlib.files.atomic import write_bytes_atomically
-from snnlib.structure.stages import Stage, stages_of
 
 __all__ = ["export_onnx"]
 

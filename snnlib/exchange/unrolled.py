@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 from snnlib.checks import check_floating
 from snnlib.exchange.compare import SpikeCounts
+from snnlib.exchange.structure.cells import Array
+from snnlib.exchange.structure.graph import Step
+from snnlib.exchange.structure.hooks import check_no_acting_hooks
+from snnlib.exchange.structure.stages import Stage, modules_of, stages_of
+from snnlib.exchange.structure.unsupported import Unsupported
+from snnlib.exchange.structure.walk import Walk
 from snnlib.exchange.unrolled_chain import NeuronMaker, chain_of
 from snnlib.inspect.shown import ShownAsText, in_columns
-from snnlib.structure.cells import Array
-from snnlib.structure.graph import Step
-from snnlib.structure.hooks import check_no_acting_hooks
 from snnlib.structure.layers import neuron_of
-from snnlib.structure.stages import Stage, modules_of, stages_of
-from snnlib.structure.unsupported import Unsupported
-from snnlib.structure.walk import Walk
 
 __all__ = ["UnrolledNet", "UnrolledReport", "unroll_spikes", "verify_unrolled"]
 

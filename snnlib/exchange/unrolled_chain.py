@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from snnlib.exchange.structure.stages import Stage
+from snnlib.exchange.structure.unsupported import Unsupported, naming
 from snnlib.nn import PerStep
-from snnlib.structure.stages import Stage
-from snnlib.structure.unsupported import Unsupported, naming
 
 # Makes neurons over sequences from threshold and start of the membrane; they fire where it is reached and subtract it.
 NeuronMaker = Callable[[float, float], nn.Module]

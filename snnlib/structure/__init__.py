@@ -1,1 +1,1 @@
-"""A net's structure, from its modules, for exchange and inspection."""
+"""Modules of a net as tools see them, and those of other spiking libraries."""

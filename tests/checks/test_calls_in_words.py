@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx, nn
 
 import snnlib
-from snnlib import encoding, explain, functional, losses, models, neurons, readout, surrogate
+from snnlib import encoding, functional, losses, models, neurons, readout, surrogate
 from snnlib.neurons import MODELS, Neuron
 from snnlib.neurons.base import Params, State
 
@@ -102,7 +102,6 @@ def test_a_class_that_does_not_begin_with_its_base_is_named(base: type[nn.Module
         (losses, "tet", "tet_loss"),
         (readout, "spike_counts", "spike_count"),
         (encoding, "rates", "rate"),
-        (explain, "gradcam", "GradCAM"),
         (models, "mnist", "mnist_net"),
         (functional, "srm_layers", "srm_layer"),
     ],

@@ -378,8 +378,11 @@ ELSEWHERE = {
         "test_data_digits.py",
         "set SNNLIB_CACHE or root",
     ),
-    "{}pip install hdf5plugin": ("formats/test_hdf5.py", "def test_data_of_the_advised_package"),
-    "{}get it from {} and set HDF5_PLUGIN_PATH to its folder": ("formats/test_hdf5.py", "get it from github"),
+    "{}pip install hdf5plugin": ("../exchange/test_hdf5.py", "def test_data_of_the_advised_package"),
+    "{}get it from {} and set HDF5_PLUGIN_PATH to its folder": (
+        "../exchange/test_hdf5.py",
+        "get it from github",
+    ),
     "pip install 'snnlib[images]'": ("test_advice.py", "def test_packages_are_in_the_extras"),
 }
 

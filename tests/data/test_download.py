@@ -1,11 +1,9 @@
 """Downloads of data sets from a server on the loopback, which also breaks off, lies and refuses."""
 
-import gzip
 import hashlib
 import io
 import multiprocessing
 import os
-import shutil
 import socket
 import struct
 import sys
@@ -13,13 +11,12 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import command
 import pytest
+from hosts import Host, answer, serve, serve_mnist, serving, status
 
 import snnlib
 from snnlib.data import DownloadError, download
@@ -32,75 +29,15 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-@dataclass
-class Host:
-    """A server: its files, what it does with each, and what was asked of it."""
-
-    url: str = ""
-    files: dict[str, bytes] = field(default_factory=dict)
-    faults: dict[str, Callable[[Any, bytes], None]] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
-
-
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    own = Host()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(own.files.get(self.path[1:], b""))))
-            self.end_headers()
-
-        def do_GET(self) -> None:
-            name = self.path[1:]
-            own.asked.append(name)
-            if name in own.faults:
-                own.faults[name](self, own.files.get(name, b""))
-            elif name in own.files:
-                answer(self, own.files[name])
-            else:
-                self.send_error(404)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    own.url = f"http://127.0.0.1:{server.server_address[1]}/"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    # Machines behind a proxy would ask it for the loopback too.
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    yield own
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-def answer(handler: BaseHTTPRequestHandler, body: bytes, length: int | None = None) -> None:
-    handler.send_response(200)
-    handler.send_header("Content-Length", str(len(body) if length is None else length))
-    handler.end_headers()
-    handler.wfile.write(body)
-
-
-def md5(data: bytes) -> str:
-    return f"md5:{hashlib.md5(data).hexdigest()}"
-
-
-def idx(values: bytes, *shape: int) -> bytes:
-    return gzip.compress(struct.pack(f">BBBB{len(shape)}I", 0, 0, 8, len(shape), *shape) + values)
+    with serving(monkeypatch) as own:
+        yield own
 
 
 @pytest.fixture
 def mnist(host: Host, monkeypatch: pytest.MonkeyPatch) -> Host:
-    """MNIST of twelve images, served under its own names."""
-    for part in ("train", "t10k"):
-        host.files[f"{part}-images-idx3-ubyte.gz"] = idx(bytes(range(48)), 12, 2, 2)
-        host.files[f"{part}-labels-idx1-ubyte.gz"] = idx(bytes(range(10)) + b"\0\1", 12)
-    files = tuple(replace(file, checksum=md5(host.files[file.name])) for file in PUBLIC["mnist"].files)
-    monkeypatch.setitem(PUBLIC, "mnist", replace(PUBLIC["mnist"], host=host.url, files=files))
-    return host
+    return serve_mnist(host, monkeypatch)
 
 
 def left_in(folder: Path) -> list[str]:
@@ -139,10 +76,6 @@ def test_files_that_are_there_are_kept(mnist: Host, tmp_path: Path) -> None:
     assert (tmp_path / "t10k-labels-idx1-ubyte.gz").read_bytes() == b"own"
 
 
-def _status(code: int) -> Callable[[Any, bytes], None]:
-    return lambda handler, body: handler.send_error(code)
-
-
 def _reset(handler: Any, body: bytes) -> None:
     answer(handler, body[: len(body) // 2], len(body))
     handler.wfile.flush()
@@ -166,10 +99,10 @@ def _silence(handler: Any, body: bytes) -> None:
 
 BAD = "train-labels-idx1-ubyte.gz"
 FAULTS: dict[str, tuple[Callable[[Any, bytes], None], str]] = {
-    "403": (_status(403), "the server answered 403 Forbidden"),
-    "404": (_status(404), "the server answered 404 Not Found"),
-    "500": (_status(500), "the server answered 500"),
-    "503": (_status(503), "the server answered 503"),
+    "403": (status(403), "the server answered 403 Forbidden"),
+    "404": (status(404), "the server answered 404 Not Found"),
+    "500": (status(500), "the server answered 500"),
+    "503": (status(503), "the server answered 503"),
     "cut short": (lambda handler, body: answer(handler, body[:-5], len(body)), "failed or broke off"),
     "size too small": (
         lambda handler, body: answer(handler, body, len(body) - 5),
@@ -251,17 +184,11 @@ def _tar_of(files: dict[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-def _serve(host: Host, monkeypatch: pytest.MonkeyPatch, name: str, files: dict[str, bytes]) -> None:
-    host.files |= files
-    listed = tuple(replace(file, checksum=md5(files[file.name])) for file in PUBLIC[name].files)
-    monkeypatch.setitem(PUBLIC, name, replace(PUBLIC[name], host=host.url, files=listed))
-
-
 def test_zips_are_unpacked(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     packed = {file.name: _zip_of({file.witness: file.name.encode()}) for file in PUBLIC["shd"].files}
-    _serve(host, monkeypatch, "shd", packed)
+    serve(host, monkeypatch, "shd", packed)
     download("shd", tmp_path)
     assert left_in(tmp_path) == ["shd_test.h5", "shd_train.h5"]
     assert (tmp_path / "shd_test.h5").read_bytes() == b"shd_test.h5.zip"
@@ -279,7 +206,7 @@ def test_a_tar_is_unpacked_and_its_witness_comes_last(
         "./yes/1_nohash_0.wav": b"sound",
         "./validation_list.txt": b"",
     }
-    _serve(host, monkeypatch, "speech-commands", {listed.name: _tar_of(files)})
+    serve(host, monkeypatch, "speech-commands", {listed.name: _tar_of(files)})
     moved: list[str] = []
     replaced = Path.replace
 
@@ -301,11 +228,11 @@ def test_a_damaged_archive_has_a_sentence(
 ) -> None:
     pack = _zip_of if name == "shd" else _tar_of
     whole = {file.name: pack({file.witness: os.urandom(3000)}) for file in PUBLIC[name].files}
-    _serve(host, monkeypatch, name, {file: data[:2000] for file, data in whole.items()})
+    serve(host, monkeypatch, name, {file: data[:2000] for file, data in whole.items()})
     with pytest.raises(DownloadError, match="expected an archive, got a damaged one"):
         download(name, tmp_path)
     assert left_in(tmp_path) == []
-    _serve(host, monkeypatch, name, whole)
+    serve(host, monkeypatch, name, whole)
     download(name, tmp_path)
     assert left_in(tmp_path) == sorted(file.witness for file in PUBLIC[name].files)
 
@@ -406,35 +333,3 @@ def test_names_of_the_table() -> None:
             assert len(digits) == {"md5": 32, "sha256": 64, "": 0}[algorithm]
             assert file.checksum or offered.sums
     assert len(PUBLIC["mitbih"].files) == 3 * 48
-
-
-def test_the_commands(
-    mnist: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("SNNLIB_CACHE", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "datasets" / "mnist"
-    assert command.done(capfd, "data", "get", "mnist").strip() == str(folder)
-    assert "name: expected one of mnist, " in command.refused(capfd, "data", "get", "cifar")
-    assert "'mnist|fashion-mnist|nmnist|" in command.refused(capfd, "data", "get")
-    said = command.refused(capfd, "train", "--data", "yin-yang", "--download")
-    assert "download: expected a data set with a public download (nmnist, " in said
-    said = command.refused(capfd, "train", "--data", "mnist")
-    assert "--download downloads it" in said
-    mnist.faults[BAD] = _status(404)
-    shutil.rmtree(folder)
-    assert "404 Not Found" in command.refused(capfd, "train", "--data", "mnist", "--download")
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_run_on_downloaded_data(
-    mnist: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    for part, count in (("train", 60), ("t10k", 12)):
-        mnist.files[f"{part}-images-idx3-ubyte.gz"] = idx(os.urandom(784 * count), count, 28, 28)
-        mnist.files[f"{part}-labels-idx1-ubyte.gz"] = idx(bytes(i % 10 for i in range(count)), count)
-    _serve(mnist, monkeypatch, "mnist", dict(mnist.files))
-    monkeypatch.setenv("SNNLIB_CACHE", str(tmp_path))
-    options = "--data mnist --download --epochs 1 --threads 1 --net 8-10 --time-steps 2"
-    command.done(capfd, "train", *options.split(), "--out", tmp_path / "run")
-    assert str(tmp_path / "datasets" / "mnist") in (tmp_path / "run" / "config.json").read_text()

@@ -1,7 +1,6 @@
 """NIR graphs: nets written and read again, and the reference interpreter."""
 
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from nir_graphs import DT, LOW, command, dyadic, nir, single, spikes
+from nir_graphs import DT, LOW, dyadic, nir, single, spikes
 from nir_interpreter import interpret
 from peer_standins import Leaky
 from torch import Tensor, nn
@@ -426,23 +425,9 @@ def test_show_lists_nodes_and_constants() -> None:
     assert "0_0.w_in + 0_0.w_rec [t-1]" in text and "tau [3] 0.0004" in text
 
 
-def test_the_command_shows_a_graph_and_says_what_it_lacks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "net.nir"
-    nir.write(path, snnlib.to_nir(nn.Sequential(SpikingLinear(6, 4, neuron=IF()))))
-    assert "0.neuron  IF" in command(capsys, "show", path)[1]
-    monkeypatch.setitem(sys.modules, "norse.torch", None)
-    monkeypatch.setitem(sys.modules, "norse", None)
-    code, said = command(capsys, "verify", path, "--target", "norse")
-    assert code == 2
-    assert "needs the package norse, which is not installed: pip install norse" in " ".join(said.split())
-    nir.write(path, single(nir.IF(r=np.ones(3), v_threshold=np.ones(3)), (3,)))
-    code, said = command(capsys, "verify", path, "--target", "norse")
-    assert code == 2 and said.startswith("error: --dt: expected a step at which the graph's neurons fire")
-    code, said = command(capsys, "show", tmp_path / "none.nir")
-    assert code == 2 and said.startswith("error: ")
+def test_an_unknown_target_is_refused() -> None:
+    graph = single(nir.IF(r=np.ones(3), v_threshold=np.ones(3)), (3,))
     with pytest.raises(
         ValueError, match="target: expected one of snntorch, spikingjelly, norse, sinabs, rockpool"
     ):
-        verify_nir(nir.read(path), "lava", 1.0)
+        verify_nir(graph, "lava", 1.0)

@@ -5,14 +5,13 @@ What `verify_nir` says of an importer is what it does, and the variants that it 
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import peer_tables
 import pytest
 import torch
-from nir_graphs import DT, LOW, command, dyadic, nir, single, spikes
+from nir_graphs import DT, LOW, dyadic, nir, single, spikes
 from nir_interpreter import interpret
 from torch import Tensor, nn
 
@@ -159,17 +158,6 @@ def test_units_of_the_importer() -> None:
         ValueError, match="target: expected one of snntorch, spikingjelly, norse, sinabs, rockpool"
     ):
         verify_nir(graph, "lava", 1.0)
-
-
-def test_the_command_writes_the_variant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    peer("snntorch")
-    peer("sinabs")
-    path = tmp_path / "net.nir"
-    nir.write(path, snnlib.to_nir(nn.Sequential(SpikingLinear(6, 4, neuron=IF()))))
-    code, said = command(capsys, "verify", path, "--target", "snntorch")
-    assert code == 0 and "a variant of the graph is exact there" in said
-    assert (tmp_path / "net.snntorch.nir").exists()
-    assert command(capsys, "verify", path, "--target", "sinabs")[0] == 1
 
 
 def test_recurrent_neurons_that_nirtorch_builds_twice_are_refused() -> None:

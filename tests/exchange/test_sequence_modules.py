@@ -6,10 +6,10 @@ from torch import nn
 
 import snnlib
 from snnlib.exchange.conversion.sequence_modules import EachStep, RecurrentNeurons
+from snnlib.exchange.structure.neurons import Neurons
+from snnlib.exchange.structure.operations import Normalise, Weights
+from snnlib.exchange.structure.walk import graph_of
 from snnlib.neurons import LIF
-from snnlib.structure.neurons import Neurons
-from snnlib.structure.operations import Normalise, Weights
-from snnlib.structure.walk import graph_of
 
 
 def test_converted_recurrent_neurons_go_on_from_their_state() -> None:

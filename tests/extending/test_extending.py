@@ -42,7 +42,7 @@ PARTS = (
     *("tests/nn/test_construction.py", "tests/nn/test_fuse_neurons.py", "tests/nn/test_launches.py"),
     *("tests/nn/test_recurrent.py", "tests/sequences/test_input_time.py", "tests/inspect/test_profile.py"),
     *("tests/backends/test_devices.py", "tests/data/formats", "tests/data/test_datasets.py"),
-    *("tests/data/test_event_folder.py", "tests/data/test_fuzz_files.py", "tests/data/test_data_command.py"),
+    *("tests/data/test_event_folder.py", "tests/app/test_fuzz_files.py", "tests/app/test_data_command.py"),
     *(file.relative_to(ROOT).as_posix() for file in (ROOT / "tests/learning").glob("test_losses*.py")),
     *("tests/app/test_settings.py", "tests/app/test_training_config.py", "tests/app/test_recipes.py"),
     *(

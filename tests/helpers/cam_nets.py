@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.inspect.gradcam import GradCAM
+from snnlib.explain import GradCAM
 
 DOUBLE = {"dtype": torch.float64}
 

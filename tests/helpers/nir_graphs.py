@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command import run
 from torch import Tensor, nn
 
 import snnlib
@@ -39,9 +38,3 @@ def single(node: Any, shape: tuple[int, ...]) -> Any:
         "output": nir.Output({"output": np.array(shape)}),
     }
     return nir.NIRGraph(nodes, [("input", "node"), ("node", "output")], type_check=False)
-
-
-def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
-    """Exit code of `snnlib nir`, and what it said."""
-    code, out, err = run(capsys, "nir", *arguments)
-    return code, out + err

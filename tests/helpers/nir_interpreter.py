@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from snnlib.exchange.nir.reading import NEURONS, cell_of, delay_steps, kind_of, sinabs_cell
 from snnlib.exchange.nir.structure import padding_of, pair, structure_of
-from snnlib.structure.cells import Array, Cell, array
+from snnlib.exchange.structure.cells import Array, Cell, array
 
 # Maps the values of a step `[N, ...]`, and keeps its own states.
 Unit = Callable[[Array], Array]
@@ -47,7 +47,7 @@ def interpret(
 
 
 def neurons(c: Cell) -> Unit:
-    """The equations at the head of `snnlib/structure/cells.py`."""
+    """The equations at the head of `snnlib/exchange/structure/cells.py`."""
     v: Array = c.start
     i: Array = np.zeros(())
 

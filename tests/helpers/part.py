@@ -1,17 +1,18 @@
-"""`pytest --part core`: the tests of one part of release/house.py; those of core run without the other parts."""
+"""`pytest --part core`: the tests of one part of release/house.py, without the parts that they may not import."""
 
 import importlib
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 # Tests beside those of packages, by their part.
 FOLDERS = {"core": ["native"]}
-# Cards of trained nets name front ends of data: `models.load` is the one door of core through the fence.
-OF_CARDS = ("tests/models/test_models_trained.py", "snnlib/models/trained.py")
+# Examples of `models.load`, one of the two doors of core through the fence.
+GATED = "snnlib/models/trained.py"
 
 
 def add_option(parser: pytest.Parser) -> None:
@@ -19,24 +20,26 @@ def add_option(parser: pytest.Parser) -> None:
     parser.addoption("--part", help="tests of one part alone, as `make test PART=core` runs them")
 
 
-def modules_by_part() -> dict[str, list[str]]:
-    """Returns the modules of `snnlib` by the part that has them."""
+def house() -> ModuleType:
+    """Returns release/house.py, which has the table of parts."""
     sys.path.insert(0, str(ROOT / "release"))
-    return {name: part.modules.split() for name, part in importlib.import_module("house").PARTS.items()}
+    return importlib.import_module("house")
 
 
 class Part:
-    """Leaves out the files of other parts and, for core, refuses to import other parts."""
+    """Leaves out the files of other parts, and refuses to import parts that the tests may not import."""
 
     def __init__(self, name: str) -> None:
-        parts = modules_by_part()
+        parts = house().PARTS
         if name not in parts:
             raise pytest.UsageError(f"--part: expected one of {', '.join(parts)}, got {name}")
-        self.kept = {*parts.pop(name), *FOLDERS.get(name, [])}
-        self.left_out = OF_CARDS if name == "core" else ()
-        if name == "core":
-            others = {f"snnlib.{module}" for modules in parts.values() for module in modules}
-            sys.meta_path.insert(0, Refusal(others))
+        self.kept = {*parts[name].modules.split(), *FOLDERS.get(name, [])}
+        self.left_out = (*house().GATE_TESTS, GATED) if name == "core" else ()
+        known = {name, *parts[name].tested_with.split()}
+        others = (part.modules.split() for other, part in parts.items() if other not in known)
+        sys.meta_path.insert(
+            0, Refusal(name, {f"snnlib.{module}" for modules in others for module in modules})
+        )
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Returns True for a file or folder of another part, or of none, such as a page."""
@@ -50,11 +53,11 @@ class Part:
 class Refusal:
     """Finder in front of Python's own, which raises for modules of these packages."""
 
-    def __init__(self, packages: set[str]) -> None:
-        self.packages = packages
+    def __init__(self, part: str, packages: set[str]) -> None:
+        self.part, self.packages = part, packages
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """Raises ImportError for a module of these packages."""
         if ".".join(name.split(".")[:2]) in self.packages:
-            raise ImportError(f"{name}: tests of core run without it", name=name)
+            raise ImportError(f"{name}: tests of {self.part} run without it", name=name)
         return None

@@ -5,7 +5,6 @@ import pickle
 import sys
 import threading
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,14 +14,14 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_bits
+from thread_calls import Call, asked, wrong_calls
 from torch import Tensor, nn
 
 import snnlib
-from snnlib import explain, neurons
+from snnlib import neurons
 from snnlib.inspect.activity import SpikeCounter
 
 STEPS = 20
-Call = Callable[[int], bool]
 
 
 class Gathers(nn.Module):
@@ -89,21 +88,10 @@ class Uses:
             "counter": self._asked(self._counted),
             "doctor": self._asked(self._doctor),
             "operations": self._asked(self._operations),
-            "occlusion": self._asked(self._occluded),
         }
-        if images:
-            cam = explain.GradCAM(net, net[0])  # type: ignore[index]
-            self.calls["cam"] = self._asked(cam)
 
     def _asked(self, answer: Callable[[Tensor], Tensor]) -> Call:
-        alone = [answer(x) for x in self.trains]
-        assert any(bool(part.any()) for part in alone)
-
-        def call(number: int) -> bool:
-            got, expected = answer(self.trains[number % 5]), alone[number % 5]
-            return got.shape == expected.shape and torch.allclose(got, expected, atol=1e-4, rtol=1e-4)
-
-        return call
+        return asked(answer, self.trains)
 
     @torch.no_grad()
     def _stream(self, x: Tensor, steps: int = 5) -> Tensor:
@@ -137,30 +125,6 @@ class Uses:
             self.net(x)
         return operations().reshape(1)
 
-    def _occluded(self, x: Tensor) -> Tensor:
-        if x.dim() < 5:
-            return torch.ones(1)
-        with torch.no_grad():
-            return explain.occlusion_test(self.net, x, x.sum(2), draws=1).hottest
-
-
-def _wrong(uses: Uses, threads: int, calls: int) -> Counter[str]:
-    """Runs calls of all kinds in threads, and returns the wrong and the failed ones by kind."""
-    kinds, wrong, start = list(uses.calls), Counter[str](), threading.Barrier(threads)
-
-    def work(thread: int) -> None:
-        start.wait()
-        for number in range(thread, calls, threads):
-            kind = kinds[(number // threads + thread) % len(kinds)]
-            try:
-                wrong[kind] += not uses.calls[kind](number)
-            except Exception as error:
-                wrong[f"{kind}: {type(error).__name__}: {error}"] += 1
-
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(work, range(threads)))
-    return +wrong
-
 
 def _made(name: str) -> Uses:
     torch.manual_seed(0)
@@ -188,13 +152,13 @@ def _switches_often() -> Any:
     ("name", "threads"), [("layers", 2), ("layers", 8), ("conv", 4), ("fused", 4), ("normalised", 4)]
 )
 def test_threads_get_the_answers_that_calls_have_alone(name: str, threads: int) -> None:
-    assert not _wrong(_made(name), threads, 44)
+    assert not wrong_calls(_made(name).calls, threads, 44)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETS)
 def test_thousand_calls_in_eight_threads(name: str) -> None:
-    assert not _wrong(_made(name), 8, 1000)
+    assert not wrong_calls(_made(name).calls, 8, 1000)
 
 
 class Waits(nn.Module):

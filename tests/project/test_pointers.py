@@ -9,7 +9,7 @@ NAME = re.compile(r"(?<![\w/.<*-])((?:[\w-]+/)+[\w-]+\.(?:py|cpp|h|cu|md|ipynb|t
 # Folders in which a shorter name is looked for, beside that of the file that has it.
 BASES = (
     *("", "snnlib", "cpp", "cpp/include", "cpp/include/snnlib", "cuda"),
-    *("docs", "tests", "examples", "benchmarks", "snnlib/backends"),
+    *("docs", "tests", "tests/native", "examples", "benchmarks", "snnlib/backends"),
 )
 SUFFIXES = {".py", ".md", ".cpp", ".h", ".cu", ".toml", ".yml", ".txt", ""}
 # What once was, what a reader is to write, and a made-up tree.

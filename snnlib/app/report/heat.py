@@ -16,7 +16,7 @@ from snnlib.app.report.recorder import Recorded
 from snnlib.app.report.samples import Sample
 from snnlib.app.visual import heat_strips
 from snnlib.checks import as_sizes
-from snnlib.inspect.gradcam import GradCAM, Occlusion, occlusion_test
+from snnlib.explain import GradCAM, Occlusion, occlusion_test
 
 
 @dataclass(frozen=True)

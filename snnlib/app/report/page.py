@@ -28,10 +28,10 @@ from snnlib.app.report.results import results_of
 from snnlib.app.report.sample_figures import sample_sections
 from snnlib.app.report.section import Section
 from snnlib.app.visual.canvas import png_of
+from snnlib.explain import Occlusion
 from snnlib.files.atomic import write_bytes_atomically
 from snnlib.inspect.activity import LayerActivity
 from snnlib.inspect.environment import processor_name
-from snnlib.inspect.gradcam import Occlusion
 from snnlib.inspect.operations import Profile
 
 

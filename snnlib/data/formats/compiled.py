@@ -12,7 +12,7 @@ from snnlib.data.events import Events
 from snnlib.data.formats.event_file import EventFile
 from snnlib.data.formats.event_sink import EventSink
 
-# The fields of `EventDecoder` in cpp/include/snnlib/event_files.h, in its order.
+# The fields of `EventDecoder` in cpp/data/event_files.h, in its order.
 _FIELDS = (
     *("width", "height", "drop_outside", "outside", "variant", "origin_known", "origin"),
     *("count", "last", "largest_fall", "fall_at", "stopped", "bad_x", "bad_y", "bad_p"),

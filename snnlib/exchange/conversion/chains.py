@@ -18,9 +18,9 @@ from snnlib.exchange.conversion.modules import (
 )
 from snnlib.exchange.conversion.recurrent_containers import container
 from snnlib.exchange.conversion.sequence_modules import Kept
+from snnlib.exchange.structure.unsupported import Unsupported
+from snnlib.exchange.structure.walk import called_children, name_of
 from snnlib.structure.peers import holds_states, is_class, neuron_library, package_of, takes_sequences
-from snnlib.structure.unsupported import Unsupported
-from snnlib.structure.walk import called_children, name_of
 
 # Classes of SpikingJelly whose call is that of their children, one after the other.
 _CHAINS = ("MultiStepContainer", "SeqToANNContainer", "StepModeContainer")

@@ -21,10 +21,10 @@ from snnlib.exchange.conversion.modules import (
     shallow_copy,
 )
 from snnlib.exchange.conversion.sequence_modules import Kept
+from snnlib.exchange.structure.unsupported import Unsupported
+from snnlib.exchange.structure.walk import called_children
 from snnlib.structure import peers
 from snnlib.structure.peers import attributes_kept, clear_states, holds_states, neuron_library, package_of
-from snnlib.structure.unsupported import Unsupported
-from snnlib.structure.walk import called_children
 
 
 def takes_sequences(net: nn.Module) -> bool:

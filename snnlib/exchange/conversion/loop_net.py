@@ -12,10 +12,10 @@ from torch.utils import _pytree as pytree
 from snnlib.exchange.conversion.loop import AtStep, Loop, RunningSum, Slice, StackOverTime, StepValue
 from snnlib.exchange.conversion.trace import Call, InTraining, Ref, Trace
 from snnlib.exchange.sequences import over_steps
-from snnlib.structure.graph import Step
-from snnlib.structure.operations import Flatten, Operation, Sum
-from snnlib.structure.unsupported import Unsupported
-from snnlib.structure.walk import Walk, name_of
+from snnlib.exchange.structure.graph import Step
+from snnlib.exchange.structure.operations import Flatten, Operation, Sum
+from snnlib.exchange.structure.unsupported import Unsupported
+from snnlib.exchange.structure.walk import Walk, name_of
 
 # Functions whose first size is that of the batch.
 _SIZED = ("view", "reshape", "expand", "repeat")

@@ -13,9 +13,9 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from snnlib.exchange.conversion import norse, own_neurons, snntorch, spikingjelly
 from snnlib.exchange.conversion.sequence_modules import EachStep, Kept, RecurrentNeurons, WithStates
+from snnlib.exchange.structure.unsupported import Unsupported
 from snnlib.nn import AvgPool2d, MaxPool2d, PerStep, SpikeDropout
 from snnlib.structure.peers import OWN, is_class, neuron_library, package_of, takes_sequences
-from snnlib.structure.unsupported import Unsupported
 
 _BUILDERS: dict[str, Callable[[Any], nn.Module]] = {
     **{"snntorch": snntorch.neuron, "spikingjelly": spikingjelly.neuron, "norse": norse.neuron},

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
 from snnlib.exchange.conversion.tied import check_above_zero, number
 from snnlib.exchange.sequences import Affine
+from snnlib.exchange.structure.unsupported import Unsupported
 from snnlib.neurons import ALIF, IF, LIF, CubaLIF, Integrator, Neuron
 from snnlib.nn import PerStep
-from snnlib.structure.unsupported import Unsupported
 from snnlib.surrogate import Triangle, match
 
 

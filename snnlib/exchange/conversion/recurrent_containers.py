@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from snnlib.exchange.conversion import spikingjelly
 from snnlib.exchange.conversion.modules import Notes, is_torch
 from snnlib.exchange.conversion.sequence_modules import Kept, RecurrentNeurons
+from snnlib.exchange.structure.graph import Step
+from snnlib.exchange.structure.neurons import Recurrence, neurons_of
+from snnlib.exchange.structure.operations import Weights
+from snnlib.exchange.structure.unsupported import Unsupported
+from snnlib.exchange.structure.walk import Walk, called_children, name_of
 from snnlib.neurons import Neuron
-from snnlib.structure.graph import Step
-from snnlib.structure.neurons import Recurrence, neurons_of
-from snnlib.structure.operations import Weights
 from snnlib.structure.peers import neuron_library
-from snnlib.structure.unsupported import Unsupported
-from snnlib.structure.walk import Walk, called_children, name_of
 
 
 class LinearRecurrence(RecurrentNeurons):

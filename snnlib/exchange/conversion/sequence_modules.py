@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from snnlib.exchange.sequences import over_steps, over_steps_from
+from snnlib.exchange.structure.graph import Step
+from snnlib.exchange.structure.neurons import Recurrence, neurons_of
+from snnlib.exchange.structure.walk import Walk, name_of
 from snnlib.functional import spiking_recurrent
 from snnlib.neurons import Dynamics, Neuron, Output
-from snnlib.structure.graph import Step
-from snnlib.structure.neurons import Recurrence, neurons_of
 from snnlib.structure.peers import attributes_kept, clear_states, neuron_library
-from snnlib.structure.walk import Walk, name_of
 
 
 class WithStates(nn.Module):

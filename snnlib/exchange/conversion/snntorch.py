@@ -16,8 +16,8 @@ from snnlib.exchange.conversion.tied import (
     number,
     with_shared_constants,
 )
+from snnlib.exchange.structure.unsupported import Unsupported
 from snnlib.neurons import IF, LIF, Alpha, CubaLIF, Neuron
-from snnlib.structure.unsupported import Unsupported
 
 # What calls return beside spikes, by class; recurrent ones have an R before their names.
 STATES = {"Leaky": ("v",), "Lapicque": ("v",), "Synaptic": ("i", "v"), "Alpha": ("e", "i", "v")}

@@ -8,8 +8,8 @@ from typing import Any
 from torch import nn
 
 from snnlib.exchange.conversion.tied import check_above_zero, check_spike_at_threshold, one_number
+from snnlib.exchange.structure.unsupported import Unsupported
 from snnlib.neurons import IF, KLIF, LIF, PLIF, PSN, CubaLIF, Izhikevich, MaskedPSN, Neuron, SlidingPSN
-from snnlib.structure.unsupported import Unsupported
 from snnlib.surrogate import EveryThreshold, Rectangle, StraightThrough, Surrogate, match
 
 # What Izhikevich's constants are called there and here.

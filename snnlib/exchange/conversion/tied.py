@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.exchange.conversion.sequence_modules import RecurrentNeurons
+from snnlib.exchange.structure.unsupported import Unsupported
 from snnlib.neurons import Neuron
-from snnlib.structure.unsupported import Unsupported
 from snnlib.surrogate import Surrogate, match
 
 Source = tuple[nn.Module, str, Callable[[Tensor], Tensor]]

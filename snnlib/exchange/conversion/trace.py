@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from snnlib.exchange.structure.unsupported import Unsupported
 from snnlib.structure.peers import attributes_kept, clear_states
-from snnlib.structure.unsupported import Unsupported
 
 
 def _with_item(tensor: Tensor, index: Any, value: Any) -> Tensor:

@@ -21,8 +21,8 @@ from snnlib.exchange.integers.c_layout import (
 )
 from snnlib.exchange.integers.c_sound import SoundInput
 from snnlib.exchange.integers.integer_net import IntegerNet
+from snnlib.exchange.structure.hooks import check_no_acting_hooks
 from snnlib.files.atomic import write_bytes_atomically
-from snnlib.structure.hooks import check_no_acting_hooks
 
 if TYPE_CHECKING:
     from snnlib.data import LogMel, StackFrames

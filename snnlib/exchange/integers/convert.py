@@ -16,10 +16,10 @@ from snnlib.exchange.integers.c_layout import LARGEST_NUMBER
 from snnlib.exchange.integers.integer_layer import LARGEST_COUNT, LEAK_BITS, IntegerLayer, bounds, steps_of
 from snnlib.exchange.integers.integer_net import IntegerNet
 from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
+from snnlib.exchange.structure.cells import Array
+from snnlib.exchange.structure.connections import Connections
+from snnlib.exchange.structure.stages import Stage, decay_numbers, stages_of
 from snnlib.exchange.unrolled import UnrolledNet
-from snnlib.structure.cells import Array
-from snnlib.structure.connections import Connections
-from snnlib.structure.stages import Stage, decay_numbers, stages_of
 
 __all__ = ["to_integers"]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from snnlib.structure.connections import Connections, Shape
+from snnlib.exchange.structure.connections import Connections, Shape
 
 __all__ = ["IntegerLayer"]
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from snnlib.exchange.compare import SpikeCounts
 from snnlib.exchange.integers.integer_net import IntegerNet
-from snnlib.structure.stages import modules_of, stages_of
+from snnlib.exchange.structure.stages import modules_of, stages_of
 
 __all__ = ["IntegerReport", "compare_integers"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from snnlib.exchange.integers.scales import ScaleRule, check_scale, check_weight_bits, rounded, weight_scale
+from snnlib.exchange.structure.operations import check_dense
 from snnlib.nn import SpikingLayer, SRMReadout
-from snnlib.structure.operations import check_dense
 
 __all__ = ["RoundedWeight", "quantise_weights_"]
 

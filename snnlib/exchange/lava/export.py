@@ -17,6 +17,11 @@ from snnlib.exchange.lava.load import DECAYS, READOUT, UNIT
 from snnlib.exchange.lava.modules import AnalogInput, kept
 from snnlib.exchange.lava.net_file import Array, Block, Values, text_type, write_net
 from snnlib.exchange.sequences import Later
+from snnlib.exchange.structure.hooks import check_no_acting_hooks
+from snnlib.exchange.structure.operations import Pool
+from snnlib.exchange.structure.stages import modules_of
+from snnlib.exchange.structure.unsupported import Unsupported, naming
+from snnlib.exchange.structure.walk import PASSED_ON, name_of
 from snnlib.inspect.shown import in_columns
 from snnlib.neurons import Neuron
 from snnlib.nn import (
@@ -28,11 +33,6 @@ from snnlib.nn import (
     SpikingLayer,
     SpikingLinear,
 )
-from snnlib.structure.hooks import check_no_acting_hooks
-from snnlib.structure.operations import Pool
-from snnlib.structure.stages import modules_of
-from snnlib.structure.unsupported import Unsupported, naming
-from snnlib.structure.walk import PASSED_ON, name_of
 
 __all__ = ["to_lava"]
 

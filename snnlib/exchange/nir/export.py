@@ -14,8 +14,8 @@ from snnlib.exchange.nir.load import from_nir
 from snnlib.exchange.nir.package import nir_package
 from snnlib.exchange.nir.reading import check_discretisation, check_dt, fires
 from snnlib.exchange.nir.write import Value, Writer, first_shape
-from snnlib.structure.hooks import check_no_acting_hooks
-from snnlib.structure.walk import graph_of
+from snnlib.exchange.structure.hooks import check_no_acting_hooks
+from snnlib.exchange.structure.walk import graph_of
 
 __all__ = ["to_nir"]
 

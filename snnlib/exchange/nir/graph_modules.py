@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from snnlib.exchange.structure.cells import Cell
 from snnlib.neurons import Dynamics, Neuron, SpikingNeuron
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.fields import Constant, constant
-from snnlib.structure.cells import Cell
 from snnlib.surrogate import SurrogateLike
 
 

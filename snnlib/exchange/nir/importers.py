@@ -15,7 +15,7 @@ from snnlib.exchange.nir.reading import SINABS_NEURONS
 from snnlib.exchange.nir.structure import Shape, Structure
 from snnlib.exchange.nir.write_cell import ENDLESS, above, node_of_cell
 from snnlib.exchange.sequences import over_steps_from
-from snnlib.structure.cells import Cell
+from snnlib.exchange.structure.cells import Cell
 
 
 class Refused(ValueError):  # noqa: N818 - an answer, not a failure

@@ -33,9 +33,9 @@ from snnlib.exchange.nir.reading import (
 )
 from snnlib.exchange.nir.structure import Structure, structure_of
 from snnlib.exchange.sequences import Affine, Later
+from snnlib.exchange.structure.cells import Cell
 from snnlib.neurons import IF, LIF, CubaLIF, Neuron
 from snnlib.nn import PerStep, SpikingConv1d, SpikingConv2d, SpikingLinear
-from snnlib.structure.cells import Cell
 from snnlib.surrogate import SurrogateLike
 
 __all__ = ["from_nir"]

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from snnlib.exchange.nir.package import nir_package
 from snnlib.exchange.nir.structure import Shape
-from snnlib.structure.cells import Array, pair
-from snnlib.structure.unsupported import Unsupported
+from snnlib.exchange.structure.cells import Array, pair
+from snnlib.exchange.structure.unsupported import Unsupported
 
 
 def numbers(value: Any) -> Array:

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from snnlib.exchange.nir.graph_modules import Elementwise, GraphNeuron
 from snnlib.exchange.nir.structure import Shape, padding_of
 from snnlib.exchange.sequences import Affine
+from snnlib.exchange.structure.cells import Array, Cell, array, pair
 from snnlib.neurons import IF, LIF, CubaLIF, Integrator, Neuron
 from snnlib.nn import AvgPool2d, PerStep
-from snnlib.structure.cells import Array, Cell, array, pair
 from snnlib.surrogate import SurrogateLike
 
 

@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from snnlib.checks import check_choice
-from snnlib.structure.cells import Array, Cell, array
+from snnlib.exchange.structure.cells import Array, Cell, array
 
 Discretisation = Literal["euler", "exponential"]
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from snnlib.exchange.nir.reading import kind_of
 from snnlib.exchange.nir.structure import structure_of
+from snnlib.exchange.structure.cells import array
 from snnlib.inspect.shown import in_columns
-from snnlib.structure.cells import array
 
 _HIDDEN = ("input_type", "output_type", "metadata", "input_shape")
 

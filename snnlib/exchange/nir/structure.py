@@ -11,7 +11,7 @@ import numpy as np
 
 from snnlib.checks import conv_outputs
 from snnlib.exchange.nir.reading import NEURONS, kind_of
-from snnlib.structure.cells import array, pair
+from snnlib.exchange.structure.cells import array, pair
 
 Shape = tuple[int, ...]
 

@@ -12,8 +12,8 @@ from snnlib.exchange.nir.modules import conv_node, linear_node
 from snnlib.exchange.nir.package import nir_package
 from snnlib.exchange.nir.reading import NEURONS, POTENTIALS, kind_of
 from snnlib.exchange.nir.structure import Shape, Structure
-from snnlib.structure.cells import Array, Cell, array, pair
-from snnlib.structure.operations import without_groups
+from snnlib.exchange.structure.cells import Array, Cell, array, pair
+from snnlib.exchange.structure.operations import without_groups
 
 
 def variant_for(importer: Importer, structure: Structure, cells: dict[str, Cell], dt: float) -> Any:

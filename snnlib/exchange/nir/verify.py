@@ -16,8 +16,8 @@ from snnlib.exchange.nir.load import from_nir
 from snnlib.exchange.nir.reading import NEURONS, cell_of, check_discretisation, check_dt, fires, kind_of
 from snnlib.exchange.nir.structure import structure_of
 from snnlib.exchange.nir.variant import variant_for
+from snnlib.exchange.structure.cells import Array
 from snnlib.inspect.activity import SpikeCounter
-from snnlib.structure.cells import Array
 
 __all__ = ["Verification", "verify_nir"]
 

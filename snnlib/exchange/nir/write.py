@@ -13,11 +13,11 @@ from snnlib.exchange.nir.package import nir_package
 from snnlib.exchange.nir.reading import Discretisation, fires, kind_of
 from snnlib.exchange.nir.structure import Shape, output_shape
 from snnlib.exchange.nir.write_cell import node_of_cell
+from snnlib.exchange.structure.graph import Graph, Step
+from snnlib.exchange.structure.neurons import Neurons, Recurrence
+from snnlib.exchange.structure.operations import Delay, Flatten, Normalise, Operation, Pool, Sum, Weights
+from snnlib.exchange.structure.unsupported import Unsupported, naming
 from snnlib.nn import Delays
-from snnlib.structure.graph import Graph, Step
-from snnlib.structure.neurons import Neurons, Recurrence
-from snnlib.structure.operations import Delay, Flatten, Normalise, Operation, Pool, Sum, Weights
-from snnlib.structure.unsupported import Unsupported, naming
 
 _WEIGHTS = ("Linear", "Affine", "Conv1d", "Conv2d")
 

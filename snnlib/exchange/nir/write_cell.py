@@ -8,8 +8,8 @@ import numpy as np
 
 from snnlib.exchange.nir.package import nir_package
 from snnlib.exchange.nir.reading import Discretisation
-from snnlib.structure.cells import Array, Cell
-from snnlib.structure.unsupported import Unsupported
+from snnlib.exchange.structure.cells import Array, Cell
+from snnlib.exchange.structure.unsupported import Unsupported
 
 # Time constant, in steps, of a membrane beside a synapse that does not leak: `1 - 1/tau` is 1 in float64.
 ENDLESS = 1e30

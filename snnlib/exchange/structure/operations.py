@@ -9,18 +9,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.functional.sparse import SparselyConnected
+from snnlib.exchange.structure.cells import Array, pair
+from snnlib.exchange.structure.neurons import Neurons, Recurrence, neurons_of, potentials
+from snnlib.exchange.structure.unsupported import Unsupported
+from snnlib.functional import SparselyConnected
 from snnlib.neurons import Neuron
-from snnlib.nn import SpikeAvgPool2d, SpikingLayer, SRMReadout
-from snnlib.nn.layers.delay_line import DelayLine
-from snnlib.nn.layers.delays import Delays
-from snnlib.nn.layers.gradient import RandomFeedback
+from snnlib.nn import (
+    DelayLine,
+    Delays,
+    RandomFeedback,
+    RecurrentLayer,
+    SpikeAvgPool2d,
+    SpikingLayer,
+    SRMReadout,
+)
 from snnlib.nn.layers.per_step import pooling_window
 from snnlib.nn.norm.batch_norm import BatchNorm
-from snnlib.nn.recurrent.recurrent_layer import Recurrent, RecurrentLayer
-from snnlib.structure.cells import Array, pair
-from snnlib.structure.neurons import Neurons, Recurrence, neurons_of, potentials
-from snnlib.structure.unsupported import Unsupported
+from snnlib.nn.recurrent.recurrent_layer import Recurrent
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import fx, nn
 
+from snnlib.exchange.structure.graph import Graph, Step
+from snnlib.exchange.structure.operations import Flatten, Operation, Sum, is_operation, operations_of
+from snnlib.exchange.structure.unsupported import Unsupported, naming
 from snnlib.nn import PerStep, Residual, SpikeDropout, SpikingRNN
 from snnlib.nn.fusion.fuse import Fused
-from snnlib.structure.graph import Graph, Step
-from snnlib.structure.operations import Flatten, Operation, Sum, is_operation, operations_of
-from snnlib.structure.unsupported import Unsupported, naming
 
 PASSED_ON = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, SpikeDropout)
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from snnlib.exchange.structure.unsupported import Unsupported
 from snnlib.structure.peers import attributes_kept
-from snnlib.structure.unsupported import Unsupported
 
 
 def acting_hooks(net: nn.Module, run: Callable[[], Any]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from snnlib.inspect.gradcam.score import Target, class_scores, scores_of
+from snnlib.explain.score import Target, class_scores, scores_of
 from snnlib.structure.layers import evaluating
 
 

@@ -9,7 +9,7 @@ from cam_nets import DOUBLE, conv_net, maps_of
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.inspect.gradcam import GradCAM
+from snnlib.explain import GradCAM
 
 
 @pytest.mark.parametrize(
@@ -128,3 +128,8 @@ def test_layers_with_other_outputs() -> None:
         pytest.raises(TypeError, match=r"target_layer: its output: expected a torch\.Tensor, got tuple"),
     ):
         cam(torch.rand(2, 1, 4, 4))
+
+
+def test_a_name_in_other_letters_has_its_counterpart() -> None:
+    with pytest.raises(AttributeError, match=r"did you mean snnlib\.explain\.GradCAM\?"):
+        snnlib.explain.gradcam  # noqa: B018

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from snnlib.structure.operations import Operation
+from snnlib.exchange.structure.operations import Operation
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from snnlib.checks import check_floating
-from snnlib.inspect.gradcam.layout import batch_first
+from snnlib.explain.layout import batch_first
 
 Target = int | Tensor | Callable[[Any], Tensor] | None
 """What to explain: a class, one per sample, a score of the model's output, or (None) the class with most votes."""

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from snnlib.checks import as_sizes, check_floating, check_rank
-from snnlib.inspect.gradcam.layout import batch_first, check_layout, layout_of, patch_grid, to_frames
-from snnlib.inspect.gradcam.score import Target, scores_of
+from snnlib.explain.layout import batch_first, check_layout, layout_of, patch_grid, to_frames
+from snnlib.explain.score import Target, scores_of
 from snnlib.nn.fusion.hooks import of_this_thread
 from snnlib.structure.layers import evaluating
 

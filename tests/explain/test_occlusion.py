@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib import SpikeAvgPool2d, SRMConv2d, SRMReadout, prepare_
-from snnlib.inspect.gradcam import GradCAM, occlusion_test
+from snnlib.explain import GradCAM, occlusion_test
 from snnlib.learning.losses import tet_loss
 from snnlib.models import from_notation
 

@@ -6,7 +6,7 @@ from compare import assert_bits
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.inspect.gradcam import GradCAM
+from snnlib.explain import GradCAM
 
 
 def test_credit_of_one_channel_is_the_answers_spike_count(rng: torch.Generator) -> None:

@@ -11,13 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snnlib.neurons import SRM, Neuron
-from snnlib.neurons.dynamics import Dynamics
-from snnlib.neurons.firing import SpikingNeuron
-from snnlib.neurons.surrogate import ATan
-from snnlib.nn.layers.delays import Delays
-from snnlib.structure.cells import Array, Cell, array
-from snnlib.structure.unsupported import Unsupported
+from snnlib.exchange.structure.cells import Array, Cell, array
+from snnlib.exchange.structure.unsupported import Unsupported
+from snnlib.neurons import SRM, Dynamics, Neuron, SpikingNeuron
+from snnlib.nn import Delays
+from snnlib.surrogate import ATan
 
 # Of the chip's neurons, where a format has floating point alone.
 _FIXED_POINT = "fixed-point arithmetic"

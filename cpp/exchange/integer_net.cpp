@@ -131,8 +131,7 @@ void run(const pybind11::kwargs& values) {
   });
 }
 
+const PartBindings simulation([](pybind11::module_& module) { module.def("integer_net", &run); });
+
 }  // namespace
-
-void bind_integer_net(pybind11::module_& module) { module.def("integer_net", &run); }
-
 }  // namespace snnlib

@@ -9,7 +9,7 @@ from cam_nets import DOUBLE, conv_net, events, spiking_net
 from compare import assert_bits
 from torch import Tensor, nn
 
-from snnlib.inspect.gradcam import GradCAM
+from snnlib.explain import GradCAM
 
 
 def hooks(net: nn.Module) -> int:

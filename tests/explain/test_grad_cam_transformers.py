@@ -4,7 +4,7 @@ import pytest
 import torch
 from cam_nets import ViT
 
-from snnlib.inspect.gradcam import GradCAM
+from snnlib.explain import GradCAM
 
 
 def test_transformer_with_mean_pooled_tokens(rng: torch.Generator) -> None:

@@ -1,16 +1,15 @@
-"""A net as a graph of operations: their order, what they read, and what has none; modules as tools see them."""
+"""A net as a graph of operations: their order, what they read, and modules without an operation."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.neurons import LIF, Integrator
-from snnlib.structure.layers import outer_modules, spiking_modules
-from snnlib.structure.operations import Flatten, Neurons, Pool, Sum, Weights
-from snnlib.structure.stages import stages_of
-from snnlib.structure.unsupported import Unsupported
-from snnlib.structure.walk import graph_of
+from snnlib.exchange.structure.operations import Flatten, Neurons, Pool, Sum, Weights
+from snnlib.exchange.structure.stages import stages_of
+from snnlib.exchange.structure.unsupported import Unsupported
+from snnlib.exchange.structure.walk import graph_of
+from snnlib.neurons import LIF
 
 
 class Branches(nn.Module):
@@ -73,10 +72,5 @@ def test_stages_hold_what_belongs_to_their_weights() -> None:
     assert first.cell is not None and last.cell is not None and first.cell.spikes and not last.cell.spikes
 
 
-def test_tools_see_a_layer_and_its_neurons_as_one_module() -> None:
-    net = nn.Sequential(
-        snnlib.SpikingLinear(4, 3), snnlib.PerStep(nn.Linear(3, 3)), LIF(2.0), nn.Sequential(Integrator(3.0))
-    )
-    assert list(outer_modules(net)) == ["", "0", "1", "1.0", "2", "3", "3.0"]
-    assert list(spiking_modules(net)) == ["0", "2"]
+def test_an_average_pool_of_spikes_is_an_operation() -> None:
     assert isinstance(graph_of(snnlib.nn.AvgPool2d(2)).steps[0].operation, Pool)

@@ -11,13 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snnlib.nn import PerStep, SpikingRNN
-from snnlib.nn.layers.delays import Delays
-from snnlib.structure.cells import Array, Cell
-from snnlib.structure.connections import Connections, Shape
-from snnlib.structure.hooks import check_no_acting_hooks
-from snnlib.structure.neurons import Neurons, Recurrence
-from snnlib.structure.operations import (
+from snnlib.exchange.structure.cells import Array, Cell
+from snnlib.exchange.structure.connections import Connections, Shape
+from snnlib.exchange.structure.hooks import check_no_acting_hooks
+from snnlib.exchange.structure.neurons import Neurons, Recurrence
+from snnlib.exchange.structure.operations import (
     Delay,
     Flatten,
     Normalise,
@@ -26,8 +24,9 @@ from snnlib.structure.operations import (
     Weights,
     without_groups,
 )
-from snnlib.structure.unsupported import Unsupported, naming
-from snnlib.structure.walk import Described, called_children, graph_of, name_of
+from snnlib.exchange.structure.unsupported import Unsupported, naming
+from snnlib.exchange.structure.walk import Described, called_children, graph_of, name_of
+from snnlib.nn import Delays, PerStep, SpikingRNN
 
 # A byte each.
 LONGEST_DELAY = 255

@@ -1,5 +1,5 @@
-#include "../../cpp/bindings/bindings.h"
-#include "../launch.h"
+#include "../../../cuda/launch.h"
+#include "bindings.h"
 #include "snnlib/cuda.h"
 
 PYBIND11_MODULE(_C_emulated, module) {

@@ -6,7 +6,7 @@ from cam_nets import ViT
 from torch import nn
 
 from snnlib import compat
-from snnlib.inspect.gradcam import GradCAM
+from snnlib.explain import GradCAM
 
 
 @pytest.fixture
