@@ -150,7 +150,7 @@ BUDGETS = {
     "public names": 344,
     "public names of snnlib itself": 66,
     "lines of core": 31591,
-    "lines of events": 7371,
+    "lines of events": 7375,
     "lines of exchange": 6953,
     "lines of train": 6530,
     "lines of testing": 467,
@@ -177,7 +177,7 @@ ALLOWANCES: dict[str, dict[str, int]] = {
     },
     # The gate for growth and the fence of native sources; dynamics, credit and the step of both in place of a file for
     # each family; tests that left files of other parts.
-    "One neuron, three credits": {"lines of release": 80, "C++ files of a call": 2, "lines of tests": 110},
+    "One neuron, three credits": {"lines of release": 82, "C++ files of a call": 2, "lines of tests": 110},
     "Fine time": {"lines of core": 125, "lines of tests": 90, "lines of benchmarks": 2},
     "Recipes that hold for people nobody saw": {
         "lines of train": 60,
