@@ -3,6 +3,7 @@
 
 import importlib
 import warnings
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from snnlib import distributed, functional, guesses, losses, neurons, nn, readout, surrogate
@@ -52,7 +53,13 @@ _LAZY = {
     "load": "app.training.load",
     "report": "app.report",
 }
-# Those that `from snnlib import *` leaves out, as they need the extra.
+
+
+# Core may be built without the other parts, whose names it then leaves out of `import *`.
+for _name, _module in _LAZY.items():
+    if _name in __all__ and find_spec(f"snnlib.{_module.partition('.')[0]}") is None:
+        __all__.remove(_name)
+# `from snnlib import *` leaves out the last four, which need the extra.
 _SHOWN = [*__all__, "load", "report", "visual", "__version__"]
 
 

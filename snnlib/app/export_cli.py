@@ -9,7 +9,6 @@ import typer
 
 from snnlib.app.cli_tools import CheckpointOption, RootOption, RunArgument
 from snnlib.app.errors import naming
-from snnlib.exchange import compare_integers, export_c, export_onnx, to_integers, to_lava, to_nir
 
 app = typer.Typer(
     help="Write the net of a run as a C program, a NIR graph, an ONNX graph or a file for Loihi.",
@@ -53,6 +52,7 @@ def c(
     Example: snnlib export c runs/first build/net
     """
     from snnlib.app.training.exporting import batch_of, how_to_feed, opened, vectors_of  # noqa: PLC0415
+    from snnlib.exchange.integers import compare_integers, export_c, to_integers  # noqa: PLC0415
 
     with naming("RUN_FOLDER", (ValueError,)):
         module, data = opened(run_folder, checkpoint, root)
@@ -100,6 +100,7 @@ def nir(
     """
     from snnlib.app.nir_cli import write_graph  # noqa: PLC0415
     from snnlib.app.training.exporting import batch_of, opened  # noqa: PLC0415
+    from snnlib.exchange.nir import to_nir  # noqa: PLC0415
 
     with naming("RUN_FOLDER", (ValueError,)):
         module, data = opened(run_folder, checkpoint, root)
@@ -122,6 +123,7 @@ def onnx(
     Example: snnlib export onnx runs/first net.onnx
     """
     from snnlib.app.training.exporting import batch_of, opened  # noqa: PLC0415
+    from snnlib.exchange.onnx_graph import export_onnx  # noqa: PLC0415
 
     with naming("RUN_FOLDER", (ImportError, ValueError)):
         module, data = opened(run_folder, checkpoint, root)
@@ -143,6 +145,7 @@ def lava(
     Example: snnlib export lava runs/first network.net
     """
     from snnlib.app.training.exporting import batch_of, opened  # noqa: PLC0415
+    from snnlib.exchange.lava import to_lava  # noqa: PLC0415
 
     with naming("RUN_FOLDER", (ImportError, ValueError)):
         module, data = opened(run_folder, checkpoint, root)

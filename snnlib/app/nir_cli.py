@@ -10,9 +10,6 @@ import numpy as np
 import typer
 
 from snnlib.app.errors import ConfigError, naming
-from snnlib.exchange.nir.package import nir_package, read_graph
-from snnlib.exchange.nir.show import shown
-from snnlib.exchange.nir.verify import verify_nir
 from snnlib.files.atomic import write_bytes_atomically
 from snnlib.files.pointers import check_fetched
 
@@ -29,6 +26,9 @@ def show(file: GraphFile) -> None:
 
     Example: snnlib nir show net.nir
     """
+    from snnlib.exchange.nir.package import read_graph  # noqa: PLC0415
+    from snnlib.exchange.nir.show import shown  # noqa: PLC0415
+
     with naming("FILE", (ValueError,)):
         print(shown(read_graph(file)))
 
@@ -63,6 +63,9 @@ def verify(
 
     Example: snnlib nir verify net.nir --target norse
     """
+    from snnlib.exchange.nir.package import read_graph  # noqa: PLC0415
+    from snnlib.exchange.nir.verify import verify_nir  # noqa: PLC0415
+
     try:
         if input_file is not None:
             check_fetched(input_file)
@@ -83,6 +86,8 @@ def verify(
 
 def write_graph(path: Path, graph: object) -> None:
     """Write a graph; a file that stands is whole."""
+    from snnlib.exchange.nir.package import nir_package  # noqa: PLC0415
+
     buffer = io.BytesIO()
     nir_package().write(buffer, graph)
     write_bytes_atomically(path, buffer.getvalue())

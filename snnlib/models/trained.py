@@ -232,11 +232,16 @@ def transform_of(settings: Mapping[str, Any], input_shape: tuple[int, int, int])
             options.
         input_shape: `[C, H, W]` of the net's input at one step.
     """
+    options = dict(settings)
+    kind = options.pop("of")
+    if kind == "spikes":
+        return partial(torch.as_tensor, dtype=torch.float32)
+    if kind == "points":
+        return partial(spikes_of_points, **options)
     # The front ends of data, which no other net needs.
     from snnlib.data import BeatFrames, LogMel, StackFrames, ToFrames, ToSequence  # noqa: PLC0415
     from snnlib.data.word_to_steps import WordToSteps  # noqa: PLC0415
 
-    options = dict(settings)
     makers: dict[str, Callable[[], Callable[[Any], Tensor]]] = {
         "events": lambda: ToFrames(sensor_size=input_shape[1:], **options),
         "image": lambda: ToSequence(**options),
@@ -246,10 +251,8 @@ def transform_of(settings: Mapping[str, Any], input_shape: tuple[int, int, int])
             options["frames"] // options["hop"],
         ),
         "beats": lambda: lambda record: BeatFrames()(*record).transpose(0, 1).float(),
-        "spikes": lambda: partial(torch.as_tensor, dtype=torch.float32),
-        "points": lambda: partial(spikes_of_points, **options),
     }
-    return makers[options.pop("of")]()
+    return makers[kind]()
 
 
 def spikes_of_points(points: Tensor, *, first: float, span: float, time_steps: int, dt: float) -> Tensor:

@@ -459,3 +459,8 @@ def test_base_installation(tmp_path: Path) -> None:
     assert re.search(r"SRM neurons on cpu +(native|reference): ", child.stdout)
     error = r"error: the command needs the package \w+, .*: pip install 'snnlib\[train\]'\n"
     assert re.fullmatch(error * 2, child.stderr)
+
+
+def test_commands_start_without_what_writes_nets() -> None:
+    blocked = "import sys; sys.modules['snnlib.exchange'] = None; import snnlib.app.cli"
+    subprocess.run([sys.executable, "-c", blocked], check=True)
