@@ -176,8 +176,13 @@ ALLOWANCES: dict[str, dict[str, int]] = {
         "lines of benchmarks": 330,
     },
     # The gate for growth and the fence of native sources; dynamics, credit and the step of both in place of a file for
-    # each family; tests that left files of other parts.
-    "One neuron, three credits": {"lines of release": 82, "C++ files of a call": 2, "lines of tests": 110},
+    # each family; tests that left files of other parts, and a test of core alone; imports of commands in functions.
+    "One neuron, three credits": {
+        "lines of release": 86,
+        "C++ files of a call": 2,
+        "lines of tests": 200,
+        "lines of train": 6,
+    },
     "Fine time": {"lines of core": 125, "lines of tests": 90, "lines of benchmarks": 2},
     "Recipes that hold for people nobody saw": {
         "lines of train": 60,
