@@ -86,18 +86,20 @@ def _imports(file: Path, package: str, modules: Mapping[str, Path], unrun: bool)
     unread = {
         inner
         for node in nodes
-        if not unrun and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if not unrun and isinstance(node, ast.If) and "TYPE_CHECKING" in map(_name, ast.walk(node.test))
         for one in node.body
         for inner in ast.walk(one)
     }
     for node in nodes:
         if isinstance(node, ast.Import | ast.ImportFrom) and node not in unread:
             yield from ((target, node.lineno) for target in _targets(node, package, modules))
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
-            (".importorskip", ".import_module")
-        ):
+        elif isinstance(node, ast.Call) and _name(node.func) in ("importorskip", "import_module"):
             names = (name.value for name in node.args if isinstance(name, ast.Constant))
             yield from ((name, node.lineno) for name in names if name in modules)
+
+
+def _name(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _targets(node: ast.Import | ast.ImportFrom, package: str, modules: Mapping[str, Path]) -> Iterator[str]:

@@ -82,6 +82,14 @@ def surrogate_rate(samples: int, steps: int, layers: int) -> float:
     return 7e-4 * math.sqrt(min(1.0, samples / 25) * min(1.0, 30 / steps)) * min(1.0, 3 / layers)
 
 
+def spike_time_rate(samples: int) -> float:
+    """Returns the learning rate of Adam that fits a loss on counts of outputs that learn from their own spikes.
+
+    The rate is `1e-3 min(1, (N / 25)^0.5)` for N samples. Measurements: docs/measurements/first-loss.md.
+    """
+    return 1e-3 * math.sqrt(min(1.0, samples / 25))
+
+
 @dataclass
 class Window:
     """Rates and gradients of a layer over several consecutive training batches.

@@ -124,6 +124,56 @@ def test_potentials_at_that_of_guessing_are_named() -> None:
             snnlib.losses.tet_loss(potential, torch.tensor([0, 2])).backward()
 
 
+@pytest.mark.parametrize(
+    ("samples", "classes", "share", "first"),
+    [(4, 10, 0.95, 100), (4, 10, 0.9, 0), (25, 10, 0.95, 0), (4, 40, 0.95, 250), (1, 10, 0.95, 250)],
+)
+def test_a_loss_that_falls_slowly_in_small_batches_is_named(
+    samples: int, classes: int, share: float, first: int
+) -> None:
+    """Each class has had 20 samples in the window before the one that warns."""
+    logits = nn.Parameter(torch.zeros(samples, classes))
+    labels = torch.arange(samples) % classes
+    loss = share * math.log(classes)
+    # ln(1 + (C - 1) exp(-a)) for a logit a of the label.
+    with torch.no_grad():
+        logits[range(samples), labels] = math.log((classes - 1) / math.expm1(loss))
+    said: list[int] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for call in range(1, 301):
+            snnlib.losses.count_cross_entropy(logits, labels, scale=1.0)
+            said += [call] * (len(caught) - len(said))
+    assert said == [first] * bool(first)
+    assert all(f"batches of {samples} samples learn slowly" in str(one.message) for one in caught)
+
+
+def test_the_advice_for_small_batches_is_quiet_and_learns() -> None:
+    """SGD at a hundredth of its rate learns slowly in batches of 4; Adam at the rate of the report does not."""
+    x, labels = _events()
+    accuracies = {}
+    for name, gain in (("SGD", False), ("Adam", True)):
+        net, order = _net(), torch.Generator().manual_seed(1)
+        report = snnlib.prepare_(net, x[:, :4], gain=gain)
+        rate = report.learning_rate * (1 if gain else 0.01)
+        optimizer = getattr(torch.optim, name)(net.parameters(), lr=rate)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for step in range(100):
+                if step % 10 == 0:
+                    shuffled = torch.randperm(40, generator=order)
+                chosen = shuffled[step % 10 * 4 :][:4]
+                optimizer.zero_grad()
+                _entropy(report)(snnlib.readout.spike_count(net(x[:, chosen])), labels[chosen]).backward()
+                optimizer.step()
+        told = [str(one.message) for one in caught if "learn slowly" in str(one.message)]
+        assert bool(told) != gain and all("Adam at report.learning_rate" in text for text in told)
+        with torch.no_grad():
+            counts = snnlib.readout.spike_count(net(x))
+        accuracies[name] = float((counts.argmax(1) == labels).float().mean())
+    assert accuracies["Adam"] > max(0.8, accuracies["SGD"]), accuracies
+
+
 def test_losses_of_two_nets_and_evaluations_are_apart() -> None:
     nets = [_prepared() for _ in range(2)]
     with warnings.catch_warnings():

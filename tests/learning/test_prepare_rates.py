@@ -59,7 +59,9 @@ LOSSES: dict[str, tuple[Callable[[], nn.Module], bool, float]] = {
     ),
     "counts of LIF, SGD": (lambda: snnlib.SpikingLinear(40, 4, neuron=LIF(tau=2.0)), False, 0.1),
     "potentials": (lambda: snnlib.SRMReadout(40, 4), True, 1e-3),
-    "counts of SRM": (lambda: snnlib.SRMLinear(40, 4), True, 1e-3),
+    "potentials, SGD": (lambda: snnlib.SRMReadout(40, 4), False, 0.1),
+    "counts of SRM": (lambda: snnlib.SRMLinear(40, 4), True, 1e-3 * math.sqrt(8 / 25)),
+    "counts of SRM, SGD": (lambda: snnlib.SRMLinear(40, 4), False, 0.1 * math.sqrt(8 / 25)),
 }
 
 
@@ -74,6 +76,19 @@ def test_rates_of_surrogate_gradients_follow_samples_steps_and_layers(
     report = snnlib.prepare_(net, _events(samples, steps))
     rate = 7e-4 * min(1, math.sqrt(samples / 25)) * min(1, math.sqrt(30 / steps)) * min(1, 3 / layers)
     assert report.learning_rate == pytest.approx(rate)
+
+
+@pytest.mark.parametrize(("samples", "factor"), [(4, 0.4), (25, 1.0), (100, 1.0)])
+@pytest.mark.parametrize(("gain", "rate"), [(True, 1e-3), (False, 0.1)])
+def test_rates_of_spike_times_follow_samples_alone(
+    samples: int, factor: float, gain: bool, rate: float
+) -> None:
+    for layers, steps in ((1, 10), (6, 100)):
+        torch.manual_seed(0)
+        net = nn.Sequential(*[snnlib.SRMLinear(40, 40) for _ in range(layers)])
+        report = snnlib.prepare_(net, _events(samples, steps), gain=gain)
+        assert report.learning_rate == pytest.approx(factor * rate)
+        assert (f"batches of {samples} samples" in report.advice) == (samples < 25)
 
 
 def test_batch_norm_keeps_the_rate_of_deep_nets() -> None:

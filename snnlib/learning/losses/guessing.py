@@ -14,6 +14,9 @@ from snnlib.neurons.training_watch import cannot_watch
 # Calls in a window, and windows in a row, of which every mean is at least this share of ln(classes): nets of six layers
 # that learn are below it in the second (docs/measurements/first-loss.md).
 _CALLS, _WINDOWS, _SHARE = 50, 2, 0.99
+# In batches of a few samples the share that says too slow, once each class has had so many samples: nets in batches of
+# 4 above it end below 30 % of 10 classes, nets that learn are at 0.85 and less.
+_SHARE_OF_FEW, _SAMPLES_PER_CLASS = 0.92, 20
 # Batches and samples in each from which on an order of labels is none of chance: 1e-6 for two classes in equal numbers.
 _FIRST, _SAMPLES = 3, 10
 
@@ -49,9 +52,19 @@ class _Watch:
         if self._calls % _CALLS:
             return
         mean, self._sum, guess = float(self._sum) / _CALLS, 0.0, math.log(classes)
+        # Labels by step are `[T, N]`.
+        samples = labels.shape[-1]
+        few = samples < _SAMPLES and self._calls * samples >= _SAMPLES_PER_CLASS * classes
+        share = _SHARE_OF_FEW if few else _SHARE
         # A net that warned has passed this number for good.
-        self._windows = self._windows + 1 if mean >= _SHARE * guess or self._windows >= _WINDOWS else 0
-        if self._windows == _WINDOWS:
+        self._windows = self._windows + 1 if mean >= share * guess or self._windows >= _WINDOWS else 0
+        if self._windows == _WINDOWS and mean < _SHARE * guess:
+            warn_caller(
+                f"loss: expected less than {share:g} ln({classes}) = {share * guess:.2f} after {self._calls} batches, "
+                f"got a mean of {mean:.2f} in the last {_CALLS}: batches of {samples} samples learn slowly; take "
+                "batches of 25, or Adam at report.learning_rate of report = snnlib.prepare_(net, x) in place of SGD"
+            )
+        elif self._windows == _WINDOWS:
             warn_caller(
                 f"loss: expected less than ln({classes}) = {guess:.2f}, that of guessing, after {self._calls} batches, "
                 f"got a mean of {mean:.2f} in the last {_CALLS}; begin anew with report = snnlib.prepare_(net, x), "

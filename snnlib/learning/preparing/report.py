@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from snnlib.checks import warn_caller
 from snnlib.inspect.shown import ShownAsText
 from snnlib.learning.preparing.targets import wanted_counts
-from snnlib.neurons.training_watch import count_rate, surrogate_rate
+from snnlib.neurons.training_watch import count_rate, spike_time_rate, surrogate_rate
 
 # Gains outside are those of inputs that are far from spikes and counts.
 _LEAST_GAIN, _LARGEST_GAIN = 2.0**-6, 2.0**12
@@ -154,7 +154,7 @@ class Preparation(ShownAsText):
         steps, samples = sizes
         self.desired, self.undesired = wanted_counts(steps)
         potentials = [layer.name for layer in self.layers if layer.potential is not None]
-        optimizer = "Adam"
+        optimizer, usual = "Adam", 1e-3
         if self.start == "standardised":
             self.learning_rate, self.clip_norm = count_rate(samples, steps), 1.0
             loss = (
@@ -175,14 +175,18 @@ class Preparation(ShownAsText):
             self.learning_rate = surrogate_rate(samples, steps, depth)
             loss = f" and losses.count_cross_entropy(counts, labels, scale={self.logit_scale:g})"
         else:
+            self.learning_rate = spike_time_rate(samples)
             loss = (
                 " and losses.tet_loss, with an SRMReadout as last layer; outputs that learn from their own spikes want "
                 "prepare_(net, x, standardize=True) and its loss"
             )
         if not gain and self.start != "standardised":
-            self.learning_rate, optimizer = 0.1, "SGD with momentum 0.9"
+            # Outputs that learn from their own spikes need smaller steps in small batches with SGD, too.
+            relative = 1.0 if potentials or silent_learn else self.learning_rate / usual
+            optimizer, usual = "SGD with momentum 0.9", 0.1
+            self.learning_rate = usual * relative
         self.advice = f"{optimizer} at {_short(self.learning_rate)}{loss}"
-        if self.learning_rate < 1e-3:
+        if self.learning_rate < usual:
             self.advice += f"; the rate is for batches of {samples} samples and {steps} steps, as x has"
 
 
