@@ -35,8 +35,6 @@ NEURON_HINTS = {
     "spike_grad": _SURROGATE,
     "surrogate_function": _SURROGATE,
     "init_tau": "it is called tau",
-    "single_spike": "it is refractory=math.inf",
-    "max_spikes": 'it is levels, with level_rounding="floor"',
 }
 _FRAMES = "transform=snnlib.data.ToFrames(time_steps=..., by=...) makes frames of events"
 DATA_HINTS = {
@@ -117,17 +115,31 @@ def check_options(
         raise TypeError(f"{name}: expected an option of {layer}, got an unknown one; {hint}")
 
 
+def hints_of(kind: Any, options: Mapping[str, object]) -> dict[str, str]:
+    """Returns a class's `option_hints`, and the counterparts of options that it had, at the values given."""
+    hints = dict(kind.option_hints)
+    former = getattr(kind, "former", {})
+    for name in options.keys() & former.keys():
+        meaning = former[name]
+        if not callable(meaning):
+            hints[name] = f"it was removed, and is always {meaning!r}"
+            continue
+        words = ", ".join(f"{option}={value!r}" for option, value in meaning(options[name]).items())
+        hints[name] = f"it is {words} now" if words else "it was removed"
+    return hints
+
+
 def checks_options(kind: Any, hints: Mapping[str, str] | None = None) -> None:
     """Lets a class and its subclasses raise TypeError for unknown keyword arguments before `__init__` runs.
 
-    Hints come from `hints`, by default from the class's `option_hints`.
+    Hints come from `hints`, by default from `hints_of`.
     """
 
     def make(cls: Any, *_args: Any, **options: Any) -> Any:
         known = inspect.signature(cls.__init__).parameters
         if options and not any(option.kind is option.VAR_KEYWORD for option in known.values()):
             own = [name for name in known if name != "self"]
-            check_options(cls.__name__, options, own, cls.option_hints if hints is None else hints)
+            check_options(cls.__name__, options, own, hints_of(cls, options) if hints is None else hints)
         return object.__new__(cls)
 
     # Copies of parametrized modules call `self.__new__(cls)`.

@@ -39,7 +39,16 @@ from snnlib.neurons.constants import (
     widest,
 )
 from snnlib.neurons.dynamics import Dynamics
-from snnlib.neurons.fields import Field, checked_values, constant, constant_fields, declare, fixed, option
+from snnlib.neurons.fields import (
+    Field,
+    checked_values,
+    constant,
+    constant_fields,
+    declare,
+    fixed,
+    in_present_options,
+    option,
+)
 from snnlib.neurons.module import checks_names, load_numbers, store_numbers
 from snnlib.neurons.step_checks import check_rest, check_step
 from snnlib.neurons.training_watch import TrainingWatch
@@ -106,6 +115,9 @@ class Neuron(nn.Module):
     # Arguments of a model that declares them, and defaults of other libraries by argument.
     fields: ClassVar[Mapping[str, Field]] = {}
     dialects: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    # Options of earlier versions, which `from_config` and pickles still have: the value that the model always has now,
+    # or a function of their value that returns the present options.
+    former: ClassVar[Mapping[str, Any]] = {}
     constant_names: tuple[str, ...]
     learnable: Sequence[str]
     state_names: ClassVar[tuple[str, ...]]
@@ -182,6 +194,10 @@ class Neuron(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         """Returns the attributes without cached tables, for copies and pickles."""
         return {name: value for name, value in vars(self).items() if name != TABLES}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Takes attributes of pickles, those of earlier versions too."""
+        super().__setstate__(in_present_options(type(self), state))  # type: ignore[no-untyped-call]
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Raises TypeError for a number in place of a constant: optimisers and files may hold the constant's tensor."""

@@ -14,6 +14,7 @@ from torch.nn.utils import parametrize
 
 from snnlib.neurons import surrogate as surrogates
 from snnlib.neurons.base import Neuron
+from snnlib.neurons.fields import in_present_options
 
 # Models of the library by name; `snnlib.neurons`, which gathers them, fills it.
 MODELS: dict[str, type[Neuron]] = {}
@@ -70,9 +71,7 @@ def from_config(config: Mapping[str, Any], models: Mapping[str, type[Neuron]] | 
         raise ValueError(
             f"config: expected a model of {', '.join(models)}, got {model!r}; models= takes those of your own"
         )
-    # Its name, and a bump at the first threshold alone, in files of 0.2.
-    if "max_spikes" in given:
-        given |= {"levels": given.pop("max_spikes"), "level_rounding": "floor"}
+    given = in_present_options(models[model], given)
     return models[model](**{name: _value(value) for name, value in given.items()})
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from snnlib.checks import check_choice, check_flag, check_options
+from snnlib.checks import check_choice, check_flag, check_options, hints_of
 from snnlib.neurons.checks import check_numbers, finite_number
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ _BY_TYPE: dict[Any, Check] = {bool: check_flag, float: finite_number, float | No
 
 def declare(model: type[Neuron]) -> None:
     """Collects the fields of a class, and generates its `__init__` unless it defines one."""
+    model.former = {**getattr(super(model, model), "former", {}), **model.former}
     own = {name: field for name, field in vars(model).items() if isinstance(field, Field)}
     if not own:
         return
@@ -160,6 +161,24 @@ def checked_values(model: type[Neuron], given: Mapping[str, Any]) -> dict[str, A
     return values
 
 
+def in_present_options(model: type[Neuron], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns arguments or attributes from files with the options of `Neuron.former` replaced by present ones.
+
+    Raises:
+        ValueError: a removed option with another value than the one that the model has now.
+    """
+    present = {name: value for name, value in given.items() if name not in model.former}
+    for name in given.keys() & model.former.keys():
+        meaning = model.former[name]
+        if callable(meaning):
+            present |= meaning(given[name])
+        elif given[name] != meaning:
+            raise ValueError(
+                f"{name}: expected {meaning!r}, which {model.__name__} always has now, got {given[name]!r}"
+            )
+    return present
+
+
 def constant_fields(model: type[Neuron]) -> Sequence[str]:
     """Returns the constants, those of a model before those of its base classes."""
     names = [name for name, field in model.fields.items() if field.constant]
@@ -194,7 +213,7 @@ def _constructor(model: type[Neuron]) -> Callable[..., None]:
 
     def init(self: Neuron, *arguments: Any, **options: Any) -> None:
         # Not by `Signature.bind`, which the compiler does not know.
-        check_options(model.__name__, options, names, self.option_hints)
+        check_options(model.__name__, options, names, hints_of(model, options))
         by_place = dict(zip(first, arguments, strict=False))
         for name in by_place.keys() & options.keys():
             raise TypeError(f"{model.__name__}: multiple values for argument {name!r}")

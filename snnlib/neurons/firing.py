@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import InitVar
-from typing import Any, cast, get_args
+from typing import Any, ClassVar, cast, get_args
 
 import torch
 from torch import Tensor
@@ -76,6 +77,12 @@ class SpikingNeuron(Neuron):
         learnable, channels, batch_first: as in `Neuron`.
     """
 
+    former: ClassVar[Mapping[str, Any]] = {
+        "single_spike": lambda once: {"refractory": math.inf} if once else {},
+        # A bump at the first threshold alone.
+        "max_spikes": lambda most: {"levels": most, "level_rounding": "floor"},
+    }
+
     threshold: Constant = constant(default=1.0, check=check_threshold)
     # The membrane before the first step, of models that have the option; None for `reset_value` or 0.
     start_value: float | None = fixed(None)
@@ -113,12 +120,6 @@ class SpikingNeuron(Neuron):
         added = (*["spike"] * (values["reset_time"] == "next"), *["refractory"] * bool(values["refractory"]))
         if added:
             values["state_names"] = (*values.get("state_names", cls.state_names), *added)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Takes attributes of pickles, those of 0.2 with `max_spikes` for `levels`."""
-        if "max_spikes" in state:
-            state = {**state, "levels": state["max_spikes"], "level_rounding": "floor"}
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
 
     def _advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """Runs `step`; the states of a refractory neuron are frozen, on Loihi its membrane alone."""

@@ -74,7 +74,7 @@ def test_refused(make: Callable[[], Any], message: str) -> None:
 
 
 def test_the_name_until_0_2_is_told_and_its_files_load() -> None:
-    with pytest.raises(TypeError, match=r'^max_spikes: .* it is levels, with level_rounding="floor"$'):
+    with pytest.raises(TypeError, match=r"^max_spikes: .* it is levels=3, level_rounding='floor' now$"):
         IF(max_spikes=3)  # type: ignore[call-arg]
     old = config(IF(reset="subtract", surrogate=ATan()))
     del old["levels"], old["level_rounding"]

@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -140,3 +140,47 @@ def test_bounds_are_left_out() -> None:
     made = config(neuron)
     assert made["model"] == "ALIF" and made["tau_m"] == pytest.approx([3.0, 30.0])
     assert type(from_config(made)) is ALIF
+
+
+class Former(LIF):
+    """Model that had options in earlier versions."""
+
+    former: ClassVar[dict[str, Any]] = {"gamma": 0.9, "tau_mem": lambda tau: {"tau": tau}}
+
+
+def test_files_with_options_of_earlier_versions_load() -> None:
+    plain = config(Former(tau=3.0))
+    before = {**plain, "gamma": 0.9, "tau_mem": plain["tau"], "max_spikes": 2}
+    del before["tau"], before["levels"], before["level_rounding"]
+    loaded = from_config(json.loads(json.dumps(before)), models={"Former": Former})
+    assert (float(loaded.tau), loaded.levels, loaded.level_rounding) == (3.0, 2, "floor")
+    assert not hasattr(loaded, "gamma")
+    unpickled = Former()
+    unpickled.__setstate__({**vars(Former()), "gamma": 0.9})
+    assert not hasattr(unpickled, "gamma")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hint"),
+    [
+        ("gamma", 0.9, "it was removed, and is always 0.9"),
+        ("tau_mem", 3.0, "it is tau=3.0 now"),
+        ("max_spikes", 2, "it is levels=2, level_rounding='floor' now"),
+        ("single_spike", True, "it is refractory=inf now"),
+        ("single_spike", False, "it was removed"),
+    ],
+)
+def test_an_option_of_earlier_versions_is_named(name: str, value: object, hint: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{name}: expected an option of Former, .*; {re.escape(hint)}$"):
+        Former(**{name: value})
+    # A model that never had the option has no such hint.
+    with pytest.raises(TypeError, match=r"did you mean|it has"):
+        snnlib.neurons.SRM(gamma=0.9)  # type: ignore[call-arg]
+
+
+def test_a_value_that_no_model_has_now_is_refused() -> None:
+    old = {**config(Former()), "gamma": 0.5}
+    with pytest.raises(ValueError, match=r"^gamma: expected 0\.9, which Former always has now, got 0\.5$"):
+        from_config(old, models={"Former": Former})
+    with pytest.raises(ValueError, match=r"^gamma: expected 0\.9"):
+        Former().__setstate__({**vars(Former()), "gamma": 0.5})
