@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from snnlib.app.setting import settings_of
 from snnlib.app.training import ConfigError, TrainConfig
 
 
@@ -63,6 +64,15 @@ def test_bad_setting_is_named(field: str, value: Any, expected: str) -> None:
         TrainConfig(**{field: value})
     assert error.value.field == field
     assert str(error.value).startswith(f"{field}: expected {expected}")
+    assert str(error.value).endswith(f"got {value!r}")
+
+
+@pytest.mark.parametrize("name", [setting.name for setting in settings_of(TrainConfig)])
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), {"a": 1}, b"text"])
+def test_every_setting_refuses_values_that_no_setting_takes(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError) as error:
+        TrainConfig(**{name: value})
+    assert error.value.field == name
     assert str(error.value).endswith(f"got {value!r}")
 
 

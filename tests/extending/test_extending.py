@@ -21,11 +21,11 @@ examples = script("examples/extending/apply.py")
 # What the page counts together, with the most files that it may take, tests and pages included.
 MOST_FILES = {
     ("neuron",): 4,
-    ("option",): 5,
+    ("option",): 4,
     ("layer",): 3,
-    ("loss", "setting"): 8,
-    ("event_format", "data_set"): 7,
-    ("surrogate",): 7,
+    ("loss", "setting"): 6,
+    ("event_format", "data_set"): 6,
+    ("surrogate",): 5,
     ("flag",): 8,
     ("kernel",): 15,
 }

@@ -68,10 +68,13 @@ def bits(case: OpCase, number: int, dtype: torch.dtype) -> str:
 
 
 def keys(case: OpCase) -> list[str]:
-    """Returns the names of a case's samples; the second of one name is `name (2)`, wherever it stands."""
+    """Returns the names of a case's samples, which differ, so that a new sample leaves the bits of others alone."""
     names = [sample.name for sample in case.samples]
-    before = [names[:i].count(name) for i, name in enumerate(names)]
-    return [f"{name} ({number + 1})" if number else name for name, number in zip(names, before, strict=True)]
+    same = {name for name in names if names.count(name) > 1}
+    assert not same, (
+        f"{case.name}: expected one sample of each name, got several of {', '.join(sorted(same))}"
+    )
+    return names
 
 
 def dtypes(case: OpCase) -> tuple[torch.dtype, ...]:

@@ -37,8 +37,13 @@ def _arguments(name: str, generator: torch.Generator) -> Arguments:
     return (current, coefficients, state, kernel.flags, 0)
 
 
+def sample_name(model: str) -> str:
+    """Returns the name of a model's sample, by which its bits are stored."""
+    return f"{model} as built"
+
+
 def forward_sample(name: str) -> Sample:
-    return Sample(name, lambda generator: _arguments(name, generator))
+    return Sample(sample_name(name), lambda generator: _arguments(name, generator))
 
 
 def backward_sample(name: str) -> Sample:
@@ -47,4 +52,4 @@ def backward_sample(name: str) -> Sample:
         grads = (torch.randn(x.shape, generator=generator, dtype=torch.float64) for x in arguments[:3:2])
         return (*grads, *arguments, True)
 
-    return Sample(name, make)
+    return Sample(sample_name(name), make)

@@ -9,6 +9,7 @@ import op_calls
 import pytest
 import torch
 from compare import assert_bits
+from script import script
 from torch import Tensor
 
 from snnlib import SpikingLinear, SpikingRNN
@@ -26,6 +27,9 @@ from snnlib.neurons import (
     SpikingNeuron,
 )
 from snnlib.surrogate import Triangle
+
+# Has the values of options without a list of words.
+maker = script("tests/stored/make_gradients.py")
 
 
 @pytest.mark.parametrize(
@@ -135,14 +139,13 @@ def test_integers(model: type[Neuron], name: str, value: object) -> None:
         model(**{name: value})
 
 
-# Of options without words: values that no other option asks for.
-_ODD = {"floor": 0.0, "levels": 3, "refractory": 2}
-
-
 def _but(model: type[Neuron], name: str, value: object) -> object:
     """A value of an option other than this one."""
     choices = getattr(model.fields[name].check, "choices", None)
-    return _ODD[name] if choices is None else next(choice for choice in choices if choice != value)
+    if choices is not None:
+        return next(choice for choice in choices if choice != value)
+    assert name in maker.VALUES, f"{name}: expected a value in VALUES of tests/stored/make_gradients.py"
+    return maker.VALUES[name]
 
 
 @pytest.mark.parametrize(
