@@ -1,11 +1,14 @@
 """Puts an example of docs/extending.md into the sources: `python examples/extending/apply.py NAME`, or into a copy.
 
 An example is a folder of whole new files at their places, and an `edits.toml` for files that are there: `lines` go
-behind the line that holds the text `after`, or take the place of the text `replace`. Both stand in their file once.
+behind the line that ends the text `after`, or take the place of the text `replace`, which stand in their file once, or
+go to their place among the lines that begin with the expression `sorted`. Places are the head of a class, of a list or
+of a table, which other changes leave alone.
 `git restore .` and `git clean -i` take it back.
 """
 
 import argparse
+import re
 import shutil
 import tomllib
 from pathlib import Path
@@ -37,6 +40,16 @@ def edited(text: str, edit: dict[str, str], name: str) -> str:
     Raises:
         ValueError: the place is not there, or several are; names the example's edits and the file.
     """
+    if "sorted" in edit:
+        lines = text.splitlines(keepends=True)
+        places = [place for place, line in enumerate(lines) if re.match(edit["sorted"], line)]
+        if not places:
+            raise ValueError(
+                f"examples/extending/{name}/{EDITS}: expected lines that begin with {edit['sorted']!r} in "
+                f"{edit['file']}, found none: name the beginning of other lines"
+            )
+        place = next((place for place in places if lines[place] > edit["lines"]), places[-1] + 1)
+        return "".join([*lines[:place], edit["lines"], *lines[place:]])
     marker = edit["after"] if "after" in edit else edit["replace"]
     if text.count(marker) != 1:
         raise ValueError(

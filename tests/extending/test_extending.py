@@ -34,7 +34,7 @@ OF_KERNELS = ("surrogate", "flag", "kernel")
 OF_PYTHON = tuple(name for names in MOST_FILES for name in names if name not in OF_KERNELS)
 PACKAGES = ("snnlib", "snnlib_command", "pytest_snnlib")
 FOLDERS = (*PACKAGES, "tests", "docs", "examples", "release", "cpp", "cmake", "cuda")
-FILES = ("pyproject.toml", "mkdocs.yml", "CHANGELOG.md", "README.md", "CMakeLists.txt")
+FILES = (".clang-format", "pyproject.toml", "mkdocs.yml", "CHANGELOG.md", "README.md", "CMakeLists.txt")
 
 # Tests that read the lists of neurons, losses, settings, formats, data sets and names.
 PARTS = (
@@ -140,6 +140,18 @@ def test_places_for_lines_are_there_once() -> None:
             examples.edited(text, edit, "loss")
 
 
+def test_a_line_goes_to_its_place_among_others() -> None:
+    edit = {"file": "a.py", "sorted": r"import \w", "lines": "import c\n"}
+    text = "x\nimport b\nimport d\ny\n"
+    assert examples.edited(text, edit, "loss") == "x\nimport b\nimport c\nimport d\ny\n"
+    last = {**edit, "lines": "import e\n"}
+    assert examples.edited(text, last, "loss") == "x\nimport b\nimport d\nimport e\ny\n"
+    with pytest.raises(
+        ValueError, match=r"^examples/extending/loss/edits\.toml: expected lines that begin with"
+    ):
+        examples.edited("x\n", edit, "loss")
+
+
 def test_a_failing_example_is_named() -> None:
     shown = f"{examples.new_files('loss')[0]}:3:1: E501 Line too long"
     (line, rest) = blamed(shown).splitlines()
@@ -171,6 +183,14 @@ def test_changed_sources_are_in_form(tmp_path: Path) -> None:
     with_examples(tmp_path, (*OF_PYTHON, *OF_KERNELS))
     run(tmp_path, sys.executable, "-m", "ruff", "check", "--no-cache", "--output-format=concise", ".")
     run(tmp_path, sys.executable, "-m", "ruff", "format", "--check", "--no-cache", ".")
+    native = {file for name in OF_KERNELS for file in examples.files(name) if file.endswith((".cpp", ".h"))}
+    run(
+        tmp_path,
+        str(Path(sys.executable).with_name("clang-format")),
+        "--dry-run",
+        "--Werror",
+        *sorted(native),
+    )
     # Types of what the examples leave alone are in the cache of `make lint`, without which this takes half a minute.
     run(tmp_path, sys.executable, "-m", "mypy", "--cache-dir", str(ROOT / ".mypy_cache"))
     run(tmp_path, sys.executable, "release/house.py", "--structure")
