@@ -39,17 +39,8 @@ from snnlib.neurons.constants import (
     widest,
 )
 from snnlib.neurons.dynamics import Dynamics
-from snnlib.neurons.fields import (
-    Field,
-    checked_values,
-    constant,
-    constant_fields,
-    declare,
-    fixed,
-    in_present_options,
-    option,
-)
-from snnlib.neurons.module import checks_names, load_numbers, store_numbers
+from snnlib.neurons.fields import Field, checked_values, constant, constant_fields, declare, fixed, option
+from snnlib.neurons.module import checks_names, in_present_options, load_numbers, store_numbers
 from snnlib.neurons.step_checks import check_rest, check_step
 from snnlib.neurons.training_watch import TrainingWatch
 from snnlib.sequences.lengths import run_with_lengths

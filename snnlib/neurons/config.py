@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize
 
 from snnlib.neurons import surrogate as surrogates
 from snnlib.neurons.base import Neuron
-from snnlib.neurons.fields import in_present_options
+from snnlib.neurons.module import in_present_options
 
 # Models of the library by name; `snnlib.neurons`, which gathers them, fills it.
 MODELS: dict[str, type[Neuron]] = {}

@@ -161,24 +161,6 @@ def checked_values(model: type[Neuron], given: Mapping[str, Any]) -> dict[str, A
     return values
 
 
-def in_present_options(model: type[Neuron], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns arguments or attributes from files with the options of `Neuron.former` replaced by present ones.
-
-    Raises:
-        ValueError: a removed option with another value than the one that the model has now.
-    """
-    present = {name: value for name, value in given.items() if name not in model.former}
-    for name in given.keys() & model.former.keys():
-        meaning = model.former[name]
-        if callable(meaning):
-            present |= meaning(given[name])
-        elif given[name] != meaning:
-            raise ValueError(
-                f"{name}: expected {meaning!r}, which {model.__name__} always has now, got {given[name]!r}"
-            )
-    return present
-
-
 def constant_fields(model: type[Neuron]) -> Sequence[str]:
     """Returns the constants, those of a model before those of its base classes."""
     names = [name for name, field in model.fields.items() if field.constant]

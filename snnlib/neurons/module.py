@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -41,6 +41,24 @@ def checks_names(kind: Kind) -> Kind:
     made: Any = kind
     made.__getattr__ = find
     return kind
+
+
+def in_present_options(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns arguments or attributes from files with the options of `Neuron.former` replaced by present ones.
+
+    Raises:
+        ValueError: a removed option with another value than the one that the model has now.
+    """
+    present = {name: value for name, value in given.items() if name not in model.former}
+    for name in given.keys() & model.former.keys():
+        meaning = model.former[name]
+        if callable(meaning):
+            present |= meaning(given[name])
+        elif given[name] != meaning:
+            raise ValueError(
+                f"{name}: expected {meaning!r}, which {model.__name__} always has now, got {given[name]!r}"
+            )
+    return present
 
 
 def store_numbers(module: Any, stored: Any, prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""Files that comments, messages and pages name are there."""
+"""Files that comments, messages and pages name are there, and so is a name beside a file, in that file."""
 
 import re
 import subprocess
@@ -11,6 +11,16 @@ BASES = (
     *("", "snnlib", "cpp", "cpp/include", "cpp/include/snnlib", "cuda"),
     *("docs", "tests", "tests/native", "examples", "benchmarks", "snnlib/backends"),
 )
+# A name beside a file: `name` in `file`, `name` of file, `name` (`file`), `file` (`name`).
+_FILE, _NAME = (
+    r"`?((?:[\w-]+/)*[\w-]+\.(?:py|cpp|h|cu|toml))`?",
+    r"`(?!\S+\.(?:py|cpp|h|cu)`)([A-Za-z_][\w.]*)(?:\([^`]*\))?`",
+)
+BESIDE = [
+    re.compile(rf"(?P<name>{_NAME})\s+(?:in|of|from)\s+(?P<file>{_FILE})"),
+    re.compile(rf"(?P<name>{_NAME})\s+\((?P<file>{_FILE})\)"),
+    re.compile(rf"(?P<file>{_FILE})\s+\((?P<name>{_NAME})\)"),
+]
 SUFFIXES = {".py", ".md", ".cpp", ".h", ".cu", ".toml", ".yml", ".txt", ""}
 # What once was, what a reader is to write, and a made-up tree.
 LEFT_OUT = ("CHANGELOG", "docs/upgrading", "docs/extending", "examples/extending", "tests/project/test_house")
@@ -41,5 +51,34 @@ def test_files_that_are_named_exist() -> None:
         # Capitals stand for any name.
         if not Path(name).stem.isupper()
         and not any((ROOT / base / name).exists() for base in (*BASES, Path(file).parent))
+    ]
+    assert lost == []
+
+
+def lost_names(text: str, folder: Path) -> list[str]:
+    """Returns the names beside files in a text which the files do not have."""
+    # Lines of comments go on behind their marks.
+    whole = re.sub(r"\n\s*(?:#|//)?\s*", " ", text)
+    lost = []
+    for found in (match for pattern in BESIDE for match in pattern.finditer(whole)):
+        file, name = found["file"].strip("`"), re.sub(r"\(.*", "", found["name"].strip("`")).split(".")[-1]
+        places = [ROOT / base / file for base in (*BASES, folder) if (ROOT / base / file).is_file()]
+        if places and not any(
+            re.search(rf"\b{name}\b", place.read_text(encoding="utf-8")) for place in places
+        ):
+            lost.append(found[0])
+    return lost
+
+
+def test_names_beside_files_are_in_them() -> None:
+    stale = "`House.files` (`release/house.py`), `release/house.py` (`Hut`); `gone()` of\n# release/house.py"
+    assert [found.split("`")[1] for found in lost_names(stale, ROOT)] == ["gone()", "release/house.py"]
+    lost = [
+        f"{file}: {name}"
+        for file in tracked()
+        if not file.startswith(("CHANGELOG", "docs/upgrading", "tests/project/"))
+        and Path(file).suffix in SUFFIXES
+        and (ROOT / file).is_file()
+        for name in lost_names((ROOT / file).read_text(encoding="utf-8", errors="replace"), Path(file).parent)
     ]
     assert lost == []
