@@ -180,7 +180,7 @@ ALLOWANCES: dict[str, dict[str, int]] = {
     "One neuron, three credits": {
         "lines of release": 86,
         "C++ files of a call": 2,
-        "lines of tests": 200,
+        "lines of tests": 310,
         "lines of train": 6,
     },
     "Fine time": {"lines of core": 125, "lines of tests": 90, "lines of benchmarks": 2},
