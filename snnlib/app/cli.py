@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     traceback.
     """
     standard = warnings.formatwarning
-    # One line, without the place in the code that raised it.
+    # Prints a single line, without the place in the code that raised the warning.
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
         app(args=arguments, prog_name="snnlib")

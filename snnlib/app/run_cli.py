@@ -38,7 +38,7 @@ def evaluate(
     from snnlib.app.training.summary import print_confusion, print_summary, test_facts  # noqa: PLC0415
 
     run, config = RunFolder.open(run_folder, "RUN_FOLDER")
-    # One device is enough for a test, and the machine need not be the run's.
+    # A single device is enough for a test, and the machine need not be the run's.
     changes: dict[str, Any] = {"device": device, "devices": 1, "nodes": 1}
     if root is not None:
         changes["root"] = str(root)

@@ -24,7 +24,7 @@ _BASELINE, _FRAME = 720, 4
 _FRACTION, _AMPLITUDE, _BEAT = 4, 4, 3
 # Least amplitude: 20 microvolts over a frame.
 _LEAST = 16
-# What stands for 1 in the output, around 128, and for a deviation of an interval from median and from slow mean.
+# Output levels: 1, around 128, and a deviation of an interval from median and from slow mean.
 _ONE, _OF_MEDIAN, _OF_MEAN = 42, 12, 21
 # Beats of the median of intervals; the slow mean is moved by a 32nd of the way.
 _BEATS, _SLOW = 10, 5

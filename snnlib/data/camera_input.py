@@ -14,9 +14,9 @@ from snnlib.data.saccades import Array, Motion
 
 # Weights of red, green and blue in grey (ITU-R 601).
 LUMA = (0.299, 0.587, 0.114)
-# Of float pictures, whose products with the weights of interpolation are then exact.
+# Levels of float pictures, whose products with the weights of interpolation are then exact.
 FLOAT_LEVELS = 4095
-# Of a motion or a film, 35 minutes: an event's sample, time and pixel are sorted as one integer.
+# Longest motion or film, 35 minutes: an event's sample, time and pixel are sorted as one integer.
 LONGEST_US = 2**31 - 1
 
 

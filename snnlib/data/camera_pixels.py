@@ -79,7 +79,7 @@ def send_events(
     keys = _Keys(batch, int(times[-1]), pixels)
     phase = _uniform(np.stack([each.random_raw(pixels) for each in streams]))
     start_at = np.where(phase < 0.5, -theta_on, theta_off) * np.abs(2 * phase - 1) * START_SPREAD
-    # One after the other, pixels of all sensors: [B * pixels].
+    # Pixels of all sensors, one sensor after the other: [B * pixels].
     above, below = np.tile(theta_on, batch), -np.tile(theta_off, batch)
     log_before = look(0).ravel()
     reference = start_at.ravel() + log_before
@@ -104,7 +104,7 @@ def send_events(
             t = np.maximum(t, awake_us)
             keys.add(*np.divmod(at, pixels), t, on)
             free_us[at] = t + refractory_us
-            # Those whose reset ends within the step may cross again in what is left of it.
+            # Pixels whose reset ends within the step may cross again in the rest of the step.
             again = t + refractory_us < end
             at, awake_us = at[again], t[again] + refractory_us
             part = (awake_us - start).astype(np.float32) / np.float32(end - start)

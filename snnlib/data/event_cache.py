@@ -171,7 +171,7 @@ def _samples(dataset: Any, digests: list[str], progress: bool) -> Iterator[tuple
                     f"dataset[{number}]: expected events of dtype {EVENT_DTYPE}, got {events.dtype}"
                 )
             if not bool(((events["p"] == 0) | (events["p"] == 1)).all()):
-                # One bit an event is kept: -1 would come back as 1.
+                # A file keeps one bit of an event's polarity: -1 would come back as 1.
                 raise ValueError(
                     f"dataset[{number}]: expected events of polarity 0 or 1, got {sorted(set(events['p'].tolist()))}"
                 )

@@ -127,14 +127,14 @@ class LogMel:
                 f"low_hz, high_hz: expected 0 <= low_hz < high_hz <= {sample_rate / 2:g}, half the sample rate, got "
                 f"{low_hz:g} and {self.high_hz:g}"
             )
-        # Of the real transform; the complex one of its even and odd samples has half the length.
+        # Size of the real transform; the complex one of its even and odd samples has half the length.
         self._size = max(1 << (self.window - 1).bit_length(), 8)
         self._constants()
         # The output of each level of D, in the middle of what an entry stands for.
         below, self._shift, gain, self._strength = _COMPRESSIONS[compression]
         level = (np.arange(_LEVELS) + 0.5) * 2.0**self._shift / _OCTAVE - below
         pcen = compression == "pcen"
-        # What is added to octaves for a level: those above silence where loudness counts.
+        # Offset of octaves for a level: octaves above silence where loudness counts.
         self._offset = below * _OCTAVE - (0 if pcen else int(self._log(np.array(_SILENCE))))
         curve = np.sqrt(2.0**level + 2) - np.sqrt(2) if pcen else level
         self.table = (gain * curve).round().clip(0, 255).astype(np.uint8)
@@ -155,7 +155,7 @@ class LogMel:
         self._reversed = np.array([int(f"{i:0{bits}b}"[::-1], 2) for i in range(half)])
         hertz = np.arange(1, half) * self.sample_rate / self._size
         low, high = (1127 * math.log1p(edge / 700) for edge in (self.low_hz, self.high_hz))
-        # In distances between channels, 0 at the lower end of the lowest triangle.
+        # Unit: distances between channels, 0 at the lower end of the lowest triangle.
         place = (1127 * np.log1p(hertz / 700) - low) / (high - low) * (self.channels + 1)
         inside = (place >= 0) & (place < self.channels + 1)
         self._bins = slice(1 + int(inside.argmax()), 1 + int(inside.argmax()) + int(inside.sum()))

@@ -30,7 +30,7 @@ from snnlib.files.atomic import whole_or_absent
 MAGIC = b"SNNEVT\0\1"
 _HEAD = struct.Struct("<8s3Q")
 _BLOCK = struct.Struct("<Bq")
-# Of each column the usual dtype, and the one that its flag says.
+# Usual dtype of each column, and the one that its flag says.
 _COLUMNS = {"t": ("<u4", "<i8"), "x": ("<u1", "<i2"), "y": ("<u1", "<i2")}
 
 

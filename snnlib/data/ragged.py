@@ -12,7 +12,7 @@ __all__ = ["LengthBatches", "collate_ragged"]
 
 # Batches from which a bucket's sequences are drawn: enough to mix, few enough to be of like lengths.
 _BATCHES_PER_BUCKET = 8
-# What a step without a label has, as in `data.ECG`.
+# Label of a step without one, as in `data.ECG`.
 NO_LABEL = -1
 
 

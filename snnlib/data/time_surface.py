@@ -66,7 +66,7 @@ def time_surface(
     order = np.argsort(columns[0], kind="stable")
     t, x, y, p = (column[order[columns[0][order] < steps * step]] for column in columns)
     last = np.full((steps, 2 * height * width), -1, np.int64)
-    # Of several events in a cell the last one is kept, which is the latest.
+    # A cell with several events keeps the last one, which is the latest.
     last[t // step, (p * height + y) * width + x] = t
     last = np.maximum.accumulate(last, axis=0)
     ends = (np.arange(steps) + 1)[:, None] * step

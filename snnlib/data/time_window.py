@@ -39,7 +39,7 @@ class WindowCheck:
     events: int = 0
     events_late: int = 0
     last_step: int = 0
-    # Of recordings with enough events to judge.
+    # Number of recordings with enough events to judge.
     events_judged: int = 0
     events_in_fullest: int = 0
 

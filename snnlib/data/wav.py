@@ -24,7 +24,7 @@ from snnlib.data.formats.event_file import EventFile, EventFileError, check_regu
 __all__ = ["read_wav"]
 
 _EXTENSIBLE = 0xFFFE
-# What follows the coding in the GUID of an extensible header.
+# Bytes behind the coding in the GUID of an extensible header.
 _GUID = bytes.fromhex("0000 0000 1000 8000 00aa 0038 9b71")
 _CODINGS = {
     1: "PCM",

@@ -15,7 +15,7 @@ from snnlib.files.atomic import write_bytes_atomically
 
 __all__ = ["export_onnx"]
 
-# Of the operators: the first with everything used here that current runtimes read.
+# Version of the operators: the first with everything used here that current runtimes read.
 _OPSET, _IR = 17, 8
 Array = npt.NDArray[Any]
 

@@ -85,7 +85,7 @@ class SequenceKind(Kind):
         )
         with naming("root"):
             parts = [self._opened(config, part) for part in splits]
-            # Of a second each, at least; a part that is read anew each time costs time only.
+            # Pieces last a second at least; a piece that is read anew each time costs time only.
             size = sum(map(len, parts)) * 1000 / config.step_ms * self.channels
             sequences = Sequences(parts, keep=fits_into_memory(size), progress=progress)
         if not len(sequences):

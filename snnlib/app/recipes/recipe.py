@@ -13,7 +13,7 @@ from snnlib.learning.preparing.targets import wanted_counts
 
 __all__ = ["Recipe"]
 
-# What standardised weights learn with; `prepare_` says the same in its report.
+# Settings for standardised weights; `prepare_` says the same in its report.
 STANDARDIZED: Mapping[str, Any] = MappingProxyType(
     {
         "weight_scheme": "standardized",
@@ -27,7 +27,7 @@ STANDARDIZED: Mapping[str, Any] = MappingProxyType(
         "output_rate": 0.08,
     }
 )
-# What nets on a chip, which has no SRM neurons, learn with.
+# Settings for nets on a chip, which has no SRM neurons.
 ON_CHIP: Mapping[str, Any] = MappingProxyType({"neuron": "lif", "tau": 6.0})
 # Samples are neither moved nor turned.
 STILL: Mapping[str, Any] = MappingProxyType({"shift": 0, "rotate": 0.0, "warp": 0.0})

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-# What the labels of a loader ask for.
+# Kind of labels that a loader gives.
 Task = Literal["classes", "regression", "labels", "none"]
 
 

@@ -12,7 +12,7 @@ from snnlib.app.report.recorder import Recorded, is_output_of_spikes
 Scores = Callable[[Any], Tensor]
 Decision = Literal["spike count", "mean potential", "output", "scores", "every step"]
 
-# In a sentence.
+# Sentences of the report.
 READ_FROM: dict[Decision, str] = {
     "spike count": "the output neuron with the most spikes",
     "mean potential": "the output neuron with the highest mean membrane potential",

@@ -68,7 +68,7 @@ def heat_maps(evaluation: Evaluation, target_layer: str | None) -> Heat | None:
         with GradCAM(net, net.get_submodule(name), stride=stride, time="per_step", layout=layout) as cam:
             return x, cam(x, score), score
 
-    # In batches of the loader's size, which fits into memory.
+    # Batches of the loader's size fit into memory.
     tests = []
     for start in range(0, len(samples), evaluation.batch_size):
         chunk = samples[start : start + evaluation.batch_size]

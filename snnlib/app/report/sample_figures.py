@@ -183,7 +183,7 @@ def normalised_potential(layer: nn.Module, x: Tensor) -> Tensor | None:
             return None
         threshold = neuron.constants()["threshold"].to(potential.dtype)
     if threshold.dim():
-        # One per channel, which is the dimension after time and batch.
+        # Channels are the dimension after time and batch.
         threshold = threshold.view(-1, *[1] * (current.dim() - 3))
     return potential / threshold
 

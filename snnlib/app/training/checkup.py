@@ -36,7 +36,7 @@ class Checkup(pl.Callback):
     def __init__(self, net: nn.Module, show: Callable[[str], None]) -> None:
         self._layers: dict[str, Any] = dict(spiking_modules(net))
         self.doctor, self.show = SpikeDoctor(net) if self._layers else None, show
-        # What was shown: names of layers, and kinds of what is wrong with them.
+        # Advice that was shown: names of layers, and kinds of what is wrong with them.
         self._shown: set[tuple[str, str]] = set()
         self.warned = dict.fromkeys(self._layers, 0)
         self._counted = dict(self.warned)

@@ -78,7 +78,7 @@ class SpikingClassifier(pl.LightningModule):
         self.take_settings(config)
         self._operations = SynapticOperationsLoss(self.net) if config.operations_weight else None
         self.activity = SpikeCounter(self.net)
-        # Of the test set and of the validation set: confusion `[classes^2]`, the sum of the losses, number of samples.
+        # Tallies of test set and validation set: confusion `[classes^2]`, the sum of the losses, number of samples.
         self._tallies: list[Tensor] = []
 
     def take_settings(self, config: TrainConfig) -> None:
@@ -168,7 +168,7 @@ class SpikingClassifier(pl.LightningModule):
             mean = float(total[-2]) / max(float(total[-1]), 1.0)
             results.append(TestResult(confusion, mean, self.activity.layers(), classes, unit))
         self.test_result = results[0]
-        # The same numbers in every process already.
+        # Every process has these numbers already.
         scores = {"test_accuracy": self.test_result.accuracy, "test_loss": self.test_result.loss}
         if len(results) > 1:
             # Rounded as in the table of epochs, so that the checkpoint and the table name the same epoch.

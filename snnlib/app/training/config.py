@@ -36,7 +36,7 @@ _VERSION_KEY = "snnlib_version"
 _FIRST = (0, 3)
 # Settings that may differ when a run is resumed: they say how the work is done, not what is learned.
 MACHINE_FIELDS = frozenset({"root", "threads", "workers"})
-# Of torch's generators, with room for what is added per epoch.
+# Largest seed of torch's generators, with room for what is added per epoch.
 _LARGEST_SEED = 2**63 - 1
 
 _RATE = such_that(lambda rate: rate < 1, "a rate in spikes per step, below 1")

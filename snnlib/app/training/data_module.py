@@ -39,7 +39,7 @@ class EventData(pl.LightningDataModule):
         self.config, self.kind, self.progress = config, config.kind, progress
         self.facts = self.kind.facts(config)
         self.train_set: Samples
-        # None where no samples are held out.
+        # Absent where no samples are held out.
         self.val_set: Samples | None = None
         self.test_set: Samples
 
@@ -96,7 +96,7 @@ class EventData(pl.LightningDataModule):
         generator, size = torch.Generator().manual_seed(self.config.seed), self.config.batch_size
         order = torch.randperm(len(cast(Sized, self.train_set)), generator=generator).tolist()
         if self._lengths is not None:
-            # Of like lengths, cut to the shortest: padding would count as time without spikes.
+            # Samples of like lengths, cut to the shortest: padding would count as time without spikes.
             drawn = sorted(order[: 8 * size], key=self._lengths.__getitem__)
             start = (len(drawn) - min(size, len(drawn))) // 2
             near = [self.train_set[i] for i in drawn[start : start + size]]
@@ -155,7 +155,7 @@ class EventData(pl.LightningDataModule):
             persistent_workers=self.config.workers > 0,
             # From pinned memory a batch moves to the GPU while the step before it runs; Lightning does not wait for it.
             pin_memory=self.trainer is not None and self.trainer.strategy.root_device.type == "cuda",
-            # Of its own: loaders draw a number when they start, which a resumed run does at another moment.
+            # A separate generator: loaders draw a number when they start, which a resumed run does at another moment.
             generator=torch.Generator().manual_seed(self.config.seed),
             **options,
         )

@@ -48,7 +48,7 @@ def opened(folder: Path, checkpoint: Checkpoint, root: Path | None) -> tuple[Spi
         raise ConfigError("RUN_FOLDER", f"expected a net for frames, got a net for {config.data}")
     if root is not None:
         config = dataclasses.replace(config, root=str(root))
-    # What is written are integers or numbers of 32 bits and more, and NumPy, which writes them, has no bfloat16.
+    # Exporters write integers or numbers of 32 bits and more, and NumPy, which writes them, has no bfloat16.
     module = load_module(config, run, checkpoint).float()
     data = EventData(config, False)
     data.setup("fit")

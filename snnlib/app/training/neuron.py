@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 # Peak of the surrogate of recurrent layers: from 1 on gradients can grow to NaN (docs/time.md).
 _RECURRENT_PEAK = 0.4
 
-# Of sequential MNIST in Higuchi et al., "Balanced Resonate-and-Fire Neurons", ICML 2024.
+# Sequential MNIST in Higuchi et al., "Balanced Resonate-and-Fire Neurons", ICML 2024.
 _BRF_OMEGA, _BRF_OFFSET = (15.0, 50.0), (0.1, 1.0)
 
-# Of neurons with many spikes, in time steps per threshold.
+# Clamp for neurons with many spikes, in time steps per threshold.
 _STEPS_CLAMP = 4.0
-# Of neurons that fire once, whose potentials reach the threshold slowly, in synaptic time constants.
+# Clamp for neurons that fire once, whose potentials rise slowly to the threshold, in synaptic time constants.
 _ONE_SPIKE_CLAMP = 20.0
 
 SURROGATES: Mapping[str, Callable[[float], Surrogate]] = {
@@ -40,7 +40,7 @@ def _graded(of: NetSettings) -> dict[str, Any]:
     return {} if of.dialect else {"threshold": of.threshold, "levels": of.levels}
 
 
-# Of the settings and a surrogate.
+# Makes a neuron from the settings and a surrogate.
 NEURONS: Mapping[str, Callable[[NetSettings, Surrogate], neurons.Neuron] | None] = {
     # Layers of their own have them.
     "srm": None,

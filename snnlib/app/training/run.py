@@ -116,7 +116,7 @@ def train_run(
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             if checkpoint is None or history.started or isinstance(error, ConfigError):
                 raise
-            # What Lightning restores before it starts: the optimiser, the schedule, the state of its callbacks.
+            # Lightning restores this before it starts: the optimiser, the schedule, the state of its callbacks.
             raise CheckpointError(
                 f"{checkpoint}: expected a checkpoint to resume from, got other content: "
                 f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -225,7 +225,7 @@ def _calibrate(module: SpikingClassifier, data: EventData, new: str | None = Non
     rates = {name: rate for name, rate in rates.items() if new in (None, name)}
     if not rates:
         return None
-    # In recurrent nets gains give all weights one pace. Elsewhere layers behind batch norm and read-outs begin as they
+    # Gains give all weights of recurrent nets one pace. Elsewhere layers behind batch norm and read-outs begin as they
     # are drawn: from the larger weights that `prepare_` gives read-outs the embedded digits lost half a point.
     recurrent = any(isinstance(layer, SpikingRNN) for layer in net.modules())
     with_rate = {id(weight) for name in rates for weight in net.get_submodule(name).parameters()}

@@ -58,7 +58,7 @@ class RunFolder:
         run = cls(path or Path(_DEFAULT_PARENT, f"{config.data}-{datetime.now():%Y%m%d-%H%M%S}"))
         try:
             run.path.mkdir(parents=True, exist_ok=True)
-            # Of two processes that start in one folder, the second finds the first one's settings.
+            # Two processes may start in one folder: the second finds the first one's settings.
             with run.lock("out"):
                 if any(path != run._lock_file for path in run.path.iterdir()):
                     raise ConfigError(
@@ -96,7 +96,7 @@ class RunFolder:
         if self.path.is_dir() and {*self.path.iterdir()} <= {self.config, self._lock_file}:
             self.config.unlink(missing_ok=True)
             self._lock_file.unlink(missing_ok=True)
-            # What another process put there meanwhile stays.
+            # Files that another process put there meanwhile stay.
             with contextlib.suppress(OSError):
                 self.path.rmdir()
                 if self.path.parent == _DEFAULT_PARENT:

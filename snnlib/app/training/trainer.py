@@ -25,7 +25,7 @@ from snnlib.app.training.divergence import FiniteCheckpoint
 from snnlib.app.training.run_folder import RunFolder
 from snnlib.distributed import ordered_sum
 
-# What Lightning and its parts say that does not concern a user of this command, with the reason.
+# Messages of Lightning and its parts that do not concern a user of this command, with the reason.
 _NOISE = (
     # Frames come from memory, so worker processes would only cost.
     ".*does not have many workers.*",
@@ -84,10 +84,10 @@ def build_trainer(config: TrainConfig, run: RunFolder | None = None, *callbacks:
     bars: list[pl.Callback] = [ProgressBar()] if sys.stdout.isatty() else []
     checkpoints: list[pl.Callback] = []
     if run is not None:
-        # In this order: the state of the first is part of what the second saves. "step" grows, so `last` is always new.
+        # The order counts: the second saves the state of the first. "step" grows, so `last` is always new.
         best = [_keep(run, "best", monitor="val_accuracy")] if config.val_split else []
         checkpoints = [*best, _keep(run, "last", monitor="step")]
-        # In its own folder: under Slurm Lightning begins with what an interrupted run has left in this one.
+        # A folder of its own: under Slurm Lightning begins with what an interrupted run has left in this one.
         logger = TensorBoardLogger(run.path, name="tensorboard", version="")
         options = {"logger": logger, "default_root_dir": run.path}
     return pl.Trainer(

@@ -150,7 +150,7 @@ def save_gif(pictures: list[Image.Image], path: Path, *, frame_ms: int = 150) ->
     column = Image.new("RGB", (width, height * len(pictures)))
     for number, picture in enumerate(pictures):
         column.paste(picture, (0, number * height))
-    # One palette for all: with one each the colours would flicker.
+    # All frames share a palette: with a palette each the colours would flicker.
     palette = column.quantize(colors=256)
     first, *rest = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]
     buffer = io.BytesIO()

@@ -146,7 +146,7 @@ def _draw_spikes(axes: Axes, name: str, sequence: Tensor, step_ms: float | None,
         (time + 0.5 + half) * length,
         colors=colour,
         linewidth=5 if few else 0.6,
-        # Of many neurons several share a line of pixels: fainter marks let it show how many of them fire.
+        # Several of many neurons share a line of pixels: fainter marks let it show how many of them fire.
         alpha=1.0 if few else min(0.5, 1500 / neurons),
         rasterized=True,
     )

@@ -42,7 +42,7 @@ def rate_histograms(rates: Mapping[str, Tensor], *, title: str = "Firing rates o
     for number, (axes, (name, rate)) in enumerate(zip(panels, rates.items(), strict=True)):
         firing = rate[rate > 0].flatten()
         dead = rate.numel() - firing.numel()
-        # In two lines, as one is longer than its panel where names are.
+        # Two lines, as a heading in one line is longer than its panel where names are.
         heading(axes, f"{name}\n{dead:,} of {rate.numel():,} neurons dead")
         tidy(axes).set_xlabel("spikes per time step")
         axes.set_ylabel("neurons")

@@ -176,7 +176,7 @@ def from_folders(root: Path, kind: FileKind) -> list[Sample]:
     """The files of one folder per class, or of such folders within those of splits."""
     folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     splits = [SPLIT_FOLDERS.get(path.name.lower()) for path in folders]
-    # Beside sets to train on and to test on, a folder of documents does not make classes of them.
+    # A folder of documents beside sets to train on and to test on does not make classes of them.
     by_split = bool(folders) and (None not in splits or {"train", "test"} <= set(splits))
     samples: list[Sample] = []
     foreign: list[str] = []

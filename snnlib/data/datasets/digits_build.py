@@ -143,7 +143,7 @@ def _simulate_into(folder: Path, comment: bytes, seed: int, chosen: Sequence[int
             f"{folder}: recordings were changed, damaged or made by another version; they are made again"
         )
     for left in folder.glob(".*.tmp"):
-        # Of a killed build.
+        # Files of a killed build.
         left.unlink()
     digits = import_extra("sklearn.datasets", "data", "the handwritten digits of EventDigits").load_digits()
     in_test, camera = is_test_digit(digits.target), EventCamera(**CAMERA, seed=seed)

@@ -31,7 +31,7 @@ GESTURES = (
     *("arm roll", "air drums", "air guitar", "other gestures"),
 )
 _FETCH = "fetch DvsGesture.tar.gz (research.ibm.com/interactive/dvsgesture, ibm.box.com) and unpack it"
-# One training person in eight, the last by number, validates.
+# Every eighth training person, the last by number, validates.
 _VAL_PEOPLE = 8
 
 

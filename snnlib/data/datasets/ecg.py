@@ -22,7 +22,7 @@ __all__ = ["ECG"]
 STEPS = 1300
 CHANNELS, BANDS = 4, 6
 VAL_SHARE, TEST_SHARE = 0.1, 0.2
-# Of the order in which sets of sequences are drawn.
+# Seed of the order in which sets of sequences are drawn.
 _SEED = 0
 _FETCH = (
     "fetch QTDB_train.mat and QTDB_test.mat of Yin et al., github.com/byin-cwi/Efficient-spiking-networks"

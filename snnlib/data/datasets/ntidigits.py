@@ -28,7 +28,7 @@ _FETCH = "fetch n-tidigits.hdf5 (docs.google.com, linked from sensors.ini.uzh.ch
 # Sex, speaker, digits ("z" zero, "o" oh), production: man-ae-1z4-a.
 _NAME = re.compile(r"([a-z]+-[a-z0-9]+)-([1-9oz]+)-?([a-z0-9]*)")
 _LABELS = {"z": 0, **{str(digit): digit for digit in range(1, 10)}, "o": 10}
-# One training speaker in eight, the last by name, validates.
+# Every eighth training speaker, the last by name, validates.
 _VAL_SPEAKERS = 8
 
 

@@ -304,7 +304,7 @@ def _fetch(published: PublicSet, file: PublicFile, staging: Path, http: Any) -> 
     with _named_errors(published, file):
         pooch.retrieve(
             url,
-            # None is no check: of the list of checksums, which nobody vouches for but the host.
+            # No checksum means no check: the list of checksums has nobody to vouch for it but the host.
             file.checksum or None,
             file.name,
             staging,

@@ -11,7 +11,7 @@ from snnlib.data.formats.event_file import EventFile, EventFileError
 from snnlib.data.formats.registry import FORMATS, find_format, named_format
 from snnlib.data.reading import read
 
-# What `read` takes for every format.
+# Options that `read` takes for every format.
 _GENERAL = frozenset(inspect.signature(read).parameters) - {"source", "options"}
 
 
@@ -72,7 +72,7 @@ class ReaderOptions:
                 found = ", ".join(sorted(by_suffix))
                 raise TypeError(f"{suffix}: expected a suffix of the files ({found}), got one that none has")
         missing = set(self.own)
-        # One file of each suffix first: more are looked at only where a suffix hides several formats.
+        # A file of each suffix comes first: more are looked at only where a suffix hides several formats.
         for path in (*by_suffix.values(), *files):
             if not missing:
                 return

@@ -25,7 +25,7 @@ _FETCH = (
 )
 SILENCE, UNKNOWN, _NOISE = "_silence_", "_unknown_", "_background_noise_"
 COMMANDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
-# Of words, of unknown ones in the test archive, where the word stands first, and of silence there.
+# Names of words, of unknown ones in the test archive, where the word stands first, and of silence there.
 _SPOKEN = re.compile(r"(?:[a-z]+_)?([0-9a-f]+)_nohash_\d+\.wav(?:\.wav)?")
 _SILENT = re.compile(r"(\d+)\.wav")
 # Commands for each unknown word and each piece of silence, as in the published task of twelve classes.

@@ -18,7 +18,7 @@ __all__ = ["YinYang"]
 RADIUS, DOT_RADIUS = 0.5, 0.1
 # Size and seed of the published sets.
 _PUBLISHED = {"train": (5000, 42), "val": (1000, 41), "test": (1000, 40)}
-# Of numpy's RandomState, which drew the published sets.
+# Largest seed of numpy's RandomState, which drew the published sets.
 _LARGEST_SEED = 2**32 - 1
 
 

@@ -32,7 +32,7 @@ from snnlib.data.formats.event_sink import EventSink, Header
 MAGIC = b"#!AER-DAT4.0\r\n"
 COMPRESSIONS = {0: "none", 1: "LZ4", 2: "LZ4", 3: "ZSTD", 4: "ZSTD"}
 EVENT_DTYPE_4 = np.dtype([("t", "<i8"), ("x", "<i2"), ("y", "<i2"), ("on", "u1"), ("pad", "V3")])
-# Of one packet: a recorder writes some ten thousand events, 16 bytes each.
+# Largest packet: a recorder writes some ten thousand events, 16 bytes each.
 LARGEST_PACKET = 1 << 28
 # Stream and size of a packet.
 HEAD_BYTES = 8

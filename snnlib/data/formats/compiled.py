@@ -23,7 +23,7 @@ Decode = Callable[..., int]
 DECODER = np.dtype([(name, np.int64) for name in _FIELDS])
 # EVT 2.1's; without places for the events of a word, none of it is decoded.
 MOST_EVENTS_OF_A_WORD = 32
-# What a call decodes: it stays in a core's second-level cache, and is long beside what a call costs.
+# Bytes that a call decodes: they stay in a core's second-level cache, and outlast what a call costs.
 CHUNK_BYTES = 1 << 18
 
 

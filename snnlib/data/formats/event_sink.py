@@ -68,7 +68,7 @@ class EventSink:
     """
 
     header: Header
-    # What the file itself says of its sensor.
+    # Size of the sensor that the file itself names.
     named: tuple[int, int] | None = None
 
     def __init__(

@@ -154,7 +154,7 @@ def _expand(
     ends = total[bases]
     repeats = np.diff(ends, prepend=0, append=count)
     values = np.concatenate(([state.base], words[bases] & 0xFFF)).astype(np.int64)
-    # What the base has moved by since it was set: for the first stretch, the state's offset as well.
+    # Distance that the base has moved since it was set: for the first stretch, the state's offset as well.
     moved = np.concatenate(([-state.offset], travelled[ends]))
     base = np.repeat(values & 0x7FF, repeats) + travelled[:-1] - np.repeat(moved, repeats)
     polarity = np.repeat(values >> 11, repeats)

@@ -55,7 +55,7 @@ def decode(file: EventFile, sink: EventSink, options: dict[str, Any]) -> tuple[H
         if isinstance(data := root.get("t_offset"), h5py.Dataset):
             check_dataset(data, file.size)
             offset = data[()].item()
-        # Of a file that has times in seconds, a part of one counts.
+        # A part of a microsecond counts in a file that has times in seconds.
         offset = int(offset) if float(offset).is_integer() else float(offset)
         check_lengths(columns, file)
         for column in columns.values():

@@ -50,7 +50,7 @@ def read_idx(path: Path, rank: int) -> npt.NDArray[np.uint8]:
                 )
             sizes = struct.unpack(f">{rank}I", data[4:])
             count = math.prod(sizes)
-            # One byte more shows the end of the file, where gzip compares its checksum.
+            # A further byte shows the end of the file, where gzip compares its checksum.
             values = file.read(min(count, _MOST_PACKED * size) + 1)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise EventFileError(

@@ -22,7 +22,7 @@ from snnlib.data.formats.numpy_arrays import FORMAT_NPZ as NPZ
 from snnlib.data.formats.text import FORMAT as TEXT
 from snnlib.data.sources import ARCHIVES
 
-# In the order in which they are asked whether a file is theirs.
+# Formats in the order in which they are asked whether a file is theirs.
 _ALL = (
     *(NMNIST, AEDAT2, AEDAT1, AEDAT3, AEDAT4),
     *(EVT2, EVT21, EVT3, TEXT, DAT),

@@ -13,7 +13,7 @@ import numpy as np
 
 from snnlib.data.formats.event_file import EventFile
 
-# What takes no time, by its code: a long pause, attributes of the annotation before, and a text.
+# Codes that take no time: a long pause, attributes of the annotation before, and a text.
 _SKIP, _NUMBER, _TEXT = 59, 60, 63
 # The highest code of an annotation.
 _LAST_CODE = 49

@@ -88,7 +88,7 @@ class AugmentEvents(AugmentOptions):
             return events.copy()
         start, end = int(events["t"].min()), int(events["t"].max())
 
-        # In the order of AugmentFrames, so that one seed moves both alike.
+        # Drawn in the order of AugmentFrames, so that one seed moves both alike.
         moved = move_events(events, *self._draw_motion(rng), self.sensor_size)
         if rng.random() < self.flip_polarity:
             moved["p"] = 1 - moved["p"]

@@ -103,14 +103,14 @@ class RefractoryFilter:
         )
         order = np.argsort(pixel, kind="stable")
         pixel, t = pixel[order], t[order]
-        # Of each event the next that may follow it at its pixel; `count` where there is none.
+        # Index of the next event that may follow each event at its pixel; `count` where there is none.
         span = int(t.max()) + self.period_us + 1
         following = np.searchsorted(pixel * span + t, pixel * span + t + self.period_us)
         # Without a pause, the next one itself.
         following = np.maximum(following, np.arange(count) + 1)
         ends = np.append(np.flatnonzero(np.diff(pixel)) + 1, count)
         following[following >= ends[pixel]] = count
-        # Those that stay are what the first of each pixel leads to; steps of 1, 2, 4, ... reach all of them.
+        # Events that stay are reached from the first of each pixel; steps of 1, 2, 4, ... reach all of them.
         step = np.append(following, count)
         stays = np.zeros(count + 1, bool)
         stays[np.append(0, ends[:-1])] = True

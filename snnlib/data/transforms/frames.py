@@ -68,7 +68,7 @@ class AugmentFrames(AugmentOptions):
     def __call__(self, frames: Tensor) -> Tensor:
         self._check(frames)
         rng = sample_generator()
-        # In the order of AugmentEvents, so that one seed moves both alike.
+        # Drawn in the order of AugmentEvents, so that one seed moves both alike.
         motion = self._draw_motion(rng)
         height, width = frames.shape[-2:]
         warp = draw_warp(rng, height, width, self.warp) if self.warp > 0 else None
@@ -137,7 +137,7 @@ def move_frames(
     # The inverse of a flip and a rotation is the transpose.
     old_x, old_y = np.rint(matrix.T @ position + centre).astype(np.int64)
     outside = (old_x < 0) | (old_x >= width) | (old_y < 0) | (old_y >= height)
-    # What comes from outside reads an extra cell behind the last, which is 0.
+    # Pixels from outside read an extra cell behind the last, which is 0.
     source = torch.from_numpy(np.where(outside, height * width, old_y * width + old_x))
     cells = torch.nn.functional.pad(frames.flatten(-2), (0, 1))
     # Here gather is several times faster than index_select.

@@ -205,7 +205,7 @@ def _converted(net: nn.Module, x: Tensor, outside: bool, hooked: dict[str, str],
         last = [*made.children()][-1:] if chains.is_chain(net) else [made]
         for module in last:
             if isinstance(module, Kept):
-                # Of neurons that do not fire.
+                # Potentials of neurons that do not fire.
                 module.stacked = True
         return made
     if neuron_library(net) is not None:

@@ -83,13 +83,13 @@ class _Folder:
         # Whatever is called once per step belongs to it, though its arguments may not depend on the step.
         self.per_step = {path for path, count in counts.items() if count == self.steps}
         self.calls: list[list[Call]] = [[] for _ in range(self.steps)]
-        # By number of the tensor: what it is in its step, and which step that is.
+        # Meaning of a tensor in its step, and the number of that step, by the tensor's number.
         self.in_step: dict[int, tuple[Slice | StepValue, int]] = {}
         self.before: list[Call] = []
         self.after: list[Call] = []
-        # By number of the running sum's tensor.
+        # Running sums by the number of their tensor.
         self.sums: dict[int, _Sum] = {}
-        # What follows the loop, and what stands in the place of it there.
+        # Values behind the loop, and what stands in their place there.
         self.replaced: dict[int, Any] = {}
         self.known: dict[Hashable, Call] = {}
         # Tensors that a loop made anew in every step, though nothing in them changes.

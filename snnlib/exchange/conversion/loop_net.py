@@ -161,7 +161,7 @@ class FoldedNet(nn.Module):
             return self._plain[call.target](*args, **kwargs)
         if call.name in _SIZED and batch is not None:
             args = _resized(args, self.batch, batch)
-        # Of a sequence with its channels last in memory there may be no such view.
+        # A sequence with its channels last in memory may have no such view.
         shaped = call.name == "view" and not kwargs and not isinstance(args[1], torch.dtype)
         return (Tensor.reshape if shaped else call.target)(*args, **kwargs)
 

@@ -19,7 +19,7 @@ from snnlib.exchange.conversion.tied import (
 from snnlib.exchange.structure.unsupported import Unsupported
 from snnlib.neurons import IF, LIF, Alpha, CubaLIF, Neuron
 
-# What calls return beside spikes, by class; recurrent ones have an R before their names.
+# Values that calls return beside spikes, by class; recurrent ones have an R before their names.
 STATES = {"Leaky": ("v",), "Lapicque": ("v",), "Synaptic": ("i", "v"), "Alpha": ("e", "i", "v")}
 
 # Resets by the state function that the constructor binds.

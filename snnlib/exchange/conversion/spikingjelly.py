@@ -12,7 +12,7 @@ from snnlib.exchange.structure.unsupported import Unsupported
 from snnlib.neurons import IF, KLIF, LIF, PLIF, PSN, CubaLIF, Izhikevich, MaskedPSN, Neuron, SlidingPSN
 from snnlib.surrogate import EveryThreshold, Rectangle, StraightThrough, Surrogate, match
 
-# What Izhikevich's constants are called there and here.
+# Names of Izhikevich's constants there and here.
 _IZHIKEVICH = {"tau": "tau_m", "tau_w": "tau_a", "v_c": "critical", "a0": "curvature", "v_rest": "rest"}
 _IZHIKEVICH |= {"a": "a", "b": "b"}
 

@@ -36,7 +36,7 @@ def with_shared_constants(neuron: Neuron, shared: Mapping[str, Source]) -> Neuro
             own: dict[str, Tensor] = super().constants()
             for name, (parameter, function) in self.sources.items():
                 value: Tensor = function(getattr(self, parameter))
-                # One number in a tensor of one element is shared by all channels.
+                # A tensor of one element is shared by all channels.
                 own[name] = value.reshape(()) if value.numel() == 1 else value
             return own
 

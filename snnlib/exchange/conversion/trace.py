@@ -143,9 +143,9 @@ class _Recorder(TorchFunctionMode):
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.calls, self.shapes = list[Call](), list[torch.Size]()
-        # What is computed of parameters alone is written down as well, so that it is computed anew in every call.
+        # Computations on parameters alone are written down as well, so that every call computes them anew.
         self.parameters = {id(parameter) for parameter in net.parameters()}
-        # By identity; tensors are held, so that no identity is used twice.
+        # Numbers by identity; tensors are held, so that no identity is used twice.
         self.numbers, self.held = dict[int, int](), list[Tensor]()
         # Numbers of what leaves gave, whose backward pass is their own affair.
         self.of_leaves = set[int]()
@@ -201,7 +201,7 @@ class _Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         leaves, spec = self.inputs_of(args, kwargs)
         if name in _IN_PLACE and isinstance(leaves[0], Tensor):
-            # What it was before it is changed.
+            # Copy of the value before it is changed.
             leaves[0] = leaves[0].clone()
         result = func(*args, **kwargs)
         if name in _SAME and result is args[0]:

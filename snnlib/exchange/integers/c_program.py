@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["export_c"]
 
-# In the order in which they include each other.
+# Headers in the order in which they include each other.
 _KERNELS = (
     *("net_layer.h", "net_list.h", "net_sums.h", "net_delays.h", "net_neurons.h", "net_scatter.h"),
     "integer_net.h",

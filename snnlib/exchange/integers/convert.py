@@ -27,7 +27,7 @@ __all__ = ["to_integers"]
 _ROOM = 0.9
 # Bits below the point while ranges are measured.
 _MEASURED = 6
-# Of neurons in fixed point: bits of a state below its unit, and the longest refractory time.
+# Limits of neurons in fixed point: bits of a state below its unit, and the longest refractory time.
 _BITS = 12
 _LONGEST_REFRACTORY = 255
 
@@ -293,7 +293,7 @@ def _at(layer: IntegerLayer, fraction: int, strict: bool, state_bits: int = 32) 
     threshold, reset = layer.threshold, layer.reset
     if threshold is not None:
         least = whole(threshold)
-        # One beyond the widest state is never reached.
+        # A threshold one beyond the widest state is never reached.
         threshold = (least.floor() + 1 if strict else least.ceil()).clamp(bounds(32)[0], 2**31).long()
     return replace(
         layer,
@@ -309,7 +309,7 @@ def _largest_state(layer: IntegerLayer, frames: Tensor) -> float:
     # A membrane begins where a spike sets it, and what lies beyond the threshold then saturates without a trace.
     sets = layer.reset is not None and not layer.subtracts
     most = layer.threshold if sets else None
-    # What several spikes take off has to fit as well: the first of them may come at half the threshold.
+    # The amount that several spikes take off has to fit as well: the first may come at half the threshold.
     start = layer.reset if sets or layer.levels > 1 else torch.zeros(1)
     assert start is not None
     largest = float(start.abs().max())

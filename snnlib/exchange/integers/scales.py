@@ -56,7 +56,7 @@ def _best(rows: Tensor, bits: int) -> Tensor:
     errors = torch.stack(
         [(rows - rounded(rows, scale, bits) * scale[:, None]).square().sum(1) for scale in scales]
     )
-    # Of equal errors the last: the grid that clips nothing.
+    # The last of equal errors wins: the grid that clips nothing.
     best = len(_ENDS) - 1 - errors.flip(0).argmin(0)
     return scales.gather(0, best[None])[0]
 

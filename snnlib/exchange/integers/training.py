@@ -31,7 +31,7 @@ class RoundedWeight(nn.Module):
     [[1.0, -0.5, 0.0]]
     """
 
-    # Of pickles from before there was a choice.
+    # Default for pickles from before there was a choice.
     alike = False
 
     def __init__(self, bits: int = 8, scale: ScaleRule = "channel", *, alike: bool = False) -> None:

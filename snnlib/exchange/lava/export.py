@@ -37,10 +37,10 @@ from snnlib.nn import (
 __all__ = ["to_lava"]
 
 _KINDS = {SpikingConv2d: "conv", SpikingLinear: "dense", RecurrentLayer: "dense_rec"}
-# What a file without the data set says, and which of them lava-dl's current version leaves out where that is so.
+# Values of a file without the data set, and the data sets that lava-dl's current version then leaves out.
 _DEFAULTS = {"bias": 0, "delay": 0, "neuron/refDelay": 1, "neuron/wgtExp": 0}
 _SELDOM = ("bias", "delay", "neuron/wgtExp")
-# Of a core: neurons, inputs, bits of synapses; cores of a chip.
+# Limits of a core: neurons, inputs, bits of synapses; cores of a chip.
 _NEURONS, _INPUTS, _SYNAPSES, _CORES = 1024, 4096, 128 * 1024 * 8, 128
 # Numbers that the chip takes.
 _BOUNDS = {
@@ -137,7 +137,7 @@ class _Writer:
         # Data sets of each block, and those of the file that it came from.
         self.blocks = list[tuple[Values, Values]]()
         self.layers, self.problems = list[LoihiLayer](), list[str]()
-        # Of the frames behind the last block, and the windows that are averaged before the next one.
+        # Shape of the frames behind the last block, and the windows that are averaged before the next one.
         self.shape = shape
         self.pool = (1, 1)
 

@@ -22,12 +22,12 @@ from snnlib.surrogate import SurrogateLike, Triangle
 __all__ = ["from_lava"]
 
 _KINDS = ("input", "dense", "dense_rec", "conv", "pool", "flatten", "average")
-# Of decays, and of the integers of a threshold or weight in this library's unit.
+# Units of decays, and of the integers of a threshold or weight in this library's unit.
 DECAYS, UNIT = 4096, 64
 # The largest threshold, which no membrane of 23 bits passes: of neurons whose potential is read out.
 READOUT = 131071
 _FAMILIES = {"SDNN": "sigma-delta", "RF": "resonate-and-fire", "AL": "adaptive", "AD": "adaptive"}
-# What must be 0: spikes that carry a number, and a batch norm that scales currents by a power of two.
+# Data sets that must be 0: spikes that carry a number, and a batch norm that scales by a power of two.
 _UNKNOWN = ("neuron/gradedSpike", "neuron/messageBits", "neuron/weight_exp")
 
 
@@ -83,7 +83,7 @@ def from_lava(
         try:
             loader.take(block, last=block is blocks[-1])
         except ValueError as error:
-            # Of a layer or neuron that refuses its options.
+            # Error of a layer or neuron that refuses its options.
             raise (error if f"{block.where}/" in str(error) else block.error("", error)) from error
     if loader.delay is not None:
         loader.modules.append(Later(loader.delay))
@@ -96,7 +96,7 @@ class _Loader:
     def __init__(self, latency: bool, surrogate: SurrogateLike | None) -> None:
         self.latency, self.options = latency, {} if surrogate is None else {"surrogate": surrogate}
         self.modules = list[nn.Module]()
-        # Of the block before: (channels, y, x) or features, and the delay of each channel or feature.
+        # Shape behind the block before: (channels, y, x) or features, and the delay of each channel or feature.
         self.shape: tuple[int, ...] | None = None
         self.delay: Array | None = None
         self.spikes = self.last = False

@@ -189,7 +189,7 @@ def _join_layers(modules: dict[str, nn.Module], sources: dict[str, list[str]], s
         made = _layer(layer[0], neuron)
         if made is None:
             continue
-        # In the place of its weights, under their name; what read the neurons reads it.
+        # Takes the place of its weights, under their name; what read the neurons reads it.
         modules[name] = made
         del modules[reader], sources[reader]
         for own in sources.values():

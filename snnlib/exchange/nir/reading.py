@@ -28,15 +28,15 @@ Discretisation = Literal["euler", "exponential"]
 
 # Nodes with a state, by the name of their class.
 NEURONS = ("I", "IF", "LI", "LIF", "CubaLI", "CubaLIF", "Threshold")
-# Those of them that give potentials, as readouts do.
+# Neurons that give potentials, as readouts do.
 POTENTIALS = ("I", "LI", "CubaLI")
-# Those that sinabs reads.
+# Neurons that sinabs reads.
 SINABS_NEURONS = ("IF", "LI", "LIF")
 
 # Longer than any sequence.
 _MOST_STEPS = 2**31
 
-# What nodes hold beside time constants, which `leak_of` checks, and delays.
+# Numbers of nodes beside time constants, which `leak_of` checks, and delays.
 _NUMBERS = ("weight", "bias", "scale", "r", "v_leak", "v_threshold", "v_reset", "w_in", "threshold")
 
 

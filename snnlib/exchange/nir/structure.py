@@ -210,7 +210,7 @@ def output_shape(name: str, node: Any, shape: Shape) -> Shape:
     if kind in (*NEURONS, "Scale", "Delay"):
         key = {"Scale": "scale", "Delay": "delay", "Threshold": "threshold"}.get(kind, "r")
         own = array(getattr(node, key)).shape
-        # One number for all neurons may be an array of no or one entry.
+        # A number for all neurons may be an array of no or one entry.
         if math.prod(own) != 1 and own != shape:
             raise ValueError(f"{name}: expected inputs {own}, as its constants are, got shape {shape}")
     return shape

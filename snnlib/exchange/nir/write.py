@@ -44,7 +44,7 @@ class Writer:
     approximate: bool
     nodes: dict[str, Any] = field(default_factory=dict)
     edges: list[tuple[str, str]] = field(default_factory=list)
-    # What was written as something else, by the node's name.
+    # Faults of nodes that were written as something else, by the node's name.
     faults: dict[str, str] = field(default_factory=dict)
 
     def write(self, graph: Graph, shape: Shape) -> Value:

@@ -17,7 +17,7 @@ from snnlib.neurons import SRM, Dynamics, Neuron, SpikingNeuron
 from snnlib.nn import Delays
 from snnlib.surrogate import ATan
 
-# Of the chip's neurons, where a format has floating point alone.
+# Name of the chip's arithmetic, where a format has floating point alone.
 _FIXED_POINT = "fixed-point arithmetic"
 
 
@@ -84,7 +84,7 @@ def neurons_of(neuron: Neuron) -> Neurons:
 
 def _fires(cell: Cell, neuron: SpikingNeuron) -> Neurons:
     threshold = array(neuron.constants()["threshold"])
-    # Of the other states only a reset to a value takes any.
+    # Only a reset to a value touches the other states.
     resets_all = (neuron.reset, neuron.reset_states) == ("zero", "all") and cell.decay_s is not None
     beside = "" if neuron.reset == "subtract" else f" beside reset={neuron.reset!r}"
     faults = {

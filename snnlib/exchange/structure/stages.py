@@ -109,7 +109,7 @@ def _no_chain(where: str) -> Unsupported:
 class _Chain:
     def __init__(self, shape: Shape) -> None:
         self.shape, self.stages = shape, list[Stage]()
-        # Of the weights that follow.
+        # Delays of the weights that follow.
         self.delays: Delays | None = None
 
     def take(self, path: str, part: str, operation: Operation | None) -> None:
@@ -160,7 +160,7 @@ class _Chain:
         stage, shape = self.stages[-1], self.stages[-1].input
         if delays.per == "channel":
             steps = _whole_steps(delays)
-            # Of a linear layer each cell is a channel.
+            # Each cell of a linear layer is a channel.
             stage.delay = steps.view(shape if len(steps) == math.prod(shape) else (-1, 1, 1)).expand(shape)
             return
         if stage.weight.shape[1] != given.weight.shape[1] and given.weight.dim() > 2:
@@ -249,7 +249,7 @@ def _as_two_axes(values: Tensor, sizes: dict[str, Any]) -> tuple[Tensor, dict[st
         sizes["padding"] = tuple(total // 2 for total in totals)
     if values.dim() == 4:
         return values, sizes
-    # One axis is a row.
+    # A single axis is a row.
     neutral = {"stride": 1, "padding": 0, "dilation": 1}
     return values.unsqueeze(2), {name: (neutral[name], *own) for name, own in sizes.items()}
 
