@@ -113,7 +113,7 @@ BOUNDS = (
     Bound("SRM and pool backward, weights only", rf"srm_pool_backward_kernel<{_TYPES}, (\d), false, false>",
           POOLED_WEIGHT_CREDIT, _PAIRS, 2.25, {"float": 39, "__half": 42, "__nv_bfloat16": 42}, 2),
 )  # fmt: skip
-# Of recurrent neurons: what a kernel adds up, and the instructions that a term may cost.
+# Sums of recurrent neurons: what a kernel adds up, and the instructions that a term may cost.
 SUMS = (
     ("recurrent currents, an event", r"recurrent_forward_kernel<float, 1, false, false, true>", 8),
     ("recurrent credit, a weight", r"recurrent_adjoint_kernel<float, 1, false, false, false, true>", 6),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import snnlib
 
-# In beats: ends of the phases; centres and widths of the waves P, Q, R, S, T, and their heights in both leads.
+# Unit: beats. Ends of the phases; centres and widths of the waves P, Q, R, S, T, and their heights in both leads.
 PHASES = {"P": 0.14, "PQ": 0.22, "QR": 0.27, "RS": 0.32, "ST": 0.62, "TP": 1.0}
 CENTRES, WIDTHS = torch.tensor([[0.08, 0.22, 0.26, 0.3, 0.5], [0.025, 0.01, 0.012, 0.012, 0.05]])
 HEIGHTS = torch.tensor([[0.2, -0.15, 1.0, -0.3, 0.35], [0.1, 0.1, -0.6, 0.3, 0.25]])

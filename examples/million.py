@@ -40,7 +40,7 @@ def trials(count: int) -> tuple[Tensor, Tensor]:
 class Net(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()
-        # Of little width: a step backward reads the connections of every neuron within it.
+        # A narrow shape: a step backward reads the connections of every neuron within it.
         shape = surrogate.Triangle(width=0.5, height=0.4)
         neuron = neurons.CubaLIF(tau_m=neurons.log_uniform(10, 40, size), tau_s=5.0, surrogate=shape)
         self.hidden = snnlib.SpikingRNN(

@@ -7,7 +7,7 @@ import snnlib
 from snnlib.data import EventDigits, ToFrames, stack_time_first
 
 torch.manual_seed(0)
-# One frame of event counts, ON and OFF apart: [1, N, 2, 34, 34].
+# A frame of event counts, ON and OFF apart: [1, N, 2, 34, 34].
 to_frames = ToFrames(time_steps=1, step_us=400_000, mode="count")
 (train_x, train_labels), (test_x, test_labels) = (
     stack_time_first(list(EventDigits(train=part, transform=to_frames))) for part in (True, False)

@@ -52,7 +52,7 @@ with torch.no_grad():
     # An iterator of event arrays: nothing of the recording is held but the window at hand.
     for step, events in enumerate(iter_events(source, STEP_US, sensor_size=SENSOR)):
         events["t"] -= step * STEP_US
-        # One step of one sample: [T=1, N=1, 2, 34, 34].
+        # A step of one sample: [T=1, N=1, 2, 34, 34].
         total += stream(one_step(events).unsqueeze(1))[0, 0]
         scores = (total / (step + 1)).softmax(0)
         best, share = int(scores.argmax()), float(scores.max())

@@ -37,7 +37,7 @@ _KINDS = (
     dict.fromkeys(PYTHON, "Python") | dict.fromkeys(NATIVE, "C++ and CUDA") | dict.fromkeys(C - NATIVE, "C")
 )
 
-# What the packages are made of, from the bottom to the top: each part imports those before it. Modules that only pass
+# Parts of the packages, from the bottom to the top: each part imports those before it. Modules that only pass
 # names on stand right above what they pass on, as `snnlib` itself does.
 _PARTS = (
     "checks files guesses backends reference ops sequences neurons surrogate vision functional nn structure encoding "
@@ -96,7 +96,7 @@ PARTS = {
         "",
         "",
     ),
-    # Of core the modules that it publishes for events.
+    # Modules of core that it publishes for events.
     "events": Part(
         "data",
         "cpp/data",
@@ -158,7 +158,7 @@ BUDGETS = {
     "lines of benchmarks": 5042,
     "lines of release": 1123,
 }
-# By the title of an issue, what it may add to the sizes above.
+# Growth of the sizes above that an issue may cause, by its title.
 ALLOWANCES: dict[str, dict[str, int]] = {
     "`convert` proves what it gives": {"lines of exchange": 673, "lines of core": 50, "lines of tests": 2752},
     "One net, many uses": {

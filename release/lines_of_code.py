@@ -9,7 +9,7 @@ import tokenize
 from pathlib import Path
 
 PYTHON, NATIVE = frozenset({".py"}), frozenset({".cpp", ".h", ".cu", ".cuh"})
-# Of the engine in C, which lies in a package.
+# Suffixes of the engine in C, which lies in a package.
 C = frozenset({".c", ".h"})
 
 # Literals stay, as `//` within one begins no comment: raw strings, strings, characters; then both kinds of comments.

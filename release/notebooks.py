@@ -25,7 +25,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "examples" / "notebooks"
-# In the order in which they are read.
+# Pages in the order in which they are read.
 PAGES = {
     "00-one-neuron": "one-neuron.md",
     "01-first-net": "first-net.md",
@@ -177,7 +177,7 @@ def run(name: str) -> None:
         # Times change with every run, and a traceback has the machine's paths.
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
-            # What says how far a slow machine is.
+            # Progress bars tell how far a slow machine is.
             cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
         for output in cell.get("outputs", []):
             if output.output_type == "error":

@@ -43,7 +43,7 @@ def module(folder: Path, sanitizers: str) -> Path:
     """The compiled module with these sanitizers."""
     options = ["-Ccmake.define.SNNLIB_CUDA=OFF", f"-Ccmake.define.SNNLIB_SANITIZE={sanitizers}"]
     options += [f"-Cbuild-dir={folder}/build", "--no-deps", "--no-build-isolation", "--upgrade"]
-    # Of a make that shares out the cores itself.
+    # Keeps a make from sharing out the cores itself.
     environment = {**os.environ, "MAKEFLAGS": ""}
     command = [sys.executable, "-m", "pip", "install", "--quiet", *options, "--target", folder, ROOT]
     subprocess.run(command, check=True, env=environment)

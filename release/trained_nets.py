@@ -126,7 +126,7 @@ def main(name: str, folders: Sequence[str]) -> None:
     kept = trained.state_dict()
     # Learned constants with bounds are kept under other names.
     state = {key: kept[key] if key in kept else attrgetter(key)(trained).detach() for key in net.state_dict()}
-    # Of few samples one is more than that, and any rounding moves one or two.
+    # A net may lose one of few samples, and any rounding moves one or two.
     least = accuracies[0] - max(MOST_LOST, 2.5 / test)
     for bits in (torch.int8, torch.int16):
         stored = packed(state, bits)

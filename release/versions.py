@@ -105,7 +105,7 @@ def build(python: str, folder: Path, kernels: bool) -> Path | str:
 
 def processor_seconds(*command: str | Path) -> tuple[float, subprocess.CompletedProcess[str]]:
     """(seconds that a command and its children computed, 0 on Windows, the finished command)."""
-    # Of children, by the user and by the system.
+    # Processor time of children, by the user and by the system.
     before = sum(os.times()[2:4])
     done = run(*command)
     return sum(os.times()[2:4]) - before, done
@@ -127,7 +127,7 @@ def check(python: str, torch: str, wheel: Path, folder: Path) -> tuple[str, str,
     if install > MOST_TO_INSTALL or min(imports) > MOST_TO_IMPORT:
         most = f"most: {MOST_TO_INSTALL}, {MOST_TO_IMPORT}"
         return "FAILED", f"install {install:.1f} s, import {min(imports):.2f} s; {most}", version
-    # Of the facts about the compiled module, what GPUs it is for.
+    # GPUs that the compiled module is for, among the facts about it.
     facts = run(folder / PROGRAMS / "snnlib", "doctor").stdout
     cuda = re.search(r"^CUDA +((?:built|not) .+)$", facts, re.MULTILINE)
     # Outside the source tree, so that the installed package is the one that is found, and without the settings of the

@@ -35,7 +35,7 @@ __all__ += ["Bidirectional", "Delays", "PerStep", "Sparse", "SpikingBlock", "Str
 __all__ += ["AvgPool1d", "AvgPool2d", "AvgPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d"]
 __all__ += ["SpikeAvgPool1d", "SpikeAvgPool2d", "SpikeAvgPool3d", "SpikeMaxPool2d"]
 __all__ += ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SpikeDropout", "WeightStandardization"]
-# What trains a net, moves it and looks at it.
+# Tools that train a net, move it and look at it.
 __all__ += ["SpikeDoctor", "explain_dispatch", "memory_report", "parameter_groups", "prepare_", "profile"]
 __all__ += ["convert", "from_nir", "to_integers", "to_nir", "verify_conversion"]
 __all__ += ["checkpoint_time", "fuse_", "run_ragged", "save_packed", "unfuse_"]

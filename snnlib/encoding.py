@@ -92,7 +92,7 @@ def rate(
     """
     _check_unit(values)
     check_count("time_steps", time_steps)
-    # In float32, as half types have few numbers between 0 and 1.
+    # Float32, as half types have few numbers between 0 and 1.
     wide = torch.promote_types(values.dtype, torch.float32)
     drawn = torch.rand((time_steps, *values.shape), dtype=wide, device=values.device, generator=generator)
     return _laid_out((drawn < values).to(values.dtype), batch_first)
@@ -349,7 +349,7 @@ def at_times(
         dtype = times.dtype if times.is_floating_point() else torch.float32
     elif not isinstance(dtype, torch.dtype) or dtype.is_complex:
         raise TypeError(f"dtype: expected a real torch dtype, got {dtype!r}")
-    # In float64, so that the quotient of a time on the grid rounds to its step in long sequences, too.
+    # Float64, so that the quotient of a time on the grid rounds to its step in long sequences, too.
     wide = times.detach().to(torch.float64)
     wide = wide.unsqueeze(2) if wide.dim() == 2 else wide
     wide, places, shares = _placed(wide, dt, mode, dtype)

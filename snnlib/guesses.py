@@ -17,7 +17,7 @@ HOMES += ("explain", "functional", "exchange")
 
 # Names of other libraries, and words that are natural to try, with what they are here.
 _MEANT: Mapping[str, str] = {
-    # What whole sequences do not need.
+    # Calls that whole sequences do not need.
     **FOREIGN_NAMES,
     "utils": (
         "other libraries keep resets and step modes there, which whole sequences do not need; data are in snnlib.data, "
@@ -91,7 +91,7 @@ def hint(name: str, own: Collection[str], module: str = "snnlib") -> str:
     homes = HOMES if module == "snnlib" else ()
     meant = [f"snnlib.{home}.{name}" for home in homes if name in _public(home)]
     if f"{name}_" in own:
-        # In torch's manner, as it changes the net in place.
+        # Names end in `_` in torch's manner where a function changes the net in place.
         meant.append(f"{module}.{name}_")
     # Functions of other libraries are classes here: fast_sigmoid is FastSigmoid.
     letters = {other.lower().replace("_", ""): other for other in own}

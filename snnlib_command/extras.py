@@ -1,5 +1,5 @@
 """Packages that the command needs beside torch."""
 
-# What `snnlib[train]` brings and torch does not.
+# Packages that `snnlib[train]` brings and torch does not.
 PACKAGES = ("typer", "rich", "lightning", "tensorboard", "matplotlib", "jinja2")
 INSTALL = "pip install 'snnlib[train]'"

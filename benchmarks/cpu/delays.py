@@ -79,7 +79,7 @@ def main() -> None:
             layer.train(mode == "between steps")
             weight = next(layer.parameters())
             scale_to_rate_(weight, RATE, lambda layer=layer: float(layer(x[:, :8]).mean()), 12)
-            # What a layer looks at in its first batches is not timed.
+            # Leaves out what a layer looks at in its first batches.
             for module in layer.modules():
                 if isinstance(module, SpikingLayer):
                     module.training_watch.stop()

@@ -34,7 +34,7 @@ from snnlib.backends import native
 NET, FRAME, STEPS = "12C5p1-P2-64C5-P2-10", (2, 34, 34), 2
 BY_EVENTS = ("layer_forward", "event_currents")
 READ, MEMORY = "_local_scalar_dense", ("empty", "new_empty")
-# Beside views; a question about dtypes is none.
+# Operations without a kernel beside views: a question about dtypes is none.
 NO_KERNEL = ("_unsafe_view", "promote_types")
 # The training watch looks at the first three batches, and then at one of these.
 FIRST, BATCHES = 3, 20

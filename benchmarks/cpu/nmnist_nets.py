@@ -40,7 +40,7 @@ NAMES = (
 
 # Spikes per neuron and step that our layers are calibrated to.
 RATE = 0.08
-# Of the input's events, and of the sequences that the dense convolutions get.
+# Densities of the input's events, and of the sequences that the dense convolutions get.
 DENSITY, POOLED_DENSITY = 0.04, 0.2
 
 Weights = dict[str, Tensor]

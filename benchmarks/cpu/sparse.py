@@ -45,7 +45,7 @@ STEPS, INPUTS, FAN_IN = 100, 100, 10
 # Few and strong inputs: potentials are near the threshold for a short time.
 INPUT_RATE_OF_MANY = 0.0025
 RATE, WITHIN = 0.02, 0.1
-# By number of neurons, of 100 connections: seconds, and MB above the process after import and building.
+# Bounds by number of neurons, of 100 connections: seconds, and MB above the process after import and building.
 BOUNDS = {100_000: (0.6, 400), 1_000_000: (8.0, 3500)}
 BUILD_SECONDS, BUILD_MB = 60, 4000
 

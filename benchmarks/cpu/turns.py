@@ -63,7 +63,7 @@ COLUMNS = {
 def _garbage_kept() -> Iterator[None]:
     """Python does not look for garbage, which would be at the cost of whichever task is running."""
     gc.collect()
-    # What is there now need not be looked at again.
+    # Objects that exist now need not be looked at again.
     gc.freeze()
     gc.disable()
     try:

@@ -34,7 +34,7 @@ from typing import Any
 from stages import DONE, FIRST, RESULTS, STAGES, cuda_tool, note, run_stage
 
 ROOT = Path(__file__).resolve().parents[2]
-# What `make gpu-bundle` leaves for a machine that has neither git nor, perhaps, what the build needs.
+# Folder that `make gpu-bundle` leaves for a machine that has neither git nor, perhaps, what the build needs.
 BUNDLE = ROOT / "build" / "gpu"
 # The folder, which Python runs by this file.
 PROGRAM = str(Path(__file__).parent)

@@ -115,7 +115,7 @@ def counted(run: Setting, step: Callable[[], object]) -> dict[str, int]:
     names = Counter(event.name for event in found if on_device(run, event))
     copies = sum(number for name, number in names.items() if name.startswith(("Memcpy", "Memset")))
     calls = Counter(event.name for event in found)
-    # One wait is that of the profile itself.
+    # The profile itself waits once.
     waits = calls["cudaStreamSynchronize"] + max(calls["cudaDeviceSynchronize"] - 1, 0)
     return {
         "kernels": sum(names.values()) - copies,

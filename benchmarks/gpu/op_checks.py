@@ -134,7 +134,7 @@ def _reciprocals(run: Setting) -> Iterator[bool]:
     mantissas = torch.arange(0, 2**23, 2**13 if run.small else 1, dtype=torch.int32)
     exponents = torch.tensor([-125, 0, 125], dtype=torch.int32)
     x = (mantissas + ((exponents[:, None] + 127) << 23)).view(torch.float32).reshape(1, 1, -1)
-    # By these constants the potential rises in its first step by the current, its trace for inputs by half of it, and
+    # With these constants the potential rises in its first step by the current, its trace for inputs by half of it, and
     # both signals are 1 / x.
     taus, limit = (5.0, 1.0, 2.0, math.inf), torch.full((), 2.0**-126, device=run.device)
     current = x.to(run.device)

@@ -29,8 +29,8 @@ class Stage:
     alone: bool = False
 
 
-# In the order in which they start: measurements first, then the checks in which most depends on the kernels, the long
-# ones before the short.
+# Stages in the order in which they start: measurements first, then the checks in which most depends on the kernels, the
+# long ones before the short.
 STAGES = {
     "install": Stage("op_checks", 15, alone=True),
     "host": Stage("beside", 30, alone=True),
@@ -75,7 +75,7 @@ class Setting:
 
     device: torch.device
     small: bool
-    # Of the programs that a stage starts on a machine without a GPU: to their end, or as far as they go in seconds.
+    # True if programs that a stage starts run to their end on a machine without a GPU, not for some seconds alone.
     whole: bool = True
 
     @property

@@ -33,7 +33,7 @@ from snnlib.neurons import Neuron
 
 RECIPE = "nmnist"
 T = 30
-# What LIF neurons change in the recipe, which is made for SRM neurons.
+# Changes for LIF neurons in the recipe, which is made for SRM neurons.
 LIF = {"neuron": "lif", "tau": 2.0, "batch_norm": True, "lr": 4e-3}
 # Takes a folder with Train/ and Test/, epochs and seed; gives the test accuracy after each epoch.
 Method = Callable[[Path, int, int], list[float]]

@@ -43,7 +43,7 @@ from snnlib.app.training.run import train_run
 from snnlib.data import MNIST
 from snnlib.files.atomic import write_bytes_atomically
 
-# Of MNIST's training images, those that some recording may show.
+# Number of MNIST's training images that some recording may show.
 RECORDED = 1000
 METHODS = ("pretrained", "scratch")
 FOLDS = 5

@@ -50,9 +50,9 @@ FOLDER = RESULTS / "stress"
 class Setting:
     """Settings that the nets of a task share."""
 
-    # In the papers' notation.
+    # Net in the papers' notation.
     net: str
-    # Of a step of the input.
+    # Shape of a step of the input.
     shape: tuple[int, int, int]
     tau_m: float
     tau_s: float
@@ -61,11 +61,11 @@ class Setting:
     prepared: int = 25
     # Spikes of the right output and of the others.
     wanted: tuple[int, int] = (15, 2)
-    # Of SRM neurons.
+    # Options of SRM neurons.
     options: Mapping[str, float] = field(default_factory=dict)
 
 
-# Of the published MNIST net.
+# Options of the published MNIST net.
 MNIST_OPTIONS = {"tau_grad": 2.5, "input_grad_scale": 0.85}
 SETTINGS = {
     "mnist-6000": Setting(
@@ -92,7 +92,7 @@ OF_SRM = 0.9
 # Test samples at a time.
 PART = 50
 
-# Of a call of the net and the labels of its samples, so that a loss can have a say in how the net is run.
+# Takes a call of the net and the labels of its samples, so that a loss can have a say in how the net is run.
 Loss = Callable[[Callable[[], Tensor], Tensor], Tensor]
 
 

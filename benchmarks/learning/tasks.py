@@ -32,7 +32,7 @@ from snnlib.files.atomic import write_bytes_atomically
 ROOT = Path(__file__).parents[2]
 # Not part of a checkout.
 KEPT = ROOT / "build" / "learning"
-# Of the pixels of MNIST's training images.
+# Mean and deviation of the pixels of MNIST's training images.
 PIXEL_MEAN, PIXEL_STD = 0.1307, 0.3081
 FOLDS = 5
 

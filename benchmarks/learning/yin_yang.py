@@ -37,7 +37,7 @@ FIRST, SPAN, END = 0.15, 1.85, 3.0
 DT = 0.02
 HIDDEN, CLASSES = 30, 3
 BATCH, RATE, CLIP = 150, 0.01, 0.3
-# Of the softmax over times, and of the cost of a late label, in time constants.
+# Scale of the softmax over times, and of the cost of a late label, in time constants.
 SHARPNESS, LATENESS = 0.1, 0.005
 # Share of a batch for which a hidden or an output neuron may be silent, and what its weights get then.
 SILENT, RAISE = (0.3, 0.01), 0.002

@@ -109,7 +109,7 @@ def write_guides() -> None:
         page.write_text(linked(pictured), encoding="utf-8")
     shutil.copy(ROOT / "docs" / "site" / "copy.css", PAGES)
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    # Beside the pages that it links to.
+    # The changelog lies beside the pages that it links to.
     (PAGES / "changelog.md").write_text(changelog.replace("](docs/", "]("), encoding="utf-8")
 
 

@@ -18,7 +18,7 @@ _PULSES, _CONSTANT_FROM = (5, 25, 28, 31), 50
 # at the threshold, where rounding would decide.
 _HEIGHTS = (0.3, 0.6, 1.2, 2.4, 4.8, 9.6, 19.2, 38.4)
 _LEAST_SPIKES = 6
-# The same bytes in every build.
+# Gives every build the same bytes.
 mpl.rcParams["svg.hashsalt"] = "snnlib"
 
 

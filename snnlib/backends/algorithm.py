@@ -186,7 +186,7 @@ _BACK_DENSE, _WINDOW, _PICK, _BACK_SCATTER, _BACK_GATHER = 0.28, 0.45, 1.05, 0.6
 # The weight gradient tap by tap: an input event and a vector of its row of weights; a number of the rows of inputs and
 # of signals, which are read once a tap; a weight, whose gradient is transposed.
 _TAP_EVENT, _OUTER, _ROW, _TRANSPOSE = 4.0, 0.5, 0.35, 2.4
-# In a fully connected layer, whose weights fill the first cache: an entry, and a vector of the traces that it samples
+# Costs in a fully connected layer, whose weights fill the first cache: an entry, and a vector of the traces it samples
 # or of the row of weights that it adds to the inputs' field.
 _ENTRY, _PICK_FAR, _FIELD_FAR = 15.0, 2.2, 1.0
 # Weights of one input channel and kernel row that are taken into registers, with each of their vectors; a spike.

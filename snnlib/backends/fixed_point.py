@@ -12,7 +12,7 @@ from torch import Tensor
 STEPS = 2.0**12
 # Sizes of states stay below it.
 LIMIT = 2.0**23 / STEPS
-# Of the unit of weights of 8 bits: from a step of the states to 2^7 times the unit of even weights at wgtExp 0, 2^-5.
+# Exponents of 8-bit weights: from a step of the states to 2^7 times the unit of even weights at wgtExp 0, 2^-5.
 WEIGHT_EXPONENTS = (-12, 2)
 
 

@@ -57,7 +57,7 @@ class Geometry(NamedTuple):
     stride_w: int
     padding_h: int
     padding_w: int
-    # Of the convolution as it is: space axes of the output before pooling, groups, and taps of the kernel.
+    # Geometry as given: space axes of the output before pooling, groups, and taps of the kernel.
     space: tuple[int, ...]
     groups: int
     taps: int

@@ -27,7 +27,7 @@ Path = Literal["auto", "native", "reference"]
 # Sources of the module's functions, beside an editable installation.
 _BINDINGS = pathlib.Path(__file__).parents[2] / "cpp" / "bindings"
 
-# The same codes as `DType` in cpp/include/snnlib/core/dtype.h.
+# Codes of `DType` in cpp/include/snnlib/core/dtype.h.
 DTYPE_CODES = {dtype: code for code, dtype in enumerate(KERNEL_DTYPES)}
 
 _module: ModuleType | None = None

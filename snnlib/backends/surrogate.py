@@ -42,7 +42,7 @@ SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
     # A narrow bump on a wide trough, six times as wide.
     "multi_gaussian": lambda z: (23 * exp_minus(z * z) - exp_minus(z * z / 36)) / 22,
 }
-# Whether each shape is zero away from the threshold, in the order of the kernels' numbers.
+# True for shapes that are zero away from the threshold, in the order of the kernels' numbers.
 COMPACT: dict[str, bool] = native.surrogates() or {
     name: not bool(shape(torch.ones(()))) for name, shape in SHAPES.items()
 }

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# What torch's convolutions and pooling take.
+# Largest size that torch's convolutions and pooling take.
 MOST_INT32 = 2**31 - 1
 _MOST_FLOAT32 = torch.finfo(torch.float32).max
 

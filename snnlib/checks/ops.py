@@ -30,7 +30,7 @@ def check_axes(name: str, sizes: Sequence[int], axes: int, minimum: int) -> None
     """Raise ValueError unless there is one integer per axis, each at least `minimum` and of 32 bits."""
     if len(sizes) != axes or any(size < minimum for size in sizes):
         raise ValueError(f"{name}: expected {axes} integers >= {minimum}, got {list(sizes)}")
-    # What torch's convolutions and pooling take, which the reference goes by.
+    # The reference goes by what torch's convolutions and pooling take.
     if any(size > MOST_INT32 for size in sizes):
         raise ValueError(f"{name}: expected integers up to {MOST_INT32}, got {list(sizes)}")
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from snnlib.checks.values import require
 
-# What kernels compute with, in the order of their codes.
+# Dtypes that kernels compute with, in the order of their codes.
 KERNEL_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 

@@ -73,7 +73,7 @@ class srmNeuronFunc:  # noqa: N801
         first = torch.where(credited, first, time)
 
         def signal(delta: Tensor, bound: float, table: Tensor) -> Tensor:
-            # In float16 neither the bound nor the slope at a small difference is finite.
+            # Neither the bound nor the slope at a small difference is finite in float16.
             delta = delta.to(torch.promote_types(delta.dtype, torch.float32))
             slope = torch.where(delta > 0, (1 / delta).clamp(max=bound), 0)
             at_spikes = torch.where(fired, -slope * grad_out, 0)

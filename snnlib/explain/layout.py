@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-# By number of dimensions: tokens of a transformer, a conv layer, a spiking conv layer.
+# Layouts by number of dimensions: tokens of a transformer, a conv layer, a spiking conv layer.
 _BY_RANK = {3: "NLC", 4: "NCHW", 5: "TNCHW"}
 _LETTERS = [set("NLC"), set("NCHW"), set("TNLC"), set("TNCHW")]
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from snnlib.checks import import_extra
 
-# What h5py raises for damaged files.
+# Errors that h5py raises for damaged files.
 DAMAGED = (AttributeError, KeyError, MemoryError, OSError, OverflowError, RuntimeError, TypeError, ValueError)
 # Filters by their registered number: those of the package hdf5plugin, and Prophesee's.
 _PLUGINS = {

@@ -44,7 +44,7 @@ from snnlib.sequences.lengths import without_padding
 
 State = tuple[Tensor, ...]
 
-# Whether layers that take and give a state save their entries alone in the place of currents.
+# True if layers that take and give a state save their entries alone in place of currents.
 _ENTRIES_ONLY: ContextVar[bool] = ContextVar("entries only", default=False)
 
 
@@ -157,7 +157,7 @@ def call_facts(
     )
 
 
-# What a path needs of the facts of a call, and what `explain_dispatch` prints where it is missing.
+# Fact of a call that a path needs, and what `explain_dispatch` prints where it is missing.
 Need = tuple[Callable[[CallFacts], bool], str]
 EVENTS: Sequence[Need] = (
     (

@@ -122,7 +122,7 @@ class Recurrence:
         """
         time_dim, wide = int(neuron.batch_first), torch.promote_types(current.dtype, torch.float32)
         shape, delay = step_shape(current.shape, time_dim), self.delay
-        # Of spikes whose gradient may be by time the next older step belongs to each, too.
+        # Spikes whose gradient may be by time need the next older step, too.
         before = self.max_delay + 2 if delay is not None else 2 if neuron.exact_times else 1
         own, spikes = _split(state, before, shape, current)
         start = start_state(neuron, shape, current, own)
@@ -183,7 +183,7 @@ class Recurrence:
             past = current.new_zeros((longest + 2, current.shape[1 - time_dim], current.shape[2]), dtype=wide)
         newest = value.transpose(0, 1) if time_dim else value
         if lengths is None:
-            # What is older is not looked at.
+            # Older steps are not looked at.
             newest = newest[max(len(newest) - longest - 2, 0) :]
         spikes = torch.cat((past.flip(0), newest.to(wide)))
         if lengths is None:

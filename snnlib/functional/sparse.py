@@ -49,7 +49,7 @@ class SparselyConnected(nn.Module):
 
     starts: Tensor
     targets: Tensor
-    # Of a deep copy: the operator that it was copied from, the checksum of the connections, and when they were checked.
+    # Origin of a deep copy: the operator, the checksum of the connections, and when they were checked.
     _copied: tuple[weakref.ref[SparselyConnected], int, tuple[int, int]] | None = None
 
     def __init__(self, starts: Tensor, targets: Tensor, outputs: int) -> None:
@@ -143,7 +143,7 @@ class SparselyConnected(nn.Module):
         source = torch.searchsorted(free, drawn, right=True) - 1
         first = starts[source]
         place, end, within = first, starts[source + 1], drawn - free[source]
-        # Of an input's connections, those before its free place number `within`, by bisection.
+        # Finds by bisection how many connections of an input come before its free place number `within`.
         while bool((place < end).any()):
             middle = (place + end) // 2
             before = targets[middle.clamp(max=len(targets) - 1)] - (middle - first) <= within

@@ -35,7 +35,7 @@ class NeuronOptions(TypedDict, total=False):
     tau_grad: float | None
     threshold: float | Tensor
     grad_clamp: float | None
-    # Of layers alone.
+    # Used by layers alone.
     input_grad_scale: float
     batch_first: bool
 

@@ -71,7 +71,7 @@ def supervised_current(
     thresholds = like.constants
     check_threshold(thresholds, classes, current)
     thresholds = thresholds.expand(classes)[target.long()]
-    # Of the labelled neurons only, with samples in the place of channels: [T, 1, N].
+    # Currents of the labelled neurons only, with samples in place of channels: [T, 1, N].
     labelled = current.detach().movedim(time_dim, 0).gather(2, chosen.expand(steps, samples, 1))
     labelled = labelled.transpose(1, 2).to(thresholds.dtype)
     trace = SRMTrace(*ops.scan_srm.trace(labelled, thresholds, neuron.taus, 0))

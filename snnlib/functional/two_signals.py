@@ -118,7 +118,7 @@ def eps_slope(
     # A time constant of one step has forgotten all after it.
     e_s, e_m = (max(1 - 1 / tau, 1e-12) for tau in (tau_s, tau_m))
     alike = abs(e_s - e_m) < 1e-6
-    # In the limit d(e ln e)/de.
+    # The limit d(e ln e)/de.
     slope = math.log(e_s) + 1
     p = slope if alike else (e_s * math.log(e_s) - e_m * math.log(e_m)) / (e_s - e_m)
     o = e_s * (math.log(e_s) - p)

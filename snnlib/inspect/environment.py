@@ -102,7 +102,7 @@ def processor_name() -> str:
 # The kernels have been compiled by no older one.
 _LEAST_TOOLKIT = "13.0"
 
-# What users call them, and the kernel that stands for each family.
+# Names that users know, and the kernel that stands for each family.
 _FAMILIES = {
     "SRM neurons": "srm_forward",
     "SRM layers, event-driven": "layer_forward",

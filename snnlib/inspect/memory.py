@@ -26,7 +26,7 @@ from snnlib.nn.weights.gain import WeightWithGain
 from snnlib.structure.layers import gives_potentials, hook, outer_modules, spiking_modules
 
 _INPUT = "input"
-# Of the event-driven record: a bit per neuron and step, two float32 per spike.
+# Bytes of the event-driven record: a bit per neuron and step, two float32 per spike.
 _BYTES_PER_STEP, _BYTES_PER_SPIKE = 1 / 8, 8
 
 
@@ -157,9 +157,9 @@ class _Ledger:
 
     def __init__(self, x: Tensor) -> None:
         self._stack = [_INPUT]
-        # By name of the module: neuron-steps, spikes, predicted bytes.
+        # Neuron-steps, spikes and predicted bytes by name of the module.
         self._neurons: dict[str, tuple[int, float, float]] = {_INPUT: (0, 0.0, 0.0)}
-        # By address. The tensors live as long as the ledger, so no address is used twice.
+        # Givers by address. The tensors live as long as the ledger, so no address is used twice.
         self._givers: dict[int, tuple[str | None, Tensor]] = {_address(x): (_INPUT, x)}
         self._kept: dict[int, tuple[str, Tensor]] = {}
         self._weight_sizes: dict[str, list[int]] = {}

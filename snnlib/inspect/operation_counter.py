@@ -42,7 +42,7 @@ class OperationCounter:
 
     def __init__(self, net: nn.Module) -> None:
         self.net = net
-        # By module and name of a field of `LayerOperations`: sums over all calls.
+        # Sums over all calls by module and name of a field of `LayerOperations`.
         self.by_module: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._stack: list[Call] = []
         # Walked once: a walk through a net of many modules takes as long as a small layer.
@@ -52,7 +52,7 @@ class OperationCounter:
         self._paused = False
         # Operations that multiply but are not counted.
         self.uncounted: set[str] = set()
-        # Of one block, as weights may change between two.
+        # Products of a single block, as weights may change between two.
         self._products = OperationProducts(net, self.uncounted)
 
     @contextmanager
@@ -206,7 +206,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         name, apart = _kind(func)
         if apart:
-            # In inference mode operations arrive whole.
+            # Operations arrive whole in inference mode.
             with self:
                 taken_apart = func.decompose(*args, **kwargs)
             if taken_apart is not NotImplemented:

@@ -387,7 +387,7 @@ class OperationProducts:
         fan_out = self._of_rows(weight)
         found = fan_out.products_of(x)
         if is_weight[0] == is_weight[1]:
-            # Of two inputs, as in attention, it is enough that one has no elements but -1, 0 and 1.
+            # Elements of -1, 0 and 1 alone in one of two inputs suffice, as in attention.
             found = replace(found, unit=found.unit or fan_out.unit)
         return _once_per_step(found, b, call)
 

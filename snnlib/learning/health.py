@@ -180,13 +180,13 @@ class SpikeDoctor(ShownAsText):
     def found(self) -> dict[tuple[str, str], str]:
         """Returns the findings by layer and kind, with kinds and texts of `TrainingWatch.said`."""
         layers = self.layers()
-        # Those of the net's structure name two modules each.
+        # Findings about the net's structure name two modules each.
         found = {("", text): text for text in self._borders} if layers else {}
         for layer in layers:
             for kind, text in self._of_spikes(layer, is_last=layer is layers[-1]):
                 found[layer.name, kind] = f"{layer.name}: {text}"
             if layer.dead == layer.channels:
-                # What is behind a silent layer is silent as well.
+                # Layers behind a silent layer are silent as well.
                 return found
         for layer in layers:
             for text in self._of_gradient(layer, layers[-1]):
@@ -248,7 +248,7 @@ class SpikeDoctor(ShownAsText):
             return None
         backwards = self._gradients[name] / len(weights)
         size = math.sqrt(sum(float(weight.detach().double().square().sum()) for weight in weights))
-        # Of the effective weight: its gradient is smaller and it is larger by the gain.
+        # The effective weight has a gradient that is smaller, and is larger, by the gain.
         size *= float(self._layers[name].gain.square().mean())
         return math.sqrt(float(self._squares[name]) / backwards) / size if size else math.inf
 

@@ -104,7 +104,7 @@ class Rewiring:
         self.every, self.rule, self.l1, self.temperature = every, rule, l1, temperature
         self.share, self.seed = share, seed
         self.steps = 0
-        # Of DEEP R: whether a connection is excitatory, by name of the weight.
+        # Signs of DEEP R: True for excitatory connections, by name of the weight.
         self._signs: dict[str, Tensor] = {}
 
     @torch.no_grad()

@@ -306,7 +306,7 @@ class _Chain:
         return PerStep(nn.Linear(inputs, outputs, bias=False, **self.factory), norm)
 
 
-# What each kind of word adds.
+# Layers that each kind of word adds.
 _WORDS: tuple[tuple[re.Pattern[str], Callable[[_Chain, re.Match[str]], None]], ...] = (
     (_CONV, _Chain.convolution),
     (_POOL, _Chain.pool),

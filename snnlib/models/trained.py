@@ -165,7 +165,7 @@ def net_of(settings: Mapping[str, Any], input_shape: tuple[int, int, int]) -> nn
     """
     neuron = settings["neuron"]
     if "model" in neuron:
-        # Of these neurons are recurrent layers, too.
+        # Recurrent layers consist of these neurons, too.
         options = settings.get("options", {})
         net = from_notation(settings["net"], input_shape, neuron=from_config(neuron), **options)
     else:

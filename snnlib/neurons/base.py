@@ -47,7 +47,7 @@ from snnlib.sequences.lengths import run_with_lengths
 
 # Constants of a neuron in shapes that broadcast with one step `[N, C, ...]`.
 Params = Mapping[str, Tensor]
-# One tensor `[N, C, ...]` per name in `state_names`.
+# A tensor `[N, C, ...]` per name in `state_names`.
 State = tuple[Tensor, ...]
 
 
@@ -112,22 +112,22 @@ class Neuron(nn.Module):
     constant_names: tuple[str, ...]
     learnable: Sequence[str]
     state_names: ClassVar[tuple[str, ...]]
-    # Whether values are spikes, or potentials.
+    # True if values are spikes; else potentials.
     gives_spikes: bool = True
-    # Of which kind dL/dcurrent is: at spikes only, or everywhere by a surrogate.
+    # Kind of dL/dcurrent: at spikes only, or everywhere by a surrogate.
     gradient: str = "surrogate"
     # The first state before the first step, which `initial_state` gives by default.
     initial_membrane: float = 0.0
-    # Whether states are whole multiples of 2^-12 and weights of layers have 8 bits, as on Loihi.
+    # True if states are whole multiples of 2^-12 and weights of layers have 8 bits, as on Loihi.
     fixed_point: bool = False
     weight_exponent: int | None = None
-    # Whether gradients flow to earlier steps.
+    # True if gradients flow to earlier steps.
     gradient_through_time: bool = True
     # True once `check_rest` has tested the model at rest.
     rest_known: bool = False
-    # Whether spikes are moved by EventProp's gradient, so that input events may get theirs by time.
+    # True if EventProp's gradient moves spikes, so that input events may get theirs by time.
     exact_times: bool = False
-    # Of such models: "time" or "dense"; None is by time in layers, which take events, and dense of neurons alone.
+    # Gradient of such models: "time" or "dense"; None is by time in layers, which take events, and dense in neurons.
     input_gradient: str | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -145,7 +145,7 @@ class Neuron(nn.Module):
         super().__init__()
         check_flag("batch_first", batch_first)
         self.batch_first = batch_first
-        # Of standalone neurons; a layer has its own.
+        # Watch of a standalone neuron; a layer has its own.
         self.training_watch = TrainingWatch()
         add_constants(self, {} if constants is None else constants, learnable, channels)
         if not self.gives_spikes:
@@ -266,7 +266,7 @@ class Neuron(nn.Module):
         if tables is None:
             return self._make_kernel(*key)
         if key not in tables:
-            # What is made in inference mode could not be used in a training step.
+            # A tensor that is made in inference mode could not be used in a training step.
             with torch.inference_mode(False):
                 tables[key] = self._make_kernel(*key)
         return cast(NeuronKernel | None, tables[key])

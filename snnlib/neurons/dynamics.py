@@ -57,25 +57,25 @@ class Dynamics:
     j: Sequence[Coefficient] = field(default_factory=_zeros)
     r: Sequence[Coefficient] = field(default_factory=_zeros)
     floor: Coefficient = -math.inf
-    # Of the surrogate: shape, peak, inverse width.
+    # Surrogate: shape, peak, inverse width.
     kind: int = 0
     height: Coefficient = 0.0
     scale: Coefficient = 0.0
     # `>` instead of `>=`.
     strict: bool = False
     detach_reset: bool = True
-    # Whether the jump j keeps its gradient; by default it is treated like the reset.
+    # True if the jump j loses its gradient; by default it is treated like the reset.
     detach_jump: bool | None = None
     reset_next: bool = False
     # The value of a step: its spikes, or the membrane potential before the reset.
     membrane: bool = False
-    # Whether the gradient flows to earlier steps.
+    # True if the gradient flows to earlier steps.
     through_time: bool = True
-    # Whether the membrane is scaled by c_0 and not below zero before it is compared.
+    # True if the membrane is scaled by c_0 and not below zero before it is compared.
     rectified: bool = False
-    # Whether p is of products of states: y_0 y_0 with two of them, y_2 y_i with three.
+    # True if p is of products of states: y_0 y_0 with two of them, y_2 y_i with three.
     quadratic: bool = False
-    # Whether states are whole multiples of 2^-12 and what they keep is rounded towards zero.
+    # True if states are whole multiples of 2^-12 and what they keep is rounded towards zero.
     fixed_point: bool = False
     # Steps after a spike in which the state is held; -1 for all of them.
     refractory: int = 0
@@ -127,7 +127,7 @@ def pack(rows: Sequence[Coefficient], dtype: torch.dtype, device: torch.device) 
     tensors = [row for row in rows if isinstance(row, Tensor)]
     eager = not (torch.compiler.is_compiling() or in_transform())
     if eager and device.type == "cpu" and all(_is_number(row) for row in tensors):
-        # One tensor of numbers takes a third of the time that operations on their columns take.
+        # A single tensor of numbers takes a third of the time that operations on their columns take.
         return torch.tensor([[float(row)] for row in rows], dtype=dtype, device="cpu")
     numbers = [row for row in rows if not isinstance(row, Tensor)]
     # A list: the compiler of torch 2.6 knows no `next` with a default.

@@ -51,7 +51,7 @@ class Field:
     check: Check | None = None
     constant: bool = False
     kw_only: bool = True
-    # Whether it is an argument; a model whose value is fixed has it as an attribute alone.
+    # True for an argument; a model whose value is fixed has it as an attribute alone.
     init: bool = True
     repr: bool = True
     # Values that other options must have, unless this one has its default.

@@ -96,7 +96,7 @@ def check_surrogate(surrogate: object) -> None:
         return
     # Between no spike and one.
     if below < 0.5 < above:
-        # Of neurons with a threshold of 1.
+        # Counterpart for neurons with a threshold of 1.
         ours = None
         with suppress(Exception):
             ours = match(surrogate, 1.0)

@@ -54,7 +54,7 @@ class Surrogate:
     """Base of surrogates `height * f(scale * u)` with a shape f that runs natively."""
 
     kind: ClassVar[str]
-    # Of neurons with several levels: the bump stands at the first threshold alone or at every one, or spreads from the
+    # Place of the bump for neurons with several levels: at the first threshold alone, at every one, or spread from the
     # first to the last.
     spread: ClassVar[Literal["first", "every", "flat"]] = "first"
 
@@ -73,7 +73,7 @@ class Surrogate:
         return height * SHAPES[self.kind]((u * scale).abs())
 
 
-# One of `snnlib.surrogate`, or a user's own function from `u = h - threshold` to `ds/du`.
+# A surrogate of `snnlib.surrogate`, or a user's own function from `u = h - threshold` to `ds/du`.
 SurrogateLike = Surrogate | Callable[[Tensor], Tensor]
 
 

@@ -62,7 +62,7 @@ def match(spike: Callable[[Tensor], Tensor], threshold: float) -> Surrogate | No
     reach = float(inside.max()) if len(inside) else 1.0
     for candidate in _candidates(spike, peak, at_one, reach, threshold):
         expected = candidate.derivative(u, torch.tensor(threshold, dtype=torch.float64))
-        # Whether a compact surrogate has its border at a point is a matter of rounding.
+        # Rounding decides if a compact surrogate has its border at a point.
         if int(((slope - expected).abs() > _TOLERANCE * peak).sum()) == 0:
             return candidate
     return None

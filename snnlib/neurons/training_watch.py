@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     Watched: TypeAlias = SpikingLayer | Neuron
 
-# One batch may be an odd one; three in a row are not.
+# A single batch may be an odd one; three in a row are not.
 _FIRST = 3
 # Channels that the first updates lost are named before a slow net has made a hundred; one of the batches looked at.
 _EARLY = 31
@@ -48,18 +48,18 @@ _SINGLE_STEPS = 50
 # Steps of a sequence up to which standardised layers learn at 1e-3; and how many times the rate of `count_rate` nets of
 # fewer samples or more steps learned as well.
 _FEW_STEPS, _TOO_FAST = 5, 3.0
-# Of its own size: a weight that a step of an optimiser changes by more is lost. Steps that train change a tenth of it.
+# Share of its own size: a weight that a step of an optimiser changes by more is lost. Training steps change a tenth.
 _LARGEST_STEP = 3.0
 # A neuron that fires in more than half of all steps is reset before it has gathered much.
 BUSY_RATE = 0.5
 # A layer that fires in more than this share of all steps, in two batches looked at in a row, has left the slope of its
 # surrogate gradient: healthy nets pass it for a few batches at most.
 _DRIVEN_RATE, _DRIVEN_LOOKS = 0.8, 2
-# Of the channels: more than this share is no longer the odd one.
+# Share of the channels: more than this is no longer the odd one.
 _MANY = 0.5
 # A few samples need not make every channel fire, least of all one output per class.
 _FEWEST_SAMPLES = 30
-# Of the samples: with losses that learn well on MNIST none of a layer's neurons fires in 0.5 %, with others in 8 %.
+# Share of the samples: with losses that learn well on MNIST no neuron of a layer fires in 0.5 %, with others in 8 %.
 _MANY_SAMPLES = 0.05
 
 
@@ -137,7 +137,7 @@ class TrainingWatch:
         stopped: whether the watch has ended.
     """
 
-    # Of the class for older pickles, with the batches looked at in a row in which nearly all neurons fired, and the
+    # Class attributes for older pickles: the batches looked at in a row in which nearly all neurons fired, and the
     # largest step of Adam in the first batches.
     rate: float | None = None
     _driven: Tensor | int = 0
@@ -158,7 +158,7 @@ class TrainingWatch:
         self._weight: Tensor | None = None
         # The largest change of the weight from one batch to the next, of its own size.
         self._step: Tensor | None = None
-        # What a standardised weight and its gain were in the batch before.
+        # Standardised weight and its gain in the batch before.
         self._parts: tuple[Tensor, Tensor] | None = None
 
     def anew(self) -> TrainingWatch:
@@ -320,7 +320,7 @@ class TrainingWatch:
         if silent < 1:
             self._say_lost(layer, lost, str(window))
             without = float(sums.silent_samples) / sums.samples
-            # In the first hundred batches outputs of nets that learned well were silent for up to 22 %.
+            # Outputs of nets that learned well were silent for up to 22 % in the first hundred batches.
             late = window.first > _BATCHES and sums.samples >= _FEWEST_SAMPLES
             # Three standard errors more than many: of 40 samples 5 are silent in some windows of nets that learn well.
             bound = _MANY_SAMPLES + 3 * math.sqrt(_MANY_SAMPLES * (1 - _MANY_SAMPLES) / sums.samples)
@@ -421,13 +421,13 @@ class _Sums:
     def __init__(self) -> None:
         self.samples = self._batches = self._backwards = 0
         self._rates: Tensor | float = 0.0
-        # Those that got spikes while no neuron fired.
+        # Samples that got spikes while no neuron fired.
         self.silent_samples: Tensor | int = 0
         # Magnitudes of the input, of the gradients, and of the gradient that reached the output in the last batch.
         self.input: Tensor = torch.zeros(())
         self.gradient: Tensor | float = 0.0
         self.signal: Tensor | float = 0.0
-        # What it came to, once its last batch is there.
+        # Sums of the window, once its last batch is there.
         self.window: Window | None = None
 
     def add(self, layer: Watched, x: Tensor, spikes: Tensor, *, looks_at_input: bool) -> Tensor:

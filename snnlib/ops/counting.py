@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 from torch import Tensor
 
-# In the order of `Tally` in cpp/include/snnlib/layer/layer.h.
+# Counts in the order of `Tally` in cpp/include/snnlib/layer/layer.h.
 Counts = tuple[int, int, int, int, int]
 
 

@@ -66,7 +66,7 @@ def view_of(sequence: Tensor, time_dim: int) -> dict[str, int]:
         outer, steps, inner = 1, first, second * inner
     else:
         outer, steps = first, second
-    # Of one outer index the stride says nothing.
+    # The stride says nothing if there is a single outer index.
     return {
         "outer": outer,
         "steps": steps,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-# By name and number of the call: the tuple that `run` gives.
+# Tuples that `run` gives, by name and number of the call.
 States = dict[tuple[str, int], tuple[Tensor, ...]]
 
 

@@ -25,7 +25,7 @@ from snnlib.backends.reference.exact import by_time
 from snnlib.checks import differentiable_once
 from snnlib.sequences.history import last_steps
 
-# What `input_gradient` may be; None is by time in layers, which take events, and dense of neurons alone.
+# Values of `input_gradient`; None is by time in layers, which take events, and dense of neurons alone.
 CHOICES = ("time", "dense")
 
 
@@ -58,7 +58,7 @@ class TimedInput(NamedTuple):
     x: Tensor
     # The state without the last input of the chunk before, which `spike_time_gradient` had put at its end.
     state: tuple[Tensor, ...] | None
-    # What the state after the chunk ends with, `[1, N, ...]`.
+    # State at the end of the chunk, `[1, N, ...]`.
     last: Tensor
 
 

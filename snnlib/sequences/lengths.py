@@ -18,7 +18,7 @@ State = tuple[Tensor, ...]
 
 # Lengths of the samples and number of steps T of the call of a net that is under way, see `snnlib.run_ragged`.
 _OF_CALL: ContextVar[tuple[Tensor, int] | None] = ContextVar("lengths of the call", default=None)
-# One entry per such call of any thread. A compiler, which cannot read the variable, watches whether there is one.
+# An entry per such call of any thread. A compiler, which cannot read the variable, watches whether there is one.
 _CALLS: list[int] = []
 
 

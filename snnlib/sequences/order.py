@@ -8,8 +8,8 @@ from torch import Tensor
 
 # Steps and samples from which neighbours can be told from others, and features that are enough to compare.
 _FEWEST, _FEATURES = 6, 4096
-# By how much more neighbours must be alike than others (correlation): steps of recordings have 0.5, samples sorted by
-# class 0.13. Of few values, by so many standard errors; and so many times what the other dimension has.
+# Difference by which neighbours must be more alike than others (correlation): steps of recordings have 0.5, samples
+# sorted by class 0.13. Few values need so many standard errors, and so many times what the other dimension has.
 _ALIKE, _SURE, _TIMES = 0.25, 6.0, 3.0
 
 

@@ -14,7 +14,7 @@ from snnlib.nn.fusion.hooks import of_this_thread
 from snnlib.nn.layers.readout import SRMReadout
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 
-# One block at a time, or the mode of another thread's block would be taken for that of the net.
+# Locks out other threads, or the mode of another thread's block would be taken for that of the net.
 _EVALUATING = RLock()
 
 

@@ -23,7 +23,7 @@ from snnlib.files.pointers import check_fetched
 
 Spikes = NDArray[np.bool_]
 _SPIKES, _POTENTIALS = 1, 2
-# What zip, zlib and NumPy's header parser raise on damaged bytes.
+# Errors that zip, zlib and NumPy's header parser raise on damaged bytes.
 _DAMAGED = (
     *(TypeError, ValueError, KeyError, EOFError, OSError, SyntaxError, NotImplementedError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error),

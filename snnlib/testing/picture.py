@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from snnlib.testing.diff import index_text, spike_changes
 from snnlib.testing.golden import Spikes
 
-# Of Okabe and Ito's palette, "Color Universal Design", 2008, on grey.
+# Colours of Okabe and Ito's palette, "Color Universal Design", 2008, on grey.
 _KEPT, _GOLDEN, _OBTAINED = "#BBBBBB", "#D55E00", "#0072B2"
 # Neurons of a sequence that are drawn.
 _MOST_NEURONS = 20

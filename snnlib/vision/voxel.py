@@ -138,7 +138,7 @@ def voxel_pool(
     check_below("batch", batch, batch_size)
     flat, inside = _cell_of(points, bounds, batch, cells)
     total = batch_size * math.prod(cells)
-    # One cell more for the points that are dropped.
+    # A further cell takes the points that are dropped.
     index = torch.where(inside, flat, total)
     if reduce == "max":
         # The dropped ones share a cell: NaN there would reach their gradients.

@@ -59,7 +59,7 @@ def backward(
     entry, (compared,) = read_entries(*record, shape, call.band, time_dim)
     q = _spread(grad_output.to(dtype), shape, call.pool)
     rows = linear.Rows(neuron.constants.to(dtype), x.dim() - 1)
-    # What comes back to the state from later steps.
+    # Gradient that comes back to the state from later steps.
     g = grad_state[0].to(dtype) if grad_state is not None else q.new_zeros(shape[1 - time_dim], *shape[2:])
     adjoint = torch.empty_like(q)
     columns = [tensor.unbind(time_dim) for tensor in (q, entry, compared.to(dtype))]

@@ -24,7 +24,7 @@ class Rows:
 
     def __init__(self, coefficients: Tensor, axes: int) -> None:
         k = self.states = count_states(len(coefficients))
-        # One channel stands for all.
+        # A single channel stands for all.
         channels = coefficients.shape[1]
         shape = [channels, *[1] * max(axes - 2, 0)] if channels != 1 else []
         rows: list[Tensor] = [row.reshape(shape) for row in coefficients]
@@ -100,7 +100,7 @@ class _Step(NamedTuple):
     raw: list[Tensor]
     h: list[Tensor]
     spike: Tensor
-    # Of the refractory time before the step.
+    # Steps that were left of the refractory time before the step.
     left: Tensor | None
 
 

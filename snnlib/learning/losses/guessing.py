@@ -14,7 +14,7 @@ from snnlib.neurons.training_watch import cannot_watch
 # Calls in a window, and windows in a row, of which every mean is at least this share of ln(classes): nets of six layers
 # that learn are below it in the second (docs/measurements/first-loss.md).
 _CALLS, _WINDOWS, _SHARE = 50, 2, 0.99
-# In batches of a few samples the share that says too slow, once each class has had so many samples: nets in batches of
+# Share that says too slow in batches of a few samples, once each class has had so many samples: nets in batches of
 # 4 above it end below 30 % of 10 classes, nets that learn are at 0.85 and less.
 _SHARE_OF_FEW, _SAMPLES_PER_CLASS = 0.92, 20
 # Batches and samples in each from which on an order of labels is none of chance: 1e-6 for two classes in equal numbers.

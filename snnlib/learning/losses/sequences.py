@@ -173,7 +173,7 @@ def target_spike_train(
     labelled = target.unsqueeze(1) == torch.arange(classes, device=target.device)
     counts = torch.where(labelled, desired, undesired)
     time = torch.arange(steps + 1, device=target.device).view(-1, 1, 1)
-    # In whole numbers: floor(t n / T + 1/2).
+    # Whole numbers: floor(t n / T + 1/2).
     so_far = (2 * time * counts + steps).div(2 * steps, rounding_mode="floor")
     wanted = so_far.diff(dim=0).to(dtype)
     return wanted.transpose(0, 1) if batch_first else wanted

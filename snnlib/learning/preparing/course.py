@@ -33,14 +33,14 @@ class Course:
     ) -> None:
         # Rates per channel, or the RMS of potentials as a tensor of no dimension, in the order of the calls.
         self.measured: dict[str, Tensor] = {}
-        # Of each channel the share of time steps in which its neurons fire.
+        # Share of time steps in which the neurons of each channel fire.
         self.firing: dict[str, Tensor] = {}
         self.channels: dict[str, int] = {}
         self.targets: dict[str, float] = {}
         # Layers whose channels keep the differences that they are drawn with.
         self.as_drawn: set[str] = set()
         self.settled, self._grey = settled, grey
-        # Whether a weight was set, so that the last pass tells nothing of the layers behind it.
+        # True if a weight was set, so that the last pass tells nothing of the layers behind it.
         self.changed = False
         self._last: dict[str, Tensor] = {}
         self._set: set[str] = set()

@@ -25,7 +25,7 @@ from snnlib.nn.weights.stored_weight import learned_weight
 from snnlib.sequences.spike_count import channel_rates
 from snnlib.structure.layers import is_readout
 
-# By how many thresholds a step of Adam at 1e-3 moves the potential, without spikes, if all weights of a neuron move the
+# Thresholds by which a step of Adam at 1e-3 moves the potential, without spikes, if all weights of a neuron move the
 # same way. So layers of any size learn at one pace; measured between 0.1 and 4.
 _STEP = 2.0
 # Nor more than so many times the gain that stores the weight at torch's usual scale, 1 / sqrt(3 fan_in): a step would
@@ -39,7 +39,7 @@ _LARGEST_GAIN_OF_AMPLITUDES, _DENSE = 4.0, 0.2
 _GREY, _LARGEST_COUNT = 0.01, 31
 # Differences of weights, relative to the largest, that are rounding.
 _EQUAL = 1e-6
-# By how much of the wanted rate a layer may miss it before its weights are scaled instead of shifted.
+# Share of the wanted rate by which a layer may miss it before its weights are scaled instead of shifted.
 _MISSED = 0.25
 
 
@@ -175,7 +175,7 @@ def _current(layer: SpikingLayer, x: Tensor, weight: Tensor) -> tuple[Tensor, fl
 def _centred(weight: Tensor) -> Tensor:
     """Returns the weight with mean 0 in every channel."""
     centred = weight - weight.flatten(1).mean(1).reshape(-1, *[1] * (weight.dim() - 1))
-    # What rounding leaves of equal weights is no direction.
+    # A remainder of rounding equal weights is no direction.
     if float(centred.abs().max()) <= _EQUAL * float(weight.abs().max()):
         raise ValueError("expected a weight drawn at random, got one whose channels are constant")
     return centred

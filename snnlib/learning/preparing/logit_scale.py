@@ -10,7 +10,7 @@ from snnlib.learning.preparing.course import rms
 # Standard deviation of a sample's first logits: a loss of ln(classes) + 0.05. With two and more, LIF outputs are driven
 # to fire at nearly every step, where a surrogate gradient is 0 (docs/measurements/first-loss.md).
 _OF_SURROGATES = 0.3
-# Of outputs that learn from their own spikes, which have a gradient at any rate: counts of 30 steps need no factor.
+# Scale for outputs that learn from their own spikes and have a gradient at any rate: counts of 30 steps need no factor.
 _OF_SPIKES = 0.7
 _OF_TIMES = 0.5
 

@@ -21,7 +21,7 @@ from snnlib.neurons.constants import mean_threshold
 from snnlib.neurons.surrogate import Surrogate
 from snnlib.structure.layers import neuron_of
 
-# Of the shift beyond the largest current, in thresholds: it makes a neuron fire at every step.
+# Shift beyond the largest current, in thresholds: it makes a neuron fire at every step.
 _SURE = 16.0
 
 
@@ -97,8 +97,8 @@ def set_module_before(
     if source is None or not bool((current != 0).any()):
         return None
     if not neuron.gives_spikes:
-        # One output is a number to predict, not logits: its scale is the target's. Its weights and bias may also cancel
-        # on the batch, and factors of 50 then leave a net that does not learn (docs/measurements/time.md).
+        # A single output is a number to predict, not logits: its scale is the target's. Its weights and bias may also
+        # cancel on the batch, and factors of 50 then leave a net that does not learn (docs/measurements/time.md).
         size = rms(neuron(current))
         if current.shape[2] == 1 or not 0 < size < math.inf:
             return None

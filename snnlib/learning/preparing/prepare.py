@@ -212,7 +212,7 @@ def _standardize(spiking: Mapping[str, nn.Module]) -> set[str]:
         standardize_weights_(layer, homeostasis=True)
         step = standardization_of(layer)
         assert step is not None
-        # Of torch's usual scale, so that weights learn fast beside gain and bias.
+        # Torch's usual scale, so that weights learn fast beside gain and bias.
         step.spread = _STANDARDIZED_SPREAD / math.sqrt(3 * layer.weight[0].numel())
         chosen.add(name)
     return chosen
@@ -319,7 +319,7 @@ def _as_before(net: nn.Module) -> Iterator[None]:
         module.training = not isinstance(module, SpikeDropout | _DropoutNd)
     devices = {parameter.device for parameter in net.parameters() if parameter.is_cuda}
     with torch.random.fork_rng([device.index for device in devices]), torch.no_grad():
-        # The same preparation for every state of the generator.
+        # Every state of the generator gives the same preparation.
         torch.manual_seed(0)
         failed = True
         try:

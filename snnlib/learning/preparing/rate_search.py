@@ -27,9 +27,9 @@ _RUNS, _SHRINK = 20, 0.7
 _CLOSE = 0.02
 # Factors that are searched, times what brings the potential to the threshold: from far below it to far above.
 _LOWEST, _HIGHEST = 1e-3, 1e3
-# Of the range of fixed-point states, which a search leaves to the rounding of weights and to learning.
+# Share of the range of fixed-point states that a search leaves to the rounding of weights and to learning.
 _SHARE_OF_BITS = 0.5
-# Of the error in the rates as drawn, that which a search must come below to change the weights.
+# Share of the error in the rates as drawn that a search must come below to change the weights.
 _BETTER = 0.7
 
 
@@ -71,7 +71,7 @@ def size_of_potential(current: Tensor, neuron: Neuron) -> float:
     known = known_potential(neuron)
     values = current / mean_threshold(neuron) if known is None else known.free_potential(current)
     squares = values.float().square()
-    # In float64, so that the number of threads that add cannot show in the weights.
+    # Sums in float64, so that the number of threads that add cannot show in the weights.
     return float((squares.sum(dtype=torch.float64) / (squares != 0).sum()).sqrt())
 
 
@@ -166,7 +166,7 @@ def _sample(values: Tensor, dim: int, apart: bool) -> Tensor:
         # [T, N, C, H, W] -> [T, N H W, C]
         values = values.flatten(3).movedim(3, dim + 1).flatten(dim, dim + 1)
     whole = values.shape[dim]
-    # The same choice in every call.
+    # Every call makes the same choice.
     chosen = torch.randperm(whole, generator=torch.Generator().manual_seed(0))
     return values.index_select(dim, chosen[: max(_SAMPLE_VALUES * whole // size, 1)].to(values.device))
 

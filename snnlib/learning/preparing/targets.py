@@ -6,14 +6,14 @@ _SPIKES_PER_STEP = 3
 _HIGHEST_HIDDEN_RATE = 0.1
 # Cross-entropy pushes all outputs but one down at first; those that start much lower fall silent for good.
 OUTPUT_RATE = 0.5
-# Of standardised layers, hidden and output, whose channels keep rates of their own around it (docs/measurements).
+# Rate of standardised layers, hidden and output, whose channels keep rates of their own around it (docs/measurements).
 STANDARDIZED_RATE = 0.08
 # Mean rates between which recurrent layers, and nets with batch norm, stay as they are drawn: neurons that differ, some
 # of them silent, learned as well as neurons at one rate, and from pixels better (docs/measurements).
 LEAST_RATE, HIGHEST_RATE = 0.02, 0.3
 # RMS of a readout's potentials: logits of order 1.
 POTENTIAL = 1.0
-# Of the rate that a channel cannot exceed on the batch: beyond it the weights would grow without end.
+# Share of the largest rate of a channel on the batch: beyond it the weights would grow without end.
 REACHABLE_SHARE = 0.6
 
 

@@ -133,7 +133,7 @@ class AdLIF(SimplyReset):
         if self.reset == "none":
             return dynamics(a=matrix, b=[leak, 0.0], j=[0.0, b / beta])
         if self.reset == "zero" or self.detach_reset:
-            # What the reset takes off is no constant, or has another gradient than the spike's share.
+            # The reset takes off an amount that is no constant, or has another gradient than the spike's share.
             return None
         jump = (b + a * params["threshold"]) / beta
         return dynamics(a=matrix, b=[leak, 0.0], j=[0.0, jump])

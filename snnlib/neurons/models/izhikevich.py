@@ -135,7 +135,7 @@ class Izhikevich(SimplyReset):
         from_v, from_w, from_x = 1 - steep * (self.rest + self.critical), -rise, rise
         shift = steep * (self.rest * self.critical)
         kept, drift = 1 - rise_a, -coupling * cast(float, self.w_rest)
-        # What follows the new membrane h follows each of its terms.
+        # Quantities that follow the new membrane h follow each of its terms.
         symplectic = float(self.integration == "symplectic")
         of_h, of_v = symplectic * coupling, (1 - symplectic) * coupling
         return self.with_reset(

@@ -65,7 +65,7 @@ class LIF(SpikingNeuron):
     tau: Constant = constant(default=2.0, check=check_tau, kw_only=False)
     decay_input: bool = option(default=True)
     discretisation: str = option(default="euler", check=one_of("euler", "exponential"))
-    # None: at reset_value.
+    # Default: at reset_value.
     rest: float = option(default=0.0)
     start_value: float | None = option(default=None)
     reset_states: str = fixed("membrane")

@@ -31,7 +31,7 @@ from snnlib.sequences.input_time import CHOICES
 # Time steps beyond which a decay factor is 1 in any precision.
 _LONGEST = 1e15
 _TAUS = ("tau_m", "tau_s", "tau_grad")
-# In files, as numbers.
+# Numbers in files.
 _NUMBERS = (*_TAUS, "grad_clamp", "input_grad_scale")
 
 

@@ -29,7 +29,7 @@ class Fused(nn.Sequential):
     Children may be exchanged: a block whose modules are no longer neighbours runs as separate layers.
     """
 
-    # By the name of a block's first module; a slice of the net has none.
+    # Blocks by the name of their first module; a slice of the net has none.
     blocks: dict[str, Block] = {}  # noqa: RUF012 - replaced as a whole, never changed
 
     def forward(self, input: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ def of_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
 
 def is_watched(parts: Iterable[nn.Module]) -> bool:
     """Returns whether a fused run would bypass a hook or a replaced `forward` of these modules."""
-    # Of all modules; torch 2.6 has no function that tells.
+    # Hooks of all modules; torch 2.6 has no function that tells.
     hooks = (getattr(torch_module, f"_global_{name}_hooks") for name in _GLOBAL_HOOKS)
     if not torch.compiler.is_compiling() and any(hooks):
         return True

@@ -73,7 +73,7 @@ class SpikingLayer(WeightWithGain):
     option_hints = LAYER_HINTS
     # True once `fuse_`, `prepare_` or `SpikeDoctor` has checked the module in front.
     input_known: bool = False
-    # Whether neurons act on each other only through the layer's output.
+    # True if neurons act on each other only through the layer's output.
     neurons_apart: ClassVar[bool] = True
 
     def __init__(

@@ -18,7 +18,7 @@ from snnlib.nn.layers.spiking_layer import SpikingLayer
 
 __all__ = ["SRMConv1d", "SRMConv2d", "SRMConv3d", "SRMLayer", "SRMLinear"]
 
-# What the neurons keep and files have among the layer's own.
+# Attributes that the neurons keep and files have among the layer's own.
 _OF_LAYER = ("threshold", "input_grad_scale")
 # Arguments of a layer that are its neurons'.
 _CONSTANTS = ("tau_m", "tau_s", "tau_grad", "threshold", "grad_clamp", "input_grad_scale")

@@ -12,7 +12,7 @@ from snnlib.nn.memory.save_packed import SavedBytes
 _CHUNK_BYTES = 64 << 20
 # The first chunk, which shows what a step saves.
 _FIRST = 16
-# Of the free memory, which a step saves unpacked and the backward pass needs once more for gradients.
+# Share of the free memory that a step saves unpacked, and the backward pass needs once more for gradients.
 _SHARE = 0.5
 
 

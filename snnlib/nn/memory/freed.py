@@ -22,7 +22,7 @@ class FreedMemory:
 
     def __init__(self) -> None:
         self._keeper = cpu_memory.BlockKeeper()
-        # Of the process at the first chunk after memory was handed back; None until then.
+        # Size of the process at the first chunk after memory was handed back; None until then.
         self._after_one: int | None = None
         self._fresh = False
 

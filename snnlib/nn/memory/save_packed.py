@@ -22,7 +22,7 @@ __all__ = ["save_packed"]
 
 # Smaller tensors are kept as they are: below this, calls cost more than memory.
 _LEAST_BYTES = 1 << 16
-# Of its own size, above which a packed tensor is not worth the time.
+# Share of its own size above which a packed tensor is not worth the time.
 _MOST = 0.75
 _WORD = 4
 
@@ -121,7 +121,7 @@ class SavedBytes:
     given: int = 0
     _besides: frozenset[int] = field(default=frozenset(), repr=False)
     _memory: SharedBlocks | None = field(default=None, repr=False)
-    # By memory and place in it: whose memory it is, its version, and what is kept in its place.
+    # Owner of a memory, its version, and what is kept in its place, by memory and place in it.
     _known: dict[tuple[int, int], tuple[StorageWeakRef, tuple[object, ...], Packed | Tensor | None]] = field(
         default_factory=dict, repr=False
     )

@@ -79,7 +79,7 @@ class Bidirectional(nn.Module):
         """Runs both directions; all samples have T steps, except in calls by `snnlib.run_ragged`."""
         check_no_state(self, state)
         lengths = lengths_of_call(x, batch_first=self.batch_first)
-        # In this order reports list the two.
+        # Reports list the two in this order.
         first, back = self.forwards(x), reversed_in_time(x, lengths, batch_first=self.batch_first)
         after = reversed_in_time(self.backwards(back), lengths, batch_first=self.batch_first)
         return torch.cat((first, after), dim=2)

@@ -30,7 +30,7 @@ from snnlib.sequences.spike_count import is_graded
 
 __all__ = ["RecurrentLayer"]
 
-# Of a surrogate under recurrence: from this peak on, gradients grew to NaN (docs/time.md).
+# Peak of a surrogate under recurrence from which on gradients grew to NaN (docs/time.md).
 _HIGHEST_PEAK = 1.0
 
 
@@ -50,7 +50,7 @@ class Recurrent(SpikingLayer):
     neurons_apart = False
     recurrent_weight: nn.Parameter
     recurrent_delays: Delays | None
-    # None is a full matrix.
+    # A full matrix if absent.
     recurrent_operator: LinearOperator | None
     recurrent_gradient: str = "bptt"
 

@@ -67,7 +67,7 @@ def prune_(net: Net, density: float) -> Net:
             check_sparse_delays(f"net: {name}.recurrent_delays", layer.recurrent_delays)
     for layer in layers.values():
         if layer.gain.dim():
-            # One of each channel has no place in a list of connections.
+            # A gain of each channel has no place in a list of connections.
             layer.weight.mul_(layer.weight_gain())
             layer.gain = torch.ones_like(layer.gain[0])
         layer.operator = _pruned(layer, "weight", layer.operator, density) or layer.operator

@@ -235,7 +235,7 @@ def _drawn(inputs: int, outputs: int, count: int, generator: torch.Generator | N
         some[:] = draw(some.size).reshape(some.shape)
         unfinished, rows = np.arange(len(some)), some
         while len(unfinished):
-            # What comes a second time is drawn anew, which leaves every set of targets as likely as any other.
+            # A target that comes a second time is drawn anew, which leaves every set of targets as likely as any other.
             rows.sort(axis=1)
             again = np.zeros(rows.shape, bool)
             again[:, 1:] = rows[:, 1:] == rows[:, :-1]

@@ -20,7 +20,7 @@ from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 from snnlib.nn.weights.weight_standardization import WeightStandardization
 
 _STORED = "standardization."
-# What a weight may change by on its way through the standardisation, relative to its norm.
+# Change of a weight on its way through the standardisation, relative to its norm, that counts as rounding.
 _ROUNDING = 1e-2
 _ORIGINAL, _STEP = "parametrizations.weight.original", "parametrizations.weight.0."
 

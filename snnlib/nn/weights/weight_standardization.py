@@ -9,7 +9,7 @@ from snnlib.checks import check_count, check_floating
 
 __all__ = ["WeightStandardization"]
 
-# Beside the variance: keeps a constant channel from dividing by zero.
+# Added to the variance: keeps a constant channel from dividing by zero.
 _EPSILON = 1e-5
 # Spikes per neuron and step between which a channel's rate is left alone. A quarter of what `prepare_` sets: at a
 # tenth of that, outputs fired for samples of other classes alone and did not come back. And nearly every step.

@@ -19,7 +19,7 @@ from snnlib.data.formats.event_sink import EventSink, Header
 
 MAGIC = b"SNNCOLS1"
 _SIZES = struct.Struct("<III")
-# Of t, x, y and p.
+# Dtypes of t, x, y and p.
 _COLUMNS = ("<i8", "<u2", "<u2", "u1")
 
 
