@@ -101,14 +101,22 @@ def rng() -> torch.Generator:
 
 @pytest.fixture
 def isas() -> Iterator[list[str]]:
-    """Instruction sets of this processor; the one in use and the number of threads are put back after the test."""
-    module, threads = native._module, torch.get_num_threads()
+    """Instruction sets of this processor; the one in use is put back after the test."""
+    module = native._module
     if module is None:
         pytest.skip("needs the compiled module")
     isa = module.isa()
     yield module.available_isas()
     module.select_isa(isa)
-    torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def threads_put_back() -> Iterator[None]:
+    """Puts the number of threads back: two workers with two threads each wait for each other, for most of the time."""
+    before = torch.get_num_threads()
+    yield
+    if torch.get_num_threads() != before:
+        torch.set_num_threads(before)
 
 
 def _poisoned(allocate: Callable[..., Tensor]) -> Callable[..., Tensor]:

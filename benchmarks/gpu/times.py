@@ -34,10 +34,10 @@ def median_ms(
     run: Setting, function: Callable[[], object], repeats: int = 20, *, with_host: bool = False
 ) -> float:
     """Milliseconds of one call on the device; `with_host` leaves in the time that the device waits for the host."""
-    for _ in range(3):
+    for _ in range(1 if run.small else 3):
         function()
     times = []
-    for _ in range(2 if run.small else repeats):
+    for _ in range(1 if run.small else repeats):
         if run.on_gpu:
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             if not with_host:

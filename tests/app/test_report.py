@@ -183,6 +183,7 @@ def test_a_net_without_spikes_or_frames(tmp_path: Path) -> None:
     assert set(result.images) == {"confusion.png", "raster.png", "operations.png"}
 
 
+@UNDRAWN
 def test_the_page_begins_with_what_to_do_next(tmp_path: Path) -> None:
     def said(net: nn.Module) -> list[str]:
         page = snnlib.report(net, loader(1), out=tmp_path).path.read_text()
@@ -320,16 +321,17 @@ def test_heat_maps_know_the_strides_of_a_chain() -> None:
 @UNDRAWN
 def test_history_as_columns(tmp_path: Path) -> None:
     columns = {name: [row[name] for row in HISTORY] for name in HISTORY[0]}
-    result = snnlib.report(conv_net(), loader(1), out=tmp_path, history=columns)
+    net, data = _two(2), [(_spikes(), torch.zeros(8, dtype=torch.long))]
+    result = snnlib.report(net, data, out=tmp_path, history=columns)
     assert {"loss.png", "accuracy.png", "learning_rate.png", "dead.png"} <= set(result.images)
     # Wide histories are split, so that no table is wider than the page.
     many = {"epoch": [7.0], **{f"rate_{layer}": [0.5] for layer in range(9)}}
-    page = snnlib.report(conv_net(), loader(1), out=tmp_path, history=many).path.read_text()
+    page = snnlib.report(net, data, out=tmp_path, history=many).path.read_text()
     rows = [row for row in page.split("<tr>") if "<th>epoch</th>" in row or "<td>7</td>" in row]
     assert [row.count("<th>") or row.count("<td>") for row in rows] == [8, 8, 3, 3]
     assert all(page.count(f"<th>{name}</th>") == 1 + (name == "epoch") for name in many)
     with pytest.raises(ValueError, match="history: expected columns of one length"):
-        snnlib.report(conv_net(), loader(1), out=tmp_path, history={"loss": [1.0], "lr": [1.0, 2.0]})
+        snnlib.report(net, data, out=tmp_path, history={"loss": [1.0], "lr": [1.0, 2.0]})
 
 
 @UNDRAWN
@@ -343,7 +345,8 @@ def test_epochs_in_which_a_layer_warned_are_marked(tmp_path: Path) -> None:
     (section,) = history_sections(Columns.of(columns))
     (marks,) = [drawn for drawn in section.figure.axes[0].collections if len(drawn.get_offsets())]
     assert marks.get_offsets().tolist() == [[2, 0]]
-    result = snnlib.report(conv_net(), loader(1), out=tmp_path, history=columns)
+    data = [(_spikes(), torch.zeros(8, dtype=torch.long))]
+    result = snnlib.report(_two(2), data, out=tmp_path, history=columns)
     assert "A cross is an epoch in which the layer warned of its training." in result.path.read_text()
     (section,) = history_sections(Columns.of({"rate_0": [0.1, 0.0]}))
     assert "cross" not in section.text and not section.figure.axes[0].collections

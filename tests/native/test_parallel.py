@@ -113,7 +113,6 @@ def test_denormal_numbers(name: str, dtype: torch.dtype, flush: bool) -> None:
     """
     current = torch.zeros(20, 2, 512, dtype=dtype)
     current[0] = _least(dtype)
-    threads = torch.get_num_threads()
     torch.set_num_threads(2)
     torch.set_flush_denormal(flush)
     try:
@@ -122,6 +121,5 @@ def test_denormal_numbers(name: str, dtype: torch.dtype, flush: bool) -> None:
         small = torch.tensor([2.0**-1000, 2.0**-60], dtype=torch.float64).prod()
     finally:
         torch.set_flush_denormal(False)
-        torch.set_num_threads(threads)
     assert bool(_denormal(found).any()) == (dtype == torch.float64 and not flush)
     assert bool(_denormal(small)) != flush

@@ -60,9 +60,7 @@ def figures_of(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *option
     file = folder / "figures.json"
     monkeypatch.setattr(sys, "argv", [name, "--quick", "--fresh-memory", *options, "--json", str(file)])
     monkeypatch.setattr("gc.collect", lambda: 0)
-    threads = torch.get_num_threads()
     importlib.import_module(name).main()
-    torch.set_num_threads(threads)
     tables: dict[str, Any] = json.loads(file.read_text())["tables"]
     return tables
 

@@ -13,7 +13,7 @@ import snnlib
 
 ROOT = Path(__file__).resolve().parents[2]
 # The digits are few: each comes so often, for as many updates as a part of MNIST.
-COPIES = 3
+COPIES = 2
 
 
 def _block() -> str:
