@@ -1,15 +1,17 @@
-"""Checks of the English in a checkout: openings of docstrings, openings of pages, subjects of commits."""
+"""Checks of the English in a checkout: openings of docstrings, comments and pages, subjects of commits."""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
 import shutil
 import subprocess
+import tokenize
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-# A docstring begins with a verb or with the name of the thing. These words make a sentence without a subject.
+# Docstrings and comments begin with a verb or the name of the thing. These words make a sentence without a subject.
 OPENERS = "What|Which|Whether|Of|By|Those|That|One|The same|None|In|Beside"
 _OPENS = re.compile(rf"({OPENERS})\b(?!-)")  # "One-hot ..." and "In-place ..." name things.
 
@@ -26,6 +28,8 @@ FIRST_COMMIT = "4919f43f8c1a4a80a48b35f2a55d93b34f8f1478"
 LONGEST_SUBJECT = 72
 _SUBJECT = re.compile(r'[\w][\w ./,-]*: [a-z0-9`"].*[^.]|Revert ".+"')
 
+# A comment of C++ or CUDA, and what stands before it in its line; not the `//` of an address.
+_NATIVE_COMMENT = re.compile(r"(.*?)(?<!:)//+\s*(.*)")
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -36,6 +40,30 @@ def docstring_openings(shown: str, nodes: Iterable[ast.AST]) -> Iterator[str]:
             docstring = ast.get_docstring(node) or ""
             if _OPENS.match(docstring):
                 yield f"{shown}:{node.body[0].lineno}: {docstring.splitlines()[0]}"
+
+
+def comment_openings(shown: str, text: str) -> Iterator[str]:
+    """Comments of a file that open with one of `OPENERS`, each with its line; a comment goes on in the next line."""
+    find = _python_comments if shown.endswith(".py") else _native_comments
+    before = -1
+    for line, alone, words in find(text):
+        if _OPENS.match(words) and not (alone and line == before + 1):
+            yield f"{shown}:{line}: {words}"
+        before = line if alone else -1
+
+
+def _python_comments(text: str) -> Iterator[tuple[int, bool, str]]:
+    """Yields the line of each comment, whether nothing stands before it, and its words."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            alone = not token.line[: token.start[1]].strip()
+            yield token.start[0], alone, token.string.lstrip("#: ")
+
+
+def _native_comments(text: str) -> Iterator[tuple[int, bool, str]]:
+    for line, code in enumerate(text.splitlines(), 1):
+        if found := _NATIVE_COMMENT.fullmatch(code):
+            yield line, not found[1].strip(), found[2]
 
 
 def late_code(root: Path) -> Iterator[str]:

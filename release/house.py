@@ -24,7 +24,7 @@ from itertools import chain
 from pathlib import Path
 from types import ModuleType
 
-from english import LONGEST_SUBJECT, commit_subjects, docstring_openings, late_code
+from english import LONGEST_SUBJECT, comment_openings, commit_subjects, docstring_openings, late_code
 from import_graph import Import, circle_of, imported_by, imports_of, includes_of, modules_of, nodes_of, upward
 from lines_of_code import NATIVE, PYTHON, C, lines_of_code
 from private_names import used_elsewhere
@@ -139,6 +139,7 @@ BOUNDS = {
     "packages without tests of their own": Bound(0, "the tests of a package are found by its name"),
     "private names used elsewhere": Bound(0, "who changes a private name reads its package alone"),
     "docstrings without a subject": Bound(0, "a docstring begins with a verb or the thing's name"),
+    "comments without a subject": Bound(0, "a comment begins with a verb or the thing's name"),
     "pages with late code": Bound(0, "a page begins with what it is and lines that run"),
     "commit subjects": Bound(0, f"a stranger reads `area: imperative object`, {LONGEST_SUBJECT} characters"),
 }
@@ -178,9 +179,9 @@ ALLOWANCES: dict[str, dict[str, int]] = {
     # The gate for growth and the fence of native sources; dynamics, credit and the step of both in place of a file for
     # each family; tests that left files of other parts, and a test of core alone; imports of commands in functions.
     "One neuron, three credits": {
-        "lines of release": 86,
+        "lines of release": 118,
         "C++ files of a call": 2,
-        "lines of tests": 310,
+        "lines of tests": 315,
         "lines of train": 6,
     },
     "Fine time": {"lines of core": 125, "lines of tests": 90, "lines of benchmarks": 2},
@@ -214,6 +215,7 @@ class House:
             "private names used elsewhere": used_elsewhere(self.nodes),
             "commit subjects": list(commit_subjects(self.root)),
             "docstrings without a subject": self.docstrings(),
+            "comments without a subject": self.comments(),
             "pages with late code": list(late_code(self.root)),
             "C++ files of a call": self.call_files(),
             "public members of Neuron": self.members_of_neuron(),
@@ -322,13 +324,25 @@ class House:
 
     def docstrings(self) -> list[str]:
         """Docstrings that open with a word which makes no subject, in tests and programs too."""
-        files = chain(*map(self._sources, (*PACKAGES, *NATIVE_FOLDERS, *OTHER_FOLDERS, "docs", "examples")))
         return [
             found
-            for file in files
+            for file in self._written()
             if file.suffix in PYTHON
             for found in docstring_openings(self._shown(file), nodes_of(file))
         ]
+
+    def comments(self) -> list[str]:
+        """Comments that open with a word which makes no subject."""
+        return [
+            found
+            for file in self._written()
+            if file.suffix in PYTHON
+            for found in comment_openings(self._shown(file), file.read_text(encoding="utf-8"))
+        ]
+
+    def _written(self) -> Iterator[Path]:
+        folders = (*PACKAGES, *NATIVE_FOLDERS, *OTHER_FOLDERS, "docs", "examples")
+        return chain.from_iterable(map(self._sources, folders))
 
     def of_no_part(self) -> list[str]:
         """Production files that belong to no part."""

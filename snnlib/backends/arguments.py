@@ -19,7 +19,7 @@ from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 from snnlib.backends.memo import kind, once
 
 SRM_STATES = ("u", "s", "g")
-# Of one neuron model: a number or tensor.
+# Row of a single neuron model: a number or tensor.
 Row = TypeVar("Row")
 
 
@@ -28,7 +28,7 @@ class ExactFlags(NamedTuple):
 
     strict: bool
     reset_current: bool
-    # Of layers: whether input events get their gradient by time.
+    # True if input events of a layer get their gradient by time.
     by_time: bool
     # Steps, -1 for ever.
     refractory: int
@@ -96,7 +96,7 @@ class _Neurons:
     # The name in the structs of kernels, and of the constants in errors.
     family: ClassVar[str]
     constants_name: ClassVar[str] = "coefficients"
-    # Whether the gradient of a mean of spikes goes to its spikes alone, each of which it moves.
+    # True if the gradient of a mean of spikes goes to its spikes alone, each of which it moves.
     moves_spikes: ClassVar[bool] = True
     is_fixed_point: bool = False
 

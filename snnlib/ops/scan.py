@@ -148,7 +148,7 @@ def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     current, constants, state, ctx.flags, ctx.taus, ctx.time_dim, ctx.window, ctx.gives_state = inputs
     value, final = output
-    # What a state adds to the signals of the spike response model depends on the last spikes.
+    # The last spikes decide what a state adds to the signals of the spike response model.
     by_spikes = ctx.taus and (ctx.gives_state or state is not None)
     ctx.save_for_backward(current, constants, state, value if by_spikes else None)
     ctx.shape = value.shape

@@ -17,7 +17,7 @@ def write_data(root: Path, per_class: dict[str, int]) -> None:
 
     def mixed(signal: np.ndarray) -> np.ndarray:
         values = np.concatenate([signal, generator.integers(0, 34, NOISE)])
-        # The same permutation for x and y; times are sorted, so the signal must not come first.
+        # Permutes x and y alike; times are sorted, so the signal must not come first.
         return values[np.random.default_rng(1).permutation(len(values))]
 
     for split, number in per_class.items():

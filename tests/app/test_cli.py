@@ -84,7 +84,7 @@ def test_a_run_tells_what_it_does_in_plain_text(
     with pytest.raises(SystemExit):
         main(["train", *options(config, epochs=2), "--out", str(tmp_path / "run")])
     out, err = capfd.readouterr()
-    # Which data, where results go, how to stop and go on, how long it takes.
+    # The first lines say which data, where results go, how to stop and go on, how long it takes.
     assert "changed here: data nmnist (recipe: digits)" in out
     assert f"reading the recordings (nmnist) in {config.root}" in out
     assert "test samples of 10 classes; a sample: 8 steps of 5 ms, 2 x 34 x 34 cells" in out
@@ -430,7 +430,7 @@ def test_doctor_tells_the_driver_and_toolkit_that_are_there(
     assert "here nvidia-smi failed: NVIDIA-SMI has failed\n" in done(capsys, "doctor")
 
 
-# What an installation without `snnlib[train]` looks like to the program.
+# Program as it is in an installation without `snnlib[train]`.
 WITHOUT_EXTRAS = """
 import sys
 extras = ("lightning", "lightning.pytorch", "tensorboard", "matplotlib", "jinja2", "sklearn", "typer", "rich", "tqdm")

@@ -158,7 +158,7 @@ def test_two_units_in_one_folder(command, tmp_path):
         code, out, _ = command(part, tmp_path, "--reader-options", "unit=s")
         assert code == (part == "check") and "others 14" in out.split("faults:")[1]
         advice = re.search(r"--reader-options (\.csv:unit=us)", out)[1]
-        # What is advised is right.
+        # The advice is right.
         given = ("--reader-options", "unit=s", "--reader-options", advice)
         code, out, _ = command(part, tmp_path, *given)
         assert code == 0 and "faults: none" in out

@@ -11,7 +11,7 @@ from snnlib.app.recipes import RECIPES, recipe
 from snnlib.app.training import ConfigError, RunFolder, TrainConfig
 from snnlib.app.training.run import train_run
 
-# What makes any recipe small enough for a test.
+# Settings that make any recipe small enough for a test.
 SMALL = {"net": "4C5s4-P2-10", "time_steps": 8, "step_ms": 5.0, "epochs": 2, "threads": 1, "device": "cpu"}
 # Recipes of images normalise pixels, and those of words change voices, which frames of events have not, and test once.
 SMALL |= {"mean": 0.0, "std": 1.0, "vary": 0.0, "test_after": "epoch"}
@@ -24,7 +24,7 @@ def test_every_recipe_says_what_it_reached(name: str) -> None:
     assert isinstance(chosen.config(root="somewhere"), TrainConfig)
     assert chosen.source
     assert chosen.note
-    # Of Fashion-MNIST nobody has had the files yet.
+    # Nobody has had the files of Fashion-MNIST yet.
     assert bool(chosen.measured) == (name != "fashion-mnist")
     assert str(chosen).endswith("\n  not measured") == (not chosen.measured)
     if chosen.measured:

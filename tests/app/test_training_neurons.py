@@ -93,7 +93,7 @@ def test_nets_of_exact_times_are_those_of_srm_neurons() -> None:
     )
     once = build_neuron(dataclasses.replace(config, neuron="cuba-once"))
     response = once.free_potential(torch.eye(20)[:, :1, None])[:, 0, 0]
-    # That of continuous time at the ends of steps, which peaks at t = tau ln 4 for tau_m = 2 tau.
+    # Response of continuous time at the ends of steps, which peaks at t = tau ln 4 for tau_m = 2 tau.
     assert once.refractory == torch.inf and int(response.argmax()) + 1 == round(7.0 * 0.6931)
     potentials = SpikingClassifier(dataclasses.replace(config, loss="tet"), facts).net
     assert isinstance(potentials.fc1, snnlib.SRMReadout)

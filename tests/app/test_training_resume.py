@@ -65,7 +65,7 @@ def test_under_slurm_no_run_begins_with_the_state_of_another(
         monkeypatch.setenv(f"SLURM_{name}", value)
     monkeypatch.chdir(tmp_path)
     run = RunFolder.create(tmp_path / "run", config)
-    # What Lightning saves when Slurm tells its processes that their time ends.
+    # Checkpoint that Lightning saves when Slurm tells its processes that their time ends.
     for folder in (tmp_path, run.path):
         shutil.copy(whole[1] / "checkpoints/last.ckpt", folder / "hpc_ckpt_1.ckpt")
     assert_same(whole[0], go_on(run.path), (whole[1], run.path))

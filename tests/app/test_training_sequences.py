@@ -52,7 +52,7 @@ def test_a_label_at_every_step(ecg, tmp_path, capsys):
     assert (folder / "labels_over_time.png").stat().st_size > 1000
     out = done(capsys, "eval", folder)
     assert f"{float(rows[-1]['test_accuracy']):.2%} (" in out
-    # What `load` gives predicts as the run did.
+    # The net of `load` predicts as the run did.
     net, transform, classes = load(folder)
     test = ECG(ecg, "test")
     with torch.no_grad():

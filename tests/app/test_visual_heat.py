@@ -27,7 +27,7 @@ def test_stretches_show_their_mean_map_and_their_events() -> None:
         torch.testing.assert_close(torch.tensor(axes.images[0].get_array()), heat.double().mean(0))
         dots = {tuple(map(int, place)) for place in axes.collections[0].get_offsets()}
         assert dots == {(column, row) for row, column in events.sum((0, 1)).nonzero().tolist()}
-    # One scale for the stretches of a sample, which its hottest place ends.
+    # The stretches of a sample share a scale, which its hottest place ends.
     limits = [axes.images[0].get_clim() for axes in pictures[:4]]
     hottest = max(float(heat.double().mean(0).max()) for _, heat in parts)
     assert limits[:3] == [(0, pytest.approx(hottest))] * 3

@@ -219,7 +219,7 @@ int cudnnBackendExecute(void* handle, void* plan, void* pack) {
   return convolve(operation, pick(to_input ? 710 : 716), pick(to_input ? 709 : 715), pick(to_input ? 711 : 717));
 }
 
-// What the tests look at and set.
+// Functions by which the tests look at the library and set it.
 int fake_live_descriptors() { return int(live.size()); }
 int fake_handles() { return int(handles.size()); }
 int fake_last_engine() { return last_engine; }

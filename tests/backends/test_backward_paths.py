@@ -93,7 +93,7 @@ def test_half_precision_is_float32_rounded_once(
     arguments = sample.arguments(dtype)
     wide = [x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in arguments]
     wide[_output(arguments)] = sample.arguments(torch.float32)[_output(arguments)]
-    # That of the state is none.
+    # The state has no gradient.
     answers = [answer.to(dtype) for answer in _run(tuple(wide))[:2]]
     assert_same_bits(_run(arguments)[:2], answers)
 

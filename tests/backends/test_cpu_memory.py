@@ -44,7 +44,7 @@ def test_the_next_tensor_takes_the_block_of_a_freed_one(keeper: cpu_memory.Block
     # About as large: up to an eighth smaller.
     y = _tensor(7.5)
     assert y.data_ptr() == address
-    # In use, and of another size.
+    # Blocks in use, and one of another size.
     assert len({address, _tensor(8).data_ptr(), _tensor(4).data_ptr()}) == 3
     assert y.fill_(3).sum(dtype=torch.int64) == 3 * y.numel()
 

@@ -72,7 +72,7 @@ def test_a_first_run_inside_a_capture_is_refused(capturing: list[bool]) -> None:
         RuntimeError, match="expected a run of this geometry before the capture of a CUDA graph"
     ) as caught:
         _run()
-    # That error would be taken for a reason to convolve by torch instead.
+    # An UnavailableError would be taken for a reason to convolve by torch instead.
     assert not isinstance(caught.value, cudnn.UnavailableError)
     assert _Convolution.runs == 0
     capturing[0] = False

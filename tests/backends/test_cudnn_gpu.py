@@ -51,7 +51,7 @@ def test_values(name: str, weight: bool, dtype: torch.dtype, flags: tuple[bool, 
     except RuntimeError as error:
         if not isinstance(error.__cause__, cudnn.UnavailableError):
             raise
-        # Which geometries cuDNN has engines for is its own affair: layers take aten there.
+        # CuDNN alone knows for which geometries it has engines: layers take aten elsewhere.
         pytest.skip(str(error.__cause__))
     assert_close(out.cpu(), expected, CONV_TOLERANCE[dtype], f"{name}, {flags}")
 

@@ -325,7 +325,7 @@ def test_gpu_that_the_kernels_cannot_run_on(monkeypatch: pytest.MonkeyPatch) -> 
     with snnlib.use_path("native"), pytest.raises(RuntimeError, match=problem):
         native.kernel("srm_forward", tensor)
     cuda.problem = lambda: ""
-    # What passes does not leave the reference path on for good.
+    # A passing error does not leave the reference path on for good.
     assert native.explain_path("cuda", "srm_forward")[0] == "native"
     cuda.problem = lambda: problem
     assert native.has_kernel("srm_forward", tensor)

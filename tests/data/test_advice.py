@@ -28,7 +28,7 @@ PACKAGE = Path(sd.__file__).parents[1]
 SOURCES = [path for folder in ("data", "files") for path in (PACKAGE / folder).rglob("*.py")]
 SOURCES.append(PACKAGE / "encoding.py")
 PIECE = re.compile(
-    # What to do, an option with its value, a function of the library by name, or a package.
+    # Words of advice: what to do, an option with its value, a function of the library by name, or a package.
     r"^(or )?(give|fetch|copy|unpack|subtract|add|remove|set|choose|if it is whole)\b|\w=(?!\{)|as_events|"
     r"snnlib\.data\.|get it from|pip install"
 )

@@ -85,10 +85,10 @@ def test_beats_of_parts_are_those_of_the_record(length: int) -> None:
         beats, state = front_end.run(signal[first : first + length], inside, state)
         parts.append(beats)
         ended += len(beats)
-        # One answer where a beat ends, no sooner and no later.
+        # An answer comes where a beat ends, no sooner and no later.
         assert ended == int((peaks + front_end.after <= first + length).sum())
     assert torch.equal(torch.cat(parts), front_end(signal, peaks))
-    # What is kept has one length.
+    # The state has one length.
     assert state is not None and len(state.units) == 720 + 248 and not len(state.peaks)
 
 
@@ -136,7 +136,7 @@ def test_an_early_beat_has_low_distances_and_an_unusual_one_large_differences() 
     assert int(differences[8]) > 60 > 3 * int(differences[7])
     early = peaks - 100 * (np.arange(12) == 6)
     assert all(distance < -20 for distance in (BeatFrames()(signal, early).int() - 128)[6, 0, -3:-1].tolist())
-    # In a long run of early beats the distance from the median vanishes, and the long interval is remembered.
+    # The distance from the median vanishes in a long run of early beats, and the long interval is remembered.
     many = 300 + np.cumsum(np.repeat([300, 200], [20, 40]))
     median, _, ratio = (BeatFrames()(torch.zeros(15_000, 2), many).int() - 128)[:, 0, -3:].unbind(1)
     assert ratio[:20].tolist() == [42] * 20 and not median[30:].any() and ratio[20] == -1

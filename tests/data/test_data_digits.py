@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from snnlib.data import EventDigits, EventFileError, ToFrames, build_event_digits
 
 FEW = [0, 1, 2, 70, 901, 1796]
-# Of the six samples above, seed 0: a change here changes users' data and needs a new FORMAT_VERSION.
+# Hash of the six samples above, seed 0: a change here changes users' data and needs a new FORMAT_VERSION.
 FEW_SHA256 = "3950e08ebcb3c32a2a68600c440c3a1a60d02ea952e6c2c52e005db28a47a526"
 
 

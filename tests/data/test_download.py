@@ -68,7 +68,7 @@ def test_a_class_downloads_once(
 
 
 def test_files_that_are_there_are_kept(mnist: Host, tmp_path: Path) -> None:
-    # One as published, one unpacked by hand.
+    # A file as published, and a file unpacked by hand.
     (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(b"own")
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(b"own")
     download("mnist", tmp_path)
@@ -134,7 +134,7 @@ def test_a_failure_has_a_sentence_and_leaves_nothing_half(
     assert mnist.url in str(raised.value)
     assert str(raised.value).startswith(f"{BAD} of MNIST, ")
     assert "fetch the file by hand from https://" in str(raised.value)
-    # Those before it are whole, nothing else is there.
+    # Files before it are whole, nothing else is there.
     assert left_in(tmp_path) == ["train-images-idx3-ubyte.gz"]
     del mnist.faults[BAD]
     download("mnist", tmp_path)

@@ -214,6 +214,6 @@ def test_a_full_disk_and_a_missing_folder_name_the_file(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"No such file or directory: '.*/none/a\.events'"):
         write_packed(tmp_path / "none" / "a.events", [], {})
     assert not list(tmp_path.iterdir())
-    # Of a recording that is missing its own name is told.
+    # The error names the recording that is missing.
     with pytest.raises(FileNotFoundError, match="gone"):
         write_packed(path, (Path("gone").read_bytes() for _ in range(1)), {})

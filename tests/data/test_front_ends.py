@@ -117,7 +117,7 @@ def test_levels_of_log_mel() -> None:
     energies = log.energies(np.concatenate([np.zeros(320, np.int64), log.samples(waveform)]))
     octaves = np.log2((energies + 4096) / 4096)
     assert np.abs(log(waveform).numpy() - (8 * octaves).clip(0, 255)).max() <= 1.1
-    # By the published equation in float64; entries of the table are 1 / 16 of an octave apart.
+    # Published equation in float64; entries of the table are 1 / 16 of an octave apart.
     pcen, mean, expected = LogMel(), np.full(40, 4096.0), []
     for energy in energies.astype(float):
         mean += (energy - mean) / 32

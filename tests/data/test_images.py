@@ -251,7 +251,7 @@ def test_sequences_of_an_image() -> None:
         mixed = ToSequence(encoding="pixels", permutation=seed)(image)
         assert not torch.equal(mixed, pixels)
         assert torch.equal(mixed.sort(0).values, pixels.sort(0).values)
-        # The same order for every image.
+        # Every image has the same order.
         assert torch.equal(ToSequence(encoding="pixels", permutation=seed)(batch)[:, 0], mixed)
     latency = ToSequence(encoding="latency", time_steps=9)(image)
     assert latency.sum(0).max() == 1 and latency[0].flatten()[unit.argmax()] == 1

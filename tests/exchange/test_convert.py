@@ -60,7 +60,7 @@ def test_a_learned_membrane_that_does_not_leak_learns_as_the_original(beta: floa
         which(x)[1].square().sum().backward()
         grads.append(net.lif2.beta.grad.clone())
     torch.testing.assert_close(*grads, rtol=1e-5, atol=0)
-    # In float64 too nothing leaks.
+    # Nothing leaks in float64 either.
     torch.testing.assert_close(made.double()(x.double())[1], net.double()(x.double())[1], rtol=1e-15, atol=0)
 
 

@@ -18,7 +18,7 @@ import snnlib
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-# By name: file, builder, arguments, shape of a frame.
+# Models by name: file, builder, arguments, shape of a frame.
 MODELS: dict[str, tuple[str, str, dict[str, Any], tuple[int, ...]]] = {
     "sew resnet": ("sew_resnet", "sew_resnet18", {"cnf": "ADD", "num_classes": 4}, (3, 32, 32)),
     "spiking resnet": ("spiking_resnet", "spiking_resnet18", {"num_classes": 4}, (3, 32, 32)),

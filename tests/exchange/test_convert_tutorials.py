@@ -174,7 +174,7 @@ def _alpha() -> nn.Module:
 SEQUENCE, IMAGES, FRAMES = (STEPS, 3, 16), (3, 16), (STEPS, 3, 2, 16, 16)
 EXACT = "exact"
 
-# By tutorial: builder, shape of x, and "exact" or why the net is kept or refused. A chain takes one step in a call.
+# Nets by tutorial: builder, shape of x, and "exact" or why the net is kept or refused. A chain takes a step in a call.
 NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "2 by hand": (ByHand, SEQUENCE, "expected a module with neurons of snnTorch, .* got ByHand without"),
     "2 Leaky": (lambda: OneNeuron(_leaky(), "init_leaky"), SEQUENCE, EXACT),

@@ -181,7 +181,7 @@ def test_trains_and_is_written_as_it_computes(file: tuple[Path, list[Block], Ten
     assert torch.equal(again(x), net(x))
 
 
-# What older versions, or other writers, do with the same net.
+# Changes that older versions, or other writers, make to the same net.
 OLDER: dict[str, Callable[[Block], Any]] = {
     "weights of one axis": lambda block: block.update(weight=block["weight"].reshape(-1)),
     "weights of more axes": lambda block: block.update(weight=block["weight"][..., None]),

@@ -97,7 +97,7 @@ def _energies(front: LogMel, samples: list[int]) -> tuple[list[int], int]:
     return [energy >> 12 for energy in energies], 255 * sum(power.tolist())
 
 
-# In C all settings run; big integers take half a second for the longest windows.
+# All settings run in C; big integers take half a second for the longest windows.
 @pytest.mark.parametrize(
     "name",
     [

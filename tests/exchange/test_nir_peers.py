@@ -147,7 +147,7 @@ def test_importers_are_told_apart(name: str, importer: str) -> None:
 def test_units_of_the_importer() -> None:
     peer("snntorch")
     peer("sinabs")
-    # In steps, as sinabs has it: snnTorch reads a time constant of 20 s, where nearly nothing leaks.
+    # Constants in steps, as sinabs has them: snnTorch reads a time constant of 20 s, where nearly nothing leaks.
     graph = single(nir.LIF(*(np.array([value] * 3) for value in (20.0, 20.0, 0.0, 2.5))), (3,))
     found = verify_nir(graph, "snntorch", 1.0, rate=0.5)
     assert not found.exact and found.variant is not None

@@ -33,7 +33,7 @@ def test_steps_come_in_the_order_of_the_calls_with_what_they_read() -> None:
     first, second, total = graph.steps[1], graph.steps[3], graph.steps[4]
     assert total.sources == (second, first) and total.where == "0 (Branches)"
     assert graph.steps[0].sources == (graph.input,) and graph.output is graph.steps[-1]
-    # By the second layer and by the sum.
+    # Readers: the second layer and the sum.
     assert graph.readers()[first] == 2 and graph.readers()[graph.output] == 1
     assert [step.part for step in graph.steps if step.path == "0.first"] == ["weight", "neuron"]
     assert [step.part for step in graph.steps if step.path == "1"] == ["flatten", "weight", "neuron"]

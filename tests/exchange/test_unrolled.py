@@ -118,7 +118,7 @@ def test_what_is_rounded_is_reported(neuron: Neuron) -> None:
     net, x = _layers(neuron, Integrator(3.0))
     report = verify_unrolled(net, unroll_spikes(net, x), x)
     assert not report.exact and report.layers[0].spikes is not None and report.layers[0].spikes.total > 50
-    # Of some thousand neuron-steps none lies within rounding of a threshold; the second layer's potentials follow.
+    # No one of some thousand neuron-steps lies within rounding of a threshold; the second layer's potentials follow.
     assert [layer.flips for layer in report.layers] == [0, 0]
     # Potentials of some tens in float32 have 4e-6 from one to the next.
     assert 0 < max(layer.potential for layer in report.layers) < 1e-4

@@ -100,5 +100,5 @@ def test_keeps_no_tensor(rng: torch.Generator) -> None:
     with GradCAM(net, net[3]) as cam:
         seen.append(weakref.ref(cam(x)))
         gc.collect()
-        # One per layer, the map, and none of them alive.
+        # Tensors of each layer and of the map are dead.
         assert [reference() for reference in seen] == [None] * 7

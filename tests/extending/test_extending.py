@@ -18,7 +18,7 @@ from snnlib import _C
 ROOT = Path(__file__).parents[2]
 examples = script("examples/extending/apply.py")
 
-# What the page counts together, with the most files that it may take, tests and pages included.
+# Examples that the page counts together, with the most files that they may take, tests and pages included.
 MOST_FILES = {
     ("neuron",): 4,
     ("option",): 4,
@@ -29,7 +29,7 @@ MOST_FILES = {
     ("flag",): 8,
     ("kernel",): 15,
 }
-# Those that change the kernels, which are then built: `make test-slow`.
+# Examples that change the kernels, which are then built: `make test-slow`.
 OF_KERNELS = ("surrogate", "flag", "kernel")
 OF_PYTHON = tuple(name for names in MOST_FILES for name in names if name not in OF_KERNELS)
 PACKAGES = ("snnlib", "snnlib_command", "pytest_snnlib")
@@ -52,13 +52,13 @@ PARTS = (
         "tests/project/test_stored.py",
     ),
 )
-# Those that are slow together.
+# Tests that are slow together.
 WHOLE = (
     *(*PARTS, "tests/data", "tests/learning", "tests/ops/test_compile.py"),
     *("tests/app/test_cli.py", "tests/app/test_cli_errors.py"),
 )
 OPS = ("tests/ops/test_ops.py", "tests/ops/test_invariance.py", "tests/neurons/test_surrogates.py")
-# Of names of tests and of their cases.
+# Words in names of tests and of their cases.
 NEW = ("eif", "excitatory", "difference", "margin", "columns", "poker")
 NEW_KERNELS = "through_floor or first_spike or surrogate"
 # The sources of the copy, and not those that are installed to be edited. With words: cases of those names, and all

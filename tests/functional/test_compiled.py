@@ -29,7 +29,7 @@ def _channels() -> Callable[[Tensor], Tensor]:
     return affine
 
 
-# Of events [6, 2, 3].
+# Functions of events [6, 2, 3].
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "spike count": decoding.spike_count,
     "firing rate": decoding.firing_rate,

@@ -28,7 +28,7 @@ def executed(call: Callable[[], object]) -> set[str]:
     sys.settrace(trace)
     threading.settrace(trace)
     try:
-        # In this thread, which is traced.
+        # Keeps the backward pass in this thread, which is traced.
         with torch.autograd.set_multithreading_enabled(False):
             call()
     finally:

@@ -28,7 +28,7 @@ CASES = [
     *((shape, False, True) for shape in ("[n]", "[C, 1, 1]", "[C, H, W]")),
     ("[n]", True, True),
 ]
-# By library and neuron its constants, with ranges and the name of the option that learns each.
+# Constants by library and neuron, with ranges and the name of the option that learns each.
 CONSTANTS: dict[str, dict[str, dict[str, tuple[float, float]]]] = {
     "snntorch": {
         "Leaky": {"beta": (0.5, 1.0), "threshold": (0.5, 2.0), "graded_spikes_factor": (1.0, 2.0)},

@@ -148,7 +148,7 @@ CONTEXTS: dict[str, Callable[[], Any]] = {
 
 
 def _cast_back(net: Any, current: Tensor, *_: int) -> Tensor:
-    # What inference mode made cannot be saved for a backward pass.
+    # Tensors made in inference mode cannot be saved for a backward pass.
     current = current.clone() if current.is_inference() else current
     return current.double() if current.dtype == torch.float64 else current.float()
 

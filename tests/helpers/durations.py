@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# Of the last whole run here, and what stands for it before the first.
+# Durations of the last whole run here, and those that stand for it before the first.
 LAST, STORED = ROOT / "build" / "test_durations.json", Path(__file__).parents[1] / "stored" / "durations.json"
 
 

@@ -20,7 +20,7 @@ import snnlib
 HUGE = 2**62
 # Tensors of integers, flags and bytes are no sequences, and complex numbers nothing at all.
 OTHER_DTYPES = (torch.int64, torch.int16, torch.bool, torch.uint8, torch.complex64)
-# What torch says where a size is beyond any memory.
+# Words of torch for a size beyond any memory.
 TOO_LARGE = re.compile(r"allocate|memory|overflow|too large|out of range|negative dimension", re.IGNORECASE)
 
 
@@ -32,9 +32,9 @@ class Case:
     call: Callable[[], list[Tensor]]
     arguments: frozenset[str]
     tolerance: float
-    # Whether the arguments have one right result. A record of spikes that are not the output's has none.
+    # True if the arguments have one right result. A record of spikes that are not the output's has none.
     defined: bool = True
-    # Whether there are indices that kernels read, and check, in part, and the reference wholly.
+    # True if there are indices that kernels read, and check, in part, and the reference wholly.
     partly_read: bool = False
 
 

@@ -61,7 +61,7 @@ def _settings(folder: Path) -> bytes:
 def _read_settings(path: Path, sound: bytes) -> bool:
     try:
         with warnings.catch_warnings():
-            # Of settings that the file does not name.
+            # Warnings of settings that the file does not name.
             warnings.simplefilter("ignore", UserWarning)
             TrainConfig.load(path)
     except ConfigError:

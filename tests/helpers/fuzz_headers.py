@@ -178,7 +178,7 @@ def read_archive(path: Path) -> bool:
     except EventFileError as error:
         assert str(error).startswith(str(path.parent))
         return False
-    # What is called whole is what was written.
+    # A recording that is called whole is the one that was written.
     assert set(sizes) <= {len(EVENTS)}
     return True
 

@@ -220,7 +220,7 @@ def layer_case(seed: int) -> Case:
     rng = random.Random(seed)
     make, options, shape = _layer(rng)
     x, changed = other_layout(rng, _events(rng, shape)), []
-    # What a block has of torch's is checked by torch.
+    # Torch checks the parts of a block that are torch's.
     if rng.random() < 0.3 and make is not normalised_block:
         # As many layers as are asked for are built, one after the other.
         changed.append(rng.choice([name for name in options if name != "num_layers"]))

@@ -85,7 +85,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
                 neuron=CubaLIF(),
                 delays=snnlib.Delays(3, per="connection"),
             ),
-            # One cell that sees more than the frame.
+            # A single cell that sees more than the frame.
             snnlib.SpikingConv2d(
                 *(6, 4, 3),
                 stride=3,

@@ -25,7 +25,7 @@ from snnlib.backends import native
 from snnlib.ops import recurrent_call, scan_linear, torch_conv
 
 FILE = Path(__file__).parents[1] / "stored" / "op_bits.json"
-# What of torch takes part in results.
+# Functions of torch that take part in results.
 _TORCH_PRODUCTS = ("_product", "_convolve", "_convolution_backward")
 # Enough that two different results never meet by chance.
 _DIGITS = 12

@@ -71,13 +71,13 @@ class OpCase:
     # True where rounding may make the element incomparable (a potential next to the threshold).
     doubtful: Callable[..., Tensor | None] = lambda *_: None
     tolerance: dict[torch.dtype, float] = field(default_factory=lambda: NEURON_TOLERANCE)
-    # Whether native and reference give the same bits, and which argument holds the events.
+    # True if native and reference give the same bits; then the number of the argument that holds the events.
     bit_equal: bool = True
     events: int = 0
     differentiable: bool = False
-    # Whether CPU values come from the library's kernels: threads and batches may change the order of torch's sums.
+    # True if CPU values come from the library's kernels: threads and batches may change the order of torch's sums.
     own_kernels: bool = True
-    # Whether it is an op of torch, and not a function that calls kernels.
+    # True for an op of torch, False for a function that calls kernels.
     registered: bool = True
 
     def resolve(self, *args: Any) -> OpCall:

@@ -29,7 +29,7 @@ def coefficients(channels: int, generator: torch.Generator, own: bool = False, *
     return table
 
 
-# By the sample of SEQUENCES: strict, reset_current, by_time, refractory; whether decays are per channel; rows.
+# Options by the sample of SEQUENCES: strict, reset_current, by_time, refractory; decays per channel or not; rows.
 EXACT: dict[str, tuple[list[int], bool, dict[str, float]]] = {
     "one step of one neuron": ([0, 0, 0, 0], False, {"bound": torch.inf}),
     "no space axes": ([1, 0, 0, 0], False, {"reset": -0.25, "fall": 0.125, "threshold": 0.5}),

@@ -29,7 +29,7 @@ _CLASSES_OF = {
     "norse": "Norse",
 }
 _FORMS = ("chain", "class", "loop")
-# By library and class: the outcome of each step mode and form.
+# Outcome of each step mode and form, by library and class.
 Outcomes = dict[str, dict[str, dict[str, str]]]
 
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 def script(path: str) -> ModuleType:
     """Returns the module of a program, executed anew; the path is that from the project's root."""
     file = ROOT / path
-    # Of the path, as other folders have programs of the same name.
+    # Name made of the path, as other folders have programs of the same name.
     spec = importlib.util.spec_from_file_location(path.removesuffix(".py").replace("/", "_"), file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

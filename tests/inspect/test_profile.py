@@ -165,7 +165,7 @@ def test_fused_blocks_count_without_running_as_layers(monkeypatch: pytest.Monkey
         snnlib.SpikingConv2d(20, 2, 1, neuron=snnlib.neurons.CubaLIF()),
         snnlib.AvgPool2d(1),
     ).eval()
-    # One sample is many bands of rows, which share inputs; windows leave out a row and a column.
+    # A single sample is many bands of rows, which share inputs; windows leave out a row and a column.
     x = _spikes(6, 1, 2, 21, 19)
     snnlib.prepare_(net, x)
     conv.weight.data *= 30

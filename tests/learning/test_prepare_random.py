@@ -14,7 +14,7 @@ from snnlib.nn import PerStep
 from snnlib.nn.weights.gain import WeightWithGain
 from snnlib.nn.weights.stored_weight import learned_weight
 
-# What the nets are warned of here says nothing of the promises.
+# Warnings of the nets here say nothing of the promises.
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore:{text}")
     for text in ("x. expected spikes", ".*looks like", ".*grad_clamp bounds", "net. expected spiking")

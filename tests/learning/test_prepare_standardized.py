@@ -52,7 +52,7 @@ def test_mean_zero_no_offset_and_one_factor_per_layer(name: str) -> None:
         factor = float((weight * centred).sum() / centred.square().sum())
         assert factor > 0
         torch.testing.assert_close(weight, factor * centred, rtol=0, atol=1e-4 * float(weight.abs().max()))
-        # What learns is at a third of torch's usual scale.
+        # The weight that learns is at a third of torch's usual scale.
         original = layer.parametrizations.weight.original.detach().flatten(1)
         third = torch.full((len(original),), 1 / math.sqrt(27 * original.shape[1]), dtype=original.dtype)
         torch.testing.assert_close(original.std(1), third, rtol=1e-4, atol=0)

@@ -108,7 +108,7 @@ def test_deep_r_pulls_to_0_and_stops_there() -> None:
     rewiring.step(optimizer)
     assert torch.allclose(net.weight[:3], torch.tensor([1 - 0.5 * RATE, 0.0, -1 + 0.5 * RATE]))
     with torch.no_grad():
-        # What has crossed 0 is at 0 until it moves.
+        # A weight that has crossed 0 is at 0 until it moves.
         net.weight[0], net.weight[2] = -1.0, 1.0
     assert rewiring.step(optimizer) == 0
     assert net.weight[:3].tolist() == [0, 0, 0]

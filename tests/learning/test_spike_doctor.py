@@ -332,7 +332,7 @@ class _OutputFirst(nn.Module):
 
 def test_the_last_layer_is_the_one_called_last() -> None:
     x = torch.ones(10, 4, 1)
-    # One spike of the hidden layer is too little for the output.
+    # A single spike of the hidden layer is too little for the output.
     x[1:, :2] = 0
     net = _OutputFirst()
     with SpikeDoctor(net) as doctor:

@@ -100,7 +100,7 @@ NETS = [
     Net(models.cifar100_resnet, (3, 32, 32), (10, 6), 100, RESNET + 2048 * 100, RESNET_STAGES, 3),
 ]
 each_net = pytest.mark.parametrize("published", NETS, ids=[net.make.__name__ for net in NETS])
-# Those for CIFAR-100 are those for CIFAR-10 with more classes.
+# Nets for CIFAR-100 are those for CIFAR-10 with more classes.
 OTHERS = [net for net in NETS if net.classes != 100]
 each_other_net = pytest.mark.parametrize("published", OTHERS, ids=[net.make.__name__ for net in OTHERS])
 

@@ -107,7 +107,7 @@ def test_ecg_is_as_good_as_the_card_says() -> None:
         found = trained.scores(trained.transform(spikes).transpose(0, 1)).argmax(2).transpose(0, 1)
         right += int((found == labels)[labels >= 0].sum())
         labelled += int((labels >= 0).sum())
-    # Of 148 thousand steps, of which rounding may move some.
+    # Rounding may move some of 148 thousand steps.
     _compare("ecg", right, labelled, moved=2e-3 * labelled)
 
 
@@ -176,7 +176,7 @@ def test_a_real_record_as_a_stream_has_the_answers_of_the_whole() -> None:
     assert signal.shape == (650_000, 2)
     whole = trained.scores(trained.transform((signal, records.peaks[number]))).argmax(1)
     scores, times = _as_stream(signal, records.peaks[number], 360, 31)
-    # One answer where a beat ends, in the second that it ends in; the last one ends after the record.
+    # An answer comes where a beat ends, in the second that it ends in; the last one ends after the record.
     ends = (labels >= 0).nonzero().flatten()
     assert times == (360 * (ends // 360) + 360).tolist()
     assert torch.equal(scores.argmax(1), whole[:-1])

@@ -12,7 +12,7 @@ from torch import Tensor
 import snnlib
 from snnlib import ops
 
-# In whatever order the threads run.
+# Threads run in either order.
 pytestmark = pytest.mark.parametrize("emulated", [False, True], ids=["forwards", "backwards"], indirect=True)
 # A warp adds up the events of 32 steps and cells of a channel; a block has eight channels, here more and fewer.
 SHAPES = {

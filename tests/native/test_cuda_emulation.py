@@ -45,7 +45,7 @@ def test_bits_of_the_cpu_kernels(case: OpCase, sample: Sample, emulated: Callabl
         assert_same_bits(emulated(case, *args), case(*args), strides=True)
 
 
-# One step, the groups of 5 and 12 steps that are unrolled together and their neighbours, the longest sequences that fit
+# Lengths: a step, the groups of 5 and 12 steps that are unrolled together and their neighbours, the longest that fit
 # into one chunk of 48 or 96 steps and those just beyond, and sequences of several chunks with a rest.
 STEPS = (1, 2, 5, 6, 11, 12, 13, 48, 49, 96, 97, 250, 1000)
 
@@ -194,7 +194,7 @@ def _with_gradients(value: Tensor, state: Tensor, leaves: list[Tensor]) -> list[
     return [value, state, *torch.autograd.grad(loss, leaves)]
 
 
-# One state to three, resets at once and with the next step, with gradients of constants and without: chunks of 96 steps
+# Neurons of one to three states, resets at once and later, with gradients of constants and without: chunks of 96 steps
 # down to 6.
 SCANS: dict[str, Callable[..., neurons.Neuron]] = {
     "LIF": partial(neurons.LIF, learnable=("tau", "threshold")),

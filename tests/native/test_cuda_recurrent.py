@@ -15,7 +15,7 @@ import snnlib
 from snnlib import neurons, surrogate
 from snnlib.functional import spiking_recurrent
 
-# In whatever order the threads run.
+# Threads run in either order.
 pytestmark = pytest.mark.parametrize("emulated", [False, True], ids=["forwards", "backwards"], indirect=True)
 MODELS: dict[str, Callable[..., neurons.Neuron]] = {
     "LIF": neurons.LIF,

@@ -73,7 +73,7 @@ def test_neurons_readevery_value(dtype: torch.dtype) -> None:
     current = every_value(dtype)
     with snnlib.use_path("native"):
         trace = snnlib.functional.srm_trace(current, tau_m=4.0, tau_s=2.0, threshold=0.75)
-    # What is added to a potential of 0 makes +0 of -0.
+    # A sum with a potential of 0 makes +0 of -0.
     wide = 0 + _flushed(current.float())
     expected = torch.where(wide / 2 >= 0.75, 1.0, wide - wide)
     assert_bits(trace.spikes, expected.to(dtype))

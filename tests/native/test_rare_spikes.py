@@ -77,7 +77,7 @@ def test_what_is_not_finite_stays_visible(kind: str, value: float) -> None:
     x = torch.zeros(STEPS, 1, 2, 14, 14)
     x[5, 0, 1, 7, 7] = value
     few, many = x.clone(), x.clone()
-    # Beside the one, enough spikes elsewhere that vectors without any are not branched around.
+    # Enough spikes elsewhere that vectors without any are not branched around.
     many[:, :, :, :3] = 1.0
     outputs = []
     for events in (few, many):

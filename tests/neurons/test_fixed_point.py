@@ -239,6 +239,6 @@ def test_constants_act_as_the_chip_has_them() -> None:
     acting = given.constants()
     assert (acting["threshold"] * 64).item() == 80 and (acting["bias_current"] * 64).item() == 6
     assert (decay_of(acting["tau_m"]) * 4096).item() == 4096 - 124
-    # What was given is kept.
+    # The given value is kept.
     again = from_config(snnlib.neurons.config(given))
     assert str(again) == str(given) and again.threshold == 1.2501 and again.weight_exponent == -5

@@ -205,7 +205,7 @@ def test_native_passes_are_those_of_the_reference(
         fixed.weight.copy_(weight)
         learned.weight.copy_(weight)
     x = _quiet_events(kind, generator)
-    # One kernel for neurons with one state, whose passes skip quiet steps; else currents, and neurons on them.
+    # A kernel for neurons with one state, whose passes skip quiet steps; else currents, and neurons on them.
     plans = (
         layer.plan(x.clone().requires_grad_(), layer.effective_weight, return_state=False)
         for layer in (fixed, learned)

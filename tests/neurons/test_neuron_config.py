@@ -95,7 +95,7 @@ def test_options_of_ones_own_model_are_plain_data() -> None:
     slow = Slow(note="x", reset="none", surrogate=snnlib.surrogate.Triangle())
     made = again(slow, models={"Slow": Slow})
     assert same(slow, made) and isinstance(made, Slow) and made.note == "x"
-    # Those of the library are known beside one's own.
+    # Models of the library are known beside a user's own.
     assert isinstance(again(LIF(), models={"Leaky": Leaky}), LIF)
     with pytest.raises(ValueError, match=r"got 'Leaky'; models= takes those of your own"):
         from_config(plain)

@@ -47,7 +47,7 @@ def test_the_signature_shows_what_a_neuron_has_by_default(model: type[Neuron]) -
 def test_defaults_given_are_defaults_left_out(model: type[Neuron]) -> None:
     shown = {name: argument.default for name, argument in arguments(model).items()}
     assert repr(model(**shown)) == repr(model())
-    # Of the clamp of SRM neurons None is none.
+    # The clamp of SRM neurons may be None: no clamp.
     assert repr(model(**dict.fromkeys(shown.keys() - ({"grad_clamp"} if model is SRM else set())))) == repr(
         model()
     )

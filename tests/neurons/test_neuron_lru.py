@@ -101,7 +101,7 @@ def test_ring() -> None:
 
 def test_white_noise_keeps_its_size() -> None:
     y = LRU.ring(1000, 0.5, 0.9, generator=torch.Generator().manual_seed(0))(randn(100, 4, 1000))
-    # Of a complex number of variance 1 the real part has half.
+    # The real part of a complex number of variance 1 has half of it.
     assert float(y[50:].detach().square().mean()) == pytest.approx(0.5, abs=0.05)
 
 

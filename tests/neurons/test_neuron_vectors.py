@@ -125,7 +125,7 @@ NEURONS: dict[str, tuple[Neuron, float, dict[str, float]]] = {
         {},
     ),
     "Alpha": (Alpha(4.0, 2.0, threshold=0.25, dialect="snntorch", surrogate=TRIANGLE), 1, {}),
-    # By snnTorch 1.0.0 in float64, with a spike function of this surrogate.
+    # Values of snnTorch 1.0.0 in float64, with a spike function of this surrogate.
     "Alpha, subtract": (
         Alpha(4.0, 2.0, threshold=0.25, reset="subtract", dialect="snntorch", surrogate=TRIANGLE),
         1,
@@ -182,7 +182,7 @@ Izhikevich: 010010  .566794 .46697 .02061 .134761 .074091 .062555
 BRF: 100000  .023875 .140914 -.024611 -.005047 .01963 .026694
 floor: 001001  0 .961426 -.577148 .720703 .378906 .242188
 """
-# What "floor" gets instead of a multiple of INPUT.
+# Input of "floor" in place of a multiple of INPUT.
 WITH_FLOOR = (-1.0, 0.75, 0.75, 0.5, 0.25, 1.5)
 # An initial state, the gradient of the last one, and that of the initial one.
 FROM_STATE = "CubaLIF from a state and with its gradient"

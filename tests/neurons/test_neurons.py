@@ -276,7 +276,7 @@ def test_learnable_constants_move(model: type[Neuron]) -> None:
     before = {name: p.detach().clone() for name, p in neuron.named_parameters()}
     assert set(before) == set(neuron.constant_names)
     optimiser = torch.optim.Adam(neuron.parameters(), lr=0.01)
-    # What a spike adds, such as an adaptation, learns from the spikes after it: the first ones come early.
+    # Amounts that a spike adds, such as an adaptation, learn from the spikes after it: the first ones come early.
     value = neuron(driving(neuron, currents(12, 4, 3, dtype=torch.float32), steps=6))
     value.sum().backward()
     optimiser.step()

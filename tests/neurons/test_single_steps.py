@@ -73,7 +73,7 @@ def test_batch_first_counts_the_other_dimension() -> None:
     # Weights with which neurons fire: a silent layer warns of that, too.
     torch.manual_seed(0)
     layer = snnlib.SpikingLinear(3, 2, batch_first=True)
-    # One sample of two steps.
+    # A single sample of two steps.
     assert _said(layer, torch.rand(60, 2, 3)) == []
     said = _said(lambda x: layer(x.movedim(0, 1)), torch.rand(60, 2, 3))
     assert len(said) == 1 and "[N, T, ...]" in said[0]

@@ -89,7 +89,7 @@ def test_memory_does_not_follow_the_length() -> None:
             _kept_bytes(lambda: snnlib.checkpoint_time(net, x, steps=20, reduce=reduce)) - own  # noqa: B023
         )
     assert kept[400] > 3.5 * kept[100]
-    # What is kept beyond the input are the states at the borders.
+    # The states at the borders are all that is kept beyond the input.
     assert kept[-400] < kept[400] / 8
 
 

@@ -90,7 +90,7 @@ def test_transforms_that_differentiate_are_refused_by_name(name: str) -> None:
 def test_a_batch_of_batches_has_the_gradients_of_each(name: str) -> None:
     module, gradients = APART[name], []
     with torch.random.fork_rng():
-        # Of weights that fire: else layers say that they get no gradient.
+        # Weights that fire: else layers say that they get no gradient.
         torch.manual_seed(0)
         x = 3 * torch.rand(3, 5, 2, 6)
         if isinstance(module, snnlib.SpikingRNN):

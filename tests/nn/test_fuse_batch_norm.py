@@ -67,7 +67,7 @@ def _net(make: Make) -> nn.Sequential:
             module.weight.data.mul_(12)
         norms = nn.BatchNorm1d | nn.BatchNorm2d | snnlib.BatchNorm2d
         if isinstance(module, norms) and module.weight is not None:
-            # One channel is turned over.
+            # A channel is turned over.
             nn.init.uniform_(module.weight, 0.5, 1.5)
             nn.init.uniform_(module.bias, 0.0, 0.5)
             module.weight.data[2] *= -1
@@ -133,7 +133,7 @@ def test_normalised_currents_are_not_kept() -> None:
             out = module(_events())
         kept[type(module)] = sum(sizes.values())
         del out
-    # Of input, currents, normalised currents and spikes these are more than a quarter.
+    # Input, currents, normalised currents and spikes: these are more than a quarter.
     assert kept[snnlib.nn.fusion.fuse.Fused] < 0.75 * kept[nn.Sequential]
 
 

@@ -63,7 +63,7 @@ def test_exponent_of_values_without_magnitude() -> None:
 
 def test_power_of_two_scales_are_exact_over_the_whole_range() -> None:
     exponents = torch.arange(-126, 127)
-    # One step of each grid is a fixed point of its quantisation and stands for the integer 1.
+    # A step of each grid is a fixed point of its quantisation and stands for the integer 1.
     steps = torch.tensor([2.0**-e for e in exponents.tolist()])
     assert torch.equal(quantize_power_of_two(steps, exponents, 2), steps)
     assert quantize_to_int(steps, exponents, 2).eq(1).all()

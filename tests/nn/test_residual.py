@@ -58,7 +58,7 @@ def test_layouts_and_empty_trains(rng: torch.Generator) -> None:
         assert torch.equal(grad, plain)
     empty = torch.zeros(0, 3, 5)
     assert _gradients(empty, empty, empty)[0].shape == (0, 3, 5)
-    # The same sequence twice: each of two equal spikes has half, both are x's own.
+    # A sequence given twice: each of two equal spikes has half, both are x's own.
     x = torch.ones(2, 1, 3, requires_grad=True)
     spike_add(x, x).sum().backward()
     assert x.grad.tolist() == torch.ones(2, 1, 3).tolist()

@@ -101,7 +101,7 @@ class Uses:
     def _gradients(self, x: Tensor) -> Tensor:
         x = x.clone().requires_grad_()
         out = snnlib.checkpoint_time(self.net, x, steps=6)
-        # Of the input alone: gradients of weights add up over threads, as torch adds them.
+        # Gradient of the input alone: gradients of weights add up over threads, as torch adds them.
         (gradient,) = torch.autograd.grad(out.square().sum(), x)
         return torch.cat((out.flatten(), gradient.flatten()))
 

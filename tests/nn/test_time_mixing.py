@@ -81,7 +81,7 @@ REACHED = "expected modules that padding cannot reach, got "
 SAYS, READS = "it says mixes_time", "it may read along"
 STARTS, NORMALISES = "within a net it starts", "it normalises"
 
-# What stands within a net, its path and class, why it is refused in chunks, and whether with padding too.
+# Module within a net, its path and class, why it is refused in chunks, and whether with padding too.
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str, str, bool]] = {
     "undeclared": (Own, "inner (Own)", UNDECLARED, True),
     "within a declared one": (lambda: Net(Own()), "inner.inner (Own)", UNDECLARED, True),

@@ -160,7 +160,7 @@ EXACT: dict[str, Callable[[], neurons.Neuron]] = {
     "CubaLIF": lambda: neurons.CubaLIF(gradient="event", threshold=0.2),
     "SRM": lambda: neurons.SRM(reset_states="membrane", threshold=0.2),
 }
-# Of eight channels.
+# Modules of eight channels.
 BEFORE: dict[str, Callable[[], list[nn.Module]]] = {
     "input": lambda: [],
     "CubaLIF": lambda: [snnlib.SpikingLinear(8, 8, neuron=EXACT["CubaLIF"]())],

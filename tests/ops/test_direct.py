@@ -18,7 +18,7 @@ FAMILIES = {
     "delay": (ops.delay.delay_forward, ops.delay.delay_backward),
     "pool": (ops.pool.pool_forward, ops.pool.pool_backward),
 }
-# Of each family: a module that runs it in both passes, and the shape of a step.
+# Module of each family that runs it in both passes, and the shape of a step.
 MODULES = {
     "scan": (neurons.LIF, (2, 4, 4)),
     "layer": (lambda: snnlib.SpikingConv2d(2, 3, 3, neuron=neurons.SRM()), (2, 4, 4)),

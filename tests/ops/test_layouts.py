@@ -126,7 +126,7 @@ def _with_strange_strides(tensor: Tensor) -> Tensor:
 def test_grouped_convolutions_take_any_stride_along_one_element(which: str) -> None:
     """torch's own give other numbers there."""
     torch.manual_seed(0)
-    # One column of outputs, inputs or taps.
+    # A single column of outputs, inputs or taps.
     width, taps = {"weight": (7, 1), "frames": (1, 1), "signal": (3, 3)}[which]
     x, weight = torch.randn(3, 2, 6, 8, width), torch.randn(10, 3, 3, taps)
     options = ConvOptions([1, 1], [1, 0], [1, 1], 2)

@@ -13,7 +13,7 @@ from snnlib.neurons import MODELS
 REMEDY = "where this is meant, run `python tests/helpers/op_bits.py --write` and say why in the commit"
 
 
-# One dtype always, the others by `make test-slow`.
+# Float32 always, the other dtypes by `make test-slow`.
 @pytest.mark.parametrize("only", [torch.float32, pytest.param(None, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [case.name for case in OPS.values() if case.own_kernels])
 def test_bits_are_those_stored(name: str, only: torch.dtype | None) -> None:

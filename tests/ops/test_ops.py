@@ -104,7 +104,7 @@ TRACED = (
 )
 
 
-# In newer versions it copies the arguments and reads `.grad` of the copies. They hide the warning, but not where
+# Newer versions copy the arguments and read `.grad` of the copies. They hide the warning, but not where
 # warnings are errors.
 @pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not a leaf Tensor is being accessed:UserWarning"

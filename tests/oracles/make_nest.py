@@ -26,7 +26,7 @@ def spike_times(constants: dict[str, float], steps: list[int], weights: list[flo
     own = {name: value for name, value in constants.items() if name != "tau_syn"}
     params = {**own, "V_m": own["E_L"], "tau_syn_ex": tau_syn, "tau_syn_in": tau_syn, "t_ref": STEP}
     neuron = nest.Create("iaf_psc_exp_ps_lossless", params=params)
-    # What is sent at t arrives at t + DELAY.
+    # Spikes that are sent at t arrive at t + DELAY.
     sent = [round(step * GRID - DELAY, 1) for step in steps]
     source = nest.Create("spike_generator", params={"spike_times": sent, "spike_weights": weights})
     recorder = nest.Create("spike_recorder")

@@ -21,9 +21,9 @@ import nest
 import numpy as np
 
 SEQUENCES, HIDDEN = 5, 100
-# Of the weights of hidden neurons, the changes of every fourth neuron are stored.
+# Changes of the weights of every fourth hidden neuron are stored.
 ROWS = 4
-# Of NEST's protocol: generators start after a step, and each connection on the way to the loss takes one.
+# NEST's protocol: generators start after a step, and each connection on the way to the loss takes one.
 TO_HIDDEN, TO_READOUT, TO_LOSS = 2, 3, 4
 PAIRS = (("w_in", "input", "hidden"), ("w_rec", "hidden", "hidden"), ("w_out", "hidden", "readout"))
 Arrays = dict[str, np.ndarray]

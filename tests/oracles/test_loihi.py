@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
     not os.environ.get("SNNLIB_DATA"), reason="SNNLIB_DATA is unset: no recordings of Loihi to compare with"
 )
 
-# What lava-dl writes in the place of a voltage that has fired, (refDelay + 1) << 6 with a refDelay of 1.
+# Number that lava-dl writes in place of a voltage that has fired, (refDelay + 1) << 6 with a refDelay of 1.
 FIRED = 128
 UNITS = 4096
 
@@ -116,7 +116,7 @@ def test_chip() -> None:
         number = "24" if name == "Hidden" else ""
         stored_voltage = torch.from_numpy(np.loadtxt(chip / f"loihi{name}Voltage{number}.txt"))
         assert torch.equal(written.double(), stored_voltage)
-        # What spikes bring arrives one step later.
+        # Currents of spikes arrive a step later.
         x = torch.cat((torch.zeros_like(fired[:1]), fired[:-1]))
 
 

@@ -173,7 +173,7 @@ def test_turns_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     table = importlib.import_module("turns").take_turns(
         {name: lambda name=name: calls.append(name) for name in "ab"}, 3
     )
-    # One turn to warm up, and three that count.
+    # A turn to warm up, and three that count.
     assert "".join(calls) == "ab" * 4
     assert list(table) == ["a", "b"]
 

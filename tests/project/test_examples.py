@@ -17,7 +17,7 @@ ARGUMENTS = {
     "nmnist.py": ("--epochs", "2", "--samples", "200"),
     "million.py": ("--neurons", "20000"),
 }
-# Those that train on all digits, or for long.
+# Examples that train on all digits, or for long.
 SLOW = {
     *(
         "brunel.py",

@@ -180,7 +180,7 @@ def test_dry_run(tmp_path: Path, stages: ModuleType, monkeypatch: pytest.MonkeyP
     options = ("--device", "cpu", "--small", "--minutes", "35", "--architectures", "90")
     folders = ("--copy", tmp_path / "out", "--json", tmp_path / "report.json")
     command = [sys.executable, PROGRAM, *options, *folders]
-    # In the place of what leads imports to the sources, where the package is installed as it lies.
+    # Stands for the file that leads imports to the sources, where the package is installed as it lies.
     (tmp_path / "_editable_skbc_snnlib.py").touch()
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "build" / "site"), str(tmp_path)]))
     for way in (("--first", "--build", tmp_path / "build"), ()):

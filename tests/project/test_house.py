@@ -54,7 +54,7 @@ torch.library.custom_op("snnlib::pool_backward", scan)
     # Past the fence to nn, for a type checker too, and by the door of checks.
     "snnlib/data/__init__.py": "import snnlib.nn\nimport snnlib.checks\n",
     "snnlib/data/read.py": "if TYPE_CHECKING:\n    from snnlib.nn.long import x\n",
-    # By the names that a package publishes, and past them.
+    # Imports by the names that a package publishes, and past them.
     "snnlib/exchange/__init__.py": "from snnlib.nn import Layer\nfrom snnlib.nn.long import x\n",
     "tests/nn/test_layer.py": "from snnlib import data\nfrom snnlib.nn import Layer\n",
     # A door of core, and a command that is used by way of a helper.
@@ -74,11 +74,12 @@ torch.library.custom_op("snnlib::pool_backward", scan)
     "cuda/check.py": "x = 1\n",
     "snnlib/engine/net.h": "int x;\n",
     "snnlib/neurons/base.py": '"""One neuron."""\nclass Neuron:\n    def run(self): ...\n    def _own(self): ...\n',
-    "tests/test_pool.py": "x = 1\n",
-    # By the door of core, and past it.
+    # A comment goes on in the next line; behind code, and in C++.
+    "tests/test_pool.py": "# Sizes\n# of pools.\n# What\nx = 1  # Of a pool.\n\n# One pool.\n",
+    # Includes by the door of core, and past it.
     "cpp/data/read.cpp": '#include "snnlib/core/door.h"\n#include "snnlib/b.h"\nint x;\n',
     "cpp/include/snnlib/core/door.h": "",
-    "cuda/scan.cu": 'const char* text = "// no comment";\n\n',
+    "cuda/scan.cu": 'const char* text = "// no comment";\n\n// Whether it runs.\n// By steps: http://of\n',
     "tests/test_hot.py": '"""One-hot codes."""\ndef test():\n    """Of a code."""\n',
     "docs/late.md": "\n" * 25 + "```python\n",
     "docs/early.md": "\n" * 24 + "    ```python\n",
@@ -126,6 +127,8 @@ private names used elsewhere: snnlib/nn/__init__.py:3: _own of snnlib.neurons
 private names used elsewhere: snnlib/nn/__init__.py:3: _own of snnlib.neurons
 docstrings without a subject: snnlib/neurons/base.py:1: One neuron.
 docstrings without a subject: tests/test_hot.py:3: Of a code.
+comments without a subject: tests/test_pool.py:4: Of a pool.
+comments without a subject: tests/test_pool.py:6: One pool.
 pages with late code: docs/late.md: first code in line 26
 pages with late code: docs/words.md: no code
 public members of Neuron: run

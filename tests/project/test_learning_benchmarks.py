@@ -72,7 +72,7 @@ def test_stress_runs_what_is_missing_and_draws_what_is_there(
     assert shown.endswith("\nafter\n")
     assert "as it was" not in shown
     assert "\nOf 1 runs " in shown
-    # What was not run has no row.
+    # A run that was not made has no row.
     (row,) = (line for line in shown.splitlines() if line.startswith(("| motifs", "| digits")))
     assert row.startswith("| motifs | SRM |  | ")
     assert f"{100 * stress.verdict(cell)['last']:.1f}" in row
@@ -109,7 +109,7 @@ def test_tasks_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ([0.5, 0.9, 0.9, 0.9, 0.83, 0.83, 0.83], {"chance": False, "holds": False}),
         ([0.9, 0.9, 0.9, 0.1, 0.1, 0.1], {"chance": True, "holds": False}),
         ([0.1, 0.1, 0.1, 0.1, 0.1, 0.1], {"chance": True, "holds": True}),
-        # One bad evaluation is no fall.
+        # A single bad evaluation is no fall.
         ([0.9, 0.9, 0.9, 0.9, 0.75, 0.9], {"chance": False, "holds": True}),
     ],
 )

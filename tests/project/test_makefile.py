@@ -24,7 +24,7 @@ def test_files_of_every_target_exist(target: str) -> None:
         r"\b(?:release|benchmarks|tests|cuda|docs/site)/[\w/]+\.(?:py|txt)\b", commands(target)
     )
     assert all((ROOT / file).exists() for file in named), named
-    # Those that need no program of ours.
+    # Targets that need no program of ours.
     assert named or target in {
         "demo",
         "env",

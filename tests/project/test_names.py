@@ -20,7 +20,7 @@ def test_dir_shows_what_new_code_uses() -> None:
         names
     )
     assert not {"Any", "importlib", "guesses", "_LAZY", "_C", "srmConv", "QuickCumsum", "Round"} & set(names)
-    # What a screen shows at a glance.
+    # More names than a screen shows at a glance.
     assert len(names) <= 71
     assert all(getattr(snnlib, name) is not None for name in names)
     # Published names are there all the same, but no star brings them in.

@@ -22,7 +22,7 @@ BESIDE = [
     re.compile(rf"(?P<file>{_FILE})\s+\((?P<name>{_NAME})\)"),
 ]
 SUFFIXES = {".py", ".md", ".cpp", ".h", ".cu", ".toml", ".yml", ".txt", ""}
-# What once was, what a reader is to write, and a made-up tree.
+# Texts about what once was, what a reader is to write, and a made-up tree.
 LEFT_OUT = ("CHANGELOG", "docs/upgrading", "docs/extending", "examples/extending", "tests/project/test_house")
 
 

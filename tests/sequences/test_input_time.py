@@ -12,7 +12,7 @@ from snnlib import neurons
 from snnlib.neurons import SRM, CubaLIF, Neuron
 from snnlib.nn.fusion.gradient_kinds import gradient_findings
 
-# Of layers that nobody told what stands before them; the tests of it catch it.
+# Warning of layers that nobody told what stands before them; the tests of it catch it.
 pytestmark = pytest.mark.filterwarnings("ignore:input_gradient. None takes:UserWarning")
 
 MODELS: dict[str, Callable[..., Neuron]] = {

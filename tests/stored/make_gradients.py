@@ -14,7 +14,7 @@ from typing import Any
 import snnlib.testing.smoke.test_installed as smoke
 from snnlib.neurons import MODELS, Neuron
 
-# Of options without a list of choices: bounds, and what takes other ways through the code.
+# Values of options without a list of choices: bounds, and what takes other ways through the code.
 VALUES: dict[str, Any] = {
     **dict.fromkeys(("tau", "tau_m", "tau_s"), 1.0),
     **dict.fromkeys(("tau_a", "tau_rise"), 1.5),
@@ -35,7 +35,7 @@ VALUES: dict[str, Any] = {
         "nu": 2.0,
     },
 }
-# What has its gradients in other tests: of `run`, of layers, of surrogates and of constants per channel.
+# Options that have their gradients in other tests: of `run`, of layers, of surrogates and of constants per channel.
 ELSEWHERE = {
     *(
         "channels",
@@ -47,7 +47,7 @@ ELSEWHERE = {
         "weight_exponent",
     )
 }
-# What an option needs beside it.
+# Options that an option needs beside it.
 BESIDE: dict[tuple[str, str], dict[str, Any]] = {
     ("PLIF", "tau"): {"tau": 1.5},
     ("SRM", "tau_s"): {"tau_grad": 2.0},

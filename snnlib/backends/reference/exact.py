@@ -31,9 +31,9 @@ class Trace(NamedTuple):
     rise: Tensor
     passed: Tensor
     fired: Tensor
-    # Whether a neuron was not in its refractory time.
+    # True for a neuron outside its refractory time.
     acts: Tensor
-    # Whether the bound held the rise.
+    # True where the bound held the rise.
     clamped: Tensor
     state: Tensor
 

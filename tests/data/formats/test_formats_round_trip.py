@@ -36,7 +36,7 @@ def test_round_trip(name, tmp_path, monkeypatch):
     again, header = read(path, format=name, origin=0)
     assert np.array_equal(again, events) and header.skipped.keys() <= {"overflow words"}
     assert header.sensor_size == (None if name in ("nmnist", "npy", "aedat3") else size)
-    # By chunks of odd sizes the state is carried on.
+    # Chunks of odd sizes carry the state on.
     monkeypatch.setattr(EventFile.words, "__defaults__", (1, 37))
     for module in ("aedat3", "numpy_arrays"):
         monkeypatch.setattr(f"snnlib.data.formats.{module}.CHUNK", 41)
