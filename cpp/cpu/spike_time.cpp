@@ -4,9 +4,15 @@
 
 namespace snnlib {
 namespace SNNLIB_ISA {
+
+// cpp/cpu/spike_credit.cpp
+void spike_credit_forward(const SpikeTimeForwardArgs& a);
+void spike_credit_backward(const SpikeTimeBackwardArgs& a);
+
 namespace {
 
 void forward(const SpikeTimeForwardArgs& a) {
+  if (a.flags.srm) return spike_credit_forward(a);
   by_state(a.dtype, a, portable::spike_time_kernels.forward, [&](auto zero) {
     using T = decltype(zero);
     a.flags.reset_current ? scan_forward<T, SpikeTimeNeuron<true>>(a) : scan_forward<T, SpikeTimeNeuron<false>>(a);
@@ -14,6 +20,7 @@ void forward(const SpikeTimeForwardArgs& a) {
 }
 
 void backward(const SpikeTimeBackwardArgs& a) {
+  if (a.flags.srm) return spike_credit_backward(a);
   by_state(a.dtype, a, portable::spike_time_kernels.backward, [&](auto zero) {
     using T = decltype(zero);
     a.flags.reset_current ? scan_backward<T, SpikeTimeNeuron<true>>(a) : scan_backward<T, SpikeTimeNeuron<false>>(a);

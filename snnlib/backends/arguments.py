@@ -208,6 +208,16 @@ class SrmKernel(_Neurons):
         """Returns the fields of `SrmConstants`."""
         return {**self.decay._asdict(), "grad_clamp": self.clamp}
 
+    def moved(self, threshold: Tensor) -> ExactKernel:
+        """Returns the same neurons as those with spike times, with thresholds `[P]`."""
+        e_m, e_s, e_g, r_s = self.decay
+        rows = threshold.new_tensor(
+            [e_m, e_s, r_s, 1.0, 0.0, 0.0, 0.0, 0.0, self.clamp, e_g], dtype=torch.float64
+        )
+        rows = rows.to(threshold.dtype).unsqueeze(1).repeat(1, len(threshold))
+        rows[ExactRows._fields.index("threshold")] = threshold
+        return ExactKernel(rows, ExactFlags(False, True, False, 0), self.state, srm=True)
+
     def check(self, channels: int, like: Tensor) -> None:
         """See `_Neurons.check`."""
         tau_m, tau_s, tau_grad, grad_clamp = self.taus
@@ -307,12 +317,14 @@ class ExactKernel(_Neurons):
         options: of the call.
         state: before the first step `[K, N, ...]`; None: zero.
         alike: whether all channels decay alike, so that their adjoint in a layer is one field over inputs.
+        srm: in the units of the spike response model, with its rule of credit.
     """
 
     constants: Tensor
     options: ExactFlags
     state: Tensor | None = None
     alike: bool = False
+    srm: bool = False
 
     family = "exact"
     taus: ClassVar[Sequence[float]] = ()
@@ -327,7 +339,7 @@ class ExactKernel(_Neurons):
     @property
     def states(self) -> int:
         """See `_Neurons.states`."""
-        return 2 + bool(self.options.refractory)
+        return 2 + bool(self.options.refractory) + self.srm
 
     @property
     def records(self) -> bool:
@@ -340,8 +352,8 @@ class ExactKernel(_Neurons):
         return not self.options.refractory
 
     def settings(self) -> dict[str, float]:
-        """Returns the fields of `ExactFlags`."""
-        return self.options._asdict()
+        """Returns the fields of `SynapseFlags`."""
+        return {**self.options._asdict(), "srm": self.srm}
 
     def check(self, channels: int, like: Tensor) -> None:
         """See `_Neurons.check`."""

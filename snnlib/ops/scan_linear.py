@@ -102,6 +102,8 @@ def backward(
     wide = arguments["current"]
     grad = cpu_memory.empty_like(wide)
     by_neuron = empty_state(wide, len(coefficients), time_dim) if learn else None
+    if isinstance(neuron, ExactKernel):
+        arguments["input_signal"] = None
     kernel(
         **arguments,
         grad_value=cpu_memory.laid_out_like(grad_value, wide),

@@ -20,13 +20,25 @@ from snnlib.ops.sequence_layout import as_walkable, empty_state, neuron_order, s
 
 
 def _arguments(current: Tensor, neuron: SrmKernel, time_dim: int) -> dict[str, Any]:
-    """Returns `SrmArgs` of cpp/include/snnlib/loop/srm.h."""
+    """Returns `SpikeTimeArgs` of cpp/include/snnlib/loop/scan.h, on a GPU `SrmArgs` of loop/srm.h."""
     threshold = neuron.constants.to(state_dtype(current)).reshape(-1)
     if neuron.constants.dim() > 0 and current.dim() > 2:
         order = [dim - 2 for dim in neuron_order(current) or []]
         spread = threshold.view(-1, *[1] * (current.dim() - 3)).expand(current.shape[2:])
         threshold = spread.permute(order).reshape(-1)
-    return scan_arguments(current, neuron, threshold.contiguous(), time_dim)
+    if _by_itself(current):
+        return scan_arguments(current, neuron, threshold.contiguous(), time_dim)
+    moved = neuron.moved(threshold)
+    return scan_arguments(current, moved, moved.constants, time_dim)
+
+
+def _by_itself(current: Tensor) -> bool:
+    """Returns whether the device has kernels for these neurons alone, as CUDA has."""
+    return native.has_kernel("srm_forward", current)
+
+
+def _family(current: Tensor) -> str:
+    return "srm" if _by_itself(current) else "exact"
 
 
 def forward(current: Tensor, neuron: SrmKernel, time_dim: int, return_state: bool) -> tuple[Tensor, Tensor]:
@@ -36,16 +48,19 @@ def forward(current: Tensor, neuron: SrmKernel, time_dim: int, return_state: boo
     final = current.new_empty(0, dtype=state_dtype(current))
     if return_state:
         final = empty_state(current, neuron.states, time_dim)
-    run = native.kernel("srm_forward", current, **neuron.tensors())
+    run = native.kernel(f"{_family(current)}_forward", current, **neuron.tensors())
     if run is None:
         out, last = reference.srm.srm_forward(current, neuron, time_dim)
         spikes.copy_(out)
         if return_state:
             final.copy_(last)
         return spikes, final
-    no_trace = dict.fromkeys(("potential", "delta_u", "delta_ut"))
-    state_out = final if return_state else None
-    run(**_arguments(current, neuron, time_dim), spikes=spikes, state_out=state_out, **no_trace)
+    outputs: dict[str, Tensor | None] = {"state_out": final if return_state else None}
+    if _by_itself(current):
+        outputs.update(spikes=spikes, potential=None, delta_u=None, delta_ut=None)
+    else:
+        outputs["value"] = spikes
+    run(**_arguments(current, neuron, time_dim), **outputs)
     return spikes, final
 
 
@@ -55,19 +70,21 @@ def backward(
     """Returns the signals `a` for the weights and `b` for the inputs; unneeded signals have no elements."""
     current = as_walkable(current)
     a, b = (cpu_memory.empty_like(current) if need else current.new_empty(0) for need in needs)
-    run = native.kernel("srm_backward", current, grad_spikes=grad_spikes, **neuron.tensors())
+    run = native.kernel(f"{_family(current)}_backward", current, grad_spikes=grad_spikes, **neuron.tensors())
     if run is None:
         signals = reference.srm.srm_backward(grad_spikes, current, neuron, time_dim)
         for signal, out in zip(signals, (a, b), strict=True):
             if out.numel():
                 out.copy_(signal)
         return a, b
-    run(
-        **_arguments(current, neuron, time_dim),
-        grad_spikes=cpu_memory.laid_out_like(grad_spikes, current),
-        weight_signal=a if needs[0] else None,
-        input_signal=b if needs[1] else None,
-    )
+    grad_spikes = cpu_memory.laid_out_like(grad_spikes, current)
+    results: dict[str, Tensor | None] = {"input_signal": b if needs[1] else None}
+    if _by_itself(current):
+        results.update(grad_spikes=grad_spikes, weight_signal=a if needs[0] else None)
+    else:
+        states = dict.fromkeys(("grad_state_out", "grad_state_in", "grad_coefficients"))
+        results.update(grad_value=grad_spikes, grad_current=a if needs[0] else None, **states)
+    run(**_arguments(current, neuron, time_dim), **results)
     return a, b
 
 
@@ -84,7 +101,7 @@ def trace(
     current = as_walkable(current)
     outputs = tuple(torch.empty_like(current) for _ in range(4))
     run = None
-    if not torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling() and _by_itself(current):
         run = native.kernel("srm_forward", current, threshold=threshold)
     if run is None:
         found = reference.srm.srm_trace(current, neuron, time_dim)

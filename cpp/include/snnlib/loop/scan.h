@@ -29,7 +29,10 @@ using ScanArgs = ScanArgsOf<LinearFlags>;
 using ScanForwardArgs = ScanForwardArgsOf<LinearFlags>;
 using ScanBackwardArgs = ScanBackwardArgsOf<LinearFlags>;
 using SpikeTimeForwardArgs = ScanForwardArgsOf<SynapseFlags>;
-using SpikeTimeBackwardArgs = ScanBackwardArgsOf<SynapseFlags>;
+struct SpikeTimeBackwardArgs : ScanBackwardArgsOf<SynapseFlags> {
+  void* input_signal;  // b of neurons/credit.h; null where not wanted, as of neurons without it
+  SNNLIB_MORE_FIELDS(ScanBackwardArgsOf<SynapseFlags>, input_signal)
+};
 
 struct ScanKernels {
   void (*forward)(const ScanForwardArgs&);

@@ -1,5 +1,5 @@
-// Neurons of the spike response model over whole sequences of currents: the launchers that the bindings call. Math:
-// neurons/srm.h.
+// Neurons of the spike response model over whole sequences of currents on CUDA: the launchers that the bindings call.
+// CPUs run them as neurons with spike times (loop/scan.h). Math: neurons/srm.h.
 #pragma once
 
 #include "snnlib/loop/scan_args.h"
@@ -46,9 +46,5 @@ struct SrmPoolKernels {
   void (*forward)(const SrmPoolForwardArgs&);
   void (*backward)(const SrmPoolBackwardArgs&);
 };
-
-namespace portable {
-extern const SrmKernels srm_kernels;
-}  // namespace portable
 
 }  // namespace snnlib

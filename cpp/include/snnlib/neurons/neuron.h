@@ -4,6 +4,9 @@
 //   back   m = dL/dh from dL/dy after the step, q = dL/ds and the numbers that the step kept;   then dL/dx and dL/dy
 //          before the step from m
 //
+// Neurons whose inputs get a signal of their own have one more state behind those of the dynamics, a trace of the
+// credit, and two signals: `back` gives the one for the weights, `back_input` the one for the inputs.
+//
 // The dynamics (neurons/synapse.h) charge and reset the states, the credit (neurons/credit.h) says what a spike keeps
 // and does to the adjoint. F is a number (a thread of CUDA) or a vector of neurons (a CPU). A neuron in its refractory
 // time stays as its last spike left it.
@@ -42,8 +45,10 @@ struct Neuron {
   using Credit = Credit_;
   using Flags = typename Dynamics::Flags;
   using Rows = typename Dynamics::Rows;
-  static constexpr int kStates = Dynamics::kStates, kKept = Credit::kKept;
+  static constexpr int kDynamics = Dynamics::kStates, kTrace = Credit::kTrace, kStates = kDynamics + kTrace;
+  static constexpr int kKept = Credit::kKept, kSignals = 1 + kTrace;
   static constexpr bool kNext = false, kLearn = false, kGroups = true, kHasUsual = true;
+  static constexpr bool kAlwaysUsual = Credit::kAlwaysUsual;
   template <class F>
   using Coefficients = typename Dynamics::template Coefficients<F>;
 
@@ -56,12 +61,14 @@ struct Neuron {
     Stepped<kStates, F> out;
     out.before = before.y[0];
     Dynamics::charge(before.y, x, k, out.h);
+    if constexpr (kTrace) out.h[kDynamics] = Credit::trace(before.y[kDynamics], x, k);
     const F h = out.h[0];
     const auto above = h > threshold, reached = h >= threshold, fired = flags.strict ? above : reached;
     out.spike = fired ? one : h - h;
     for (int i = 0; i < kStates; ++i) {
-      const F reset = Dynamics::reset(out.h, i, k);
-      state.y[i] = fired ? reset : out.h[i];
+      const F reset = i < kDynamics ? Dynamics::reset(out.h, i, k) : zero;
+      const F carried = i < kDynamics ? Dynamics::carried(out.h, i, k) : out.h[i];
+      state.y[i] = fired ? reset : carried;
     }
     if (flags.refractory) {
       const F last = zero + (flags.refractory < 0 ? 1.0f : float(flags.refractory)), fewer = before.left - one;
@@ -86,16 +93,23 @@ struct Neuron {
   template <class S, class F>
   SNNLIB_HD static SNNLIB_INLINE F back(NeuronCarry<kStates, F>& carry, F q, const F* keep, F, F left,
                                         const Coefficients<F>& k, const Flags& flags, Coefficients<F>&) {
-    F m[kStates], before[kStates];
-    for (int i = 0; i < kStates; ++i) m[i] = carry.g[i];
+    F m[kDynamics], before[kDynamics];
+    for (int i = 0; i < kDynamics; ++i) m[i] = carry.g[i];
     Credit::template adjoint<Dynamics>(m, q, keep, k);
     const F zero = F{}, grad = Dynamics::transposed(m, k, before);
     const auto acts = left == zero;
-    for (int i = 0; i < kStates; ++i) {
+    for (int i = 0; i < kDynamics; ++i) {
       if (flags.refractory) before[i] = acts ? before[i] : carry.g[i];
       carry.g[i] = before[i];
     }
     return flags.refractory ? (acts ? grad : zero) : grad;
+  }
+
+  // The same step of the trace: the signal for the inputs.
+  template <class F>
+  SNNLIB_HD static SNNLIB_INLINE F back_input(NeuronCarry<kStates, F>& carry, F q, const F* keep,
+                                              const Coefficients<F>& k) {
+    return carry.g[kDynamics] = Credit::input(carry.g[kDynamics], q, keep, k);
   }
 };
 

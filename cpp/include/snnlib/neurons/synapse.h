@@ -4,6 +4,10 @@
 //
 // Backward, with m = dL/d(h, i) of a step:   g = m_1 + gain_m m_0;   dL/dx = gain_s g;   before the step
 // G_v = decay_m m_0, G_i = decay_s g.
+//
+// In the units of the spike response model gain_s is 1 and leak and reset are 0, and the state is s = decay_s i, which
+// no division can give back:   i = s + x;   h = decay_m v + gain_m i;   s <- decay_s i;   G_s = dL/dx = decay_s m_1 +
+// gain_m m_0.
 #pragma once
 
 #include "snnlib/neurons/linear_flags.h"
@@ -16,8 +20,9 @@ struct SynapseFlags {
   bool strict;         // fires above the threshold, not at it
   bool reset_current;  // a spike sets the current to 0, too
   bool by_time;        // of layers: input events get their gradient by time, x[t] (dL/dx[t] - dL/dx[t+1])
+  bool srm;            // in the units of the spike response model, with SpikeCredit and SrmRows
   int64_t refractory;  // steps; -1 for ever
-  SNNLIB_FIELDS(strict, reset_current, by_time, refractory)
+  SNNLIB_FIELDS(strict, reset_current, by_time, srm, refractory)
 };
 
 // Rows of the coefficients, per neuron: `ExactRows` of snnlib/backends/arguments.py. None are of the input alone, as
@@ -27,11 +32,17 @@ struct SynapseRows {
                        bound = 8, count = 9, b = count, c = count;
 };
 
+// Neurons of the spike response model have the decay of their trace beside them. Channels mostly share all rows but the
+// threshold, which alone is read for each.
+struct SrmRows : SynapseRows {
+  static constexpr int decay_g = 9, count = 10, b = threshold, c = threshold + 1;
+};
+
 // The flags, as far as they are known as constants: see linear_flags.h.
 template <Options O>
 SNNLIB_HD SynapseFlags known_flags(const SynapseFlags& flags) {
   if (O == Options::kAny) return flags;
-  return {false, flags.reset_current, flags.by_time, 0};
+  return {false, flags.reset_current, flags.by_time, flags.srm, 0};
 }
 
 template <bool HasUsual, class F>
@@ -46,34 +57,41 @@ SNNLIB_HD inline int added_rows(const SynapseFlags& f) { return f.refractory != 
 
 namespace SNNLIB_ISA {
 
-template <class F>
+template <class F, class Rows = SynapseRows>
 struct SynapseCoefficients {
-  F row[SynapseRows::count];
+  F row[Rows::count];
 };
 
-template <bool All>
+// `Srm`: in the units of the spike response model.
+template <bool All, bool Srm = false>
 struct Synapse {
   using Flags = SynapseFlags;
-  using Rows = SynapseRows;
+  using Rows = std::conditional_t<Srm, SrmRows, SynapseRows>;
   static constexpr int kStates = 2;
   template <class F>
-  using Coefficients = SynapseCoefficients<F>;
+  using Coefficients = SynapseCoefficients<F, Rows>;
 
-  template <class F>
-  SNNLIB_HD static void charge(const F (&y)[2], F x, const Coefficients<F>& k, F (&h)[2]) {
-    h[1] = k.row[Rows::decay_s] * y[1] + k.row[Rows::gain_s] * x;
-    h[0] = k.row[Rows::decay_m] * y[0] + k.row[Rows::gain_m] * h[1] + k.row[Rows::leak];
+  template <int K, class F>
+  SNNLIB_HD static void charge(const F (&y)[K], F x, const Coefficients<F>& k, F (&h)[K]) {
+    h[1] = Srm ? y[1] + x : k.row[Rows::decay_s] * y[1] + k.row[Rows::gain_s] * x;
+    h[0] = k.row[Rows::decay_m] * y[0] + k.row[Rows::gain_m] * h[1];
+    if (!Srm) h[0] = h[0] + k.row[Rows::leak];
   }
-  template <class F>
-  SNNLIB_HD static F reset(const F (&h)[2], int i, const Coefficients<F>& k) {
-    return i == 0 ? k.row[Rows::reset] : All ? F{} : h[1];
+  template <int K, class F>
+  SNNLIB_HD static F reset(const F (&h)[K], int i, const Coefficients<F>& k) {
+    return i == 0 ? (Srm ? F{} : k.row[Rows::reset]) : All ? F{} : h[1];
+  }
+  // The state after a step without a spike.
+  template <int K, class F>
+  SNNLIB_HD static F carried(const F (&h)[K], int i, const Coefficients<F>& k) {
+    return Srm && i == 1 ? k.row[Rows::decay_s] * h[1] : h[i];
   }
   template <class F>
   SNNLIB_HD static F transposed(const F (&m)[2], const Coefficients<F>& k, F (&before)[2]) {
-    const F g = m[1] + k.row[Rows::gain_m] * m[0];
+    const F g = (Srm ? k.row[Rows::decay_s] * m[1] : m[1]) + k.row[Rows::gain_m] * m[0];
     before[0] = k.row[Rows::decay_m] * m[0];
-    before[1] = k.row[Rows::decay_s] * g;
-    return k.row[Rows::gain_s] * g;
+    before[1] = Srm ? g : k.row[Rows::decay_s] * g;
+    return Srm ? g : k.row[Rows::gain_s] * g;
   }
 };
 
