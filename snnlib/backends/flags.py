@@ -28,7 +28,7 @@ class Flags(NamedTuple):
     through_time: bool
     rectified: bool
     quadratic: bool
-    # Exported programs of version 0.2 have no number for it.
+    # Options from here on have defaults, so that callers may leave their numbers out.
     fixed_point: bool = False
     # Steps, -1 for all of them; in the state the steps that are left.
     refractory: int = 0

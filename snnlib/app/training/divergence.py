@@ -43,9 +43,6 @@ class FiniteCheckpoint(ModelCheckpoint):
     Only a higher number replaces a checkpoint: of epochs that are equally good the first is kept.
     """
 
-    # Lightning stores a callback's state under this name, and checkpoints of snnlib 0.1 have it under Lightning's own.
-    __qualname__ = ModelCheckpoint.__qualname__
-
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save, if the epoch's loss is finite."""
         if loss_is_finite(trainer):

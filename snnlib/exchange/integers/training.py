@@ -31,9 +31,6 @@ class RoundedWeight(nn.Module):
     [[1.0, -0.5, 0.0]]
     """
 
-    # Default for pickles from before there was a choice.
-    alike = False
-
     def __init__(self, bits: int = 8, scale: ScaleRule = "channel", *, alike: bool = False) -> None:
         super().__init__()
         self.bits, self.scale, self.alike = check_weight_bits(bits), check_scale(scale), alike
