@@ -10,6 +10,7 @@
 #include "snnlib/loop/scan.h"
 #include "snnlib/loop/srm.h"
 #include "snnlib/pool/pool.h"
+#include "snnlib/program/program.h"
 #include "snnlib/winograd.h"
 
 namespace snnlib {
@@ -28,6 +29,8 @@ void bind_kernels(pybind11::module_& module, KernelTable table) {
   bind("exact_backward", &Kernels::spike_time, &SpikeTimeKernels::backward);
   bind("scan_pool_forward", &Kernels::scan_pool, &ScanPoolKernels::forward);
   bind("scan_pool_backward", &Kernels::scan_pool, &ScanPoolKernels::backward);
+  bind("program_forward", &Kernels::program, &ProgramKernels::forward);
+  bind("program_backward", &Kernels::program, &ProgramKernels::backward);
   bind("recurrent_forward", &Kernels::recurrent, &RecurrentKernels::forward);
   bind("recurrent_backward", &Kernels::recurrent, &RecurrentKernels::backward);
   bind("sparse_currents", &Kernels::sparse, &SparseKernels::currents);

@@ -3,6 +3,7 @@
 #include "bindings.h"
 #include "snnlib/core/isa.h"
 #include "snnlib/neurons/surrogate.h"
+#include "snnlib/program/machine.h"
 
 namespace snnlib {
 
@@ -25,6 +26,8 @@ PYBIND11_MODULE(_C, module) {
     surrogates[snnlib::kSurrogateNames[kind]] = snnlib::is_compact(snnlib::SurrogateKind(kind));
   // Whether each is zero away from the threshold, in the order of their kinds.
   module.attr("surrogates") = surrogates;
+  // Operations of programs in the order of their codes.
+  module.attr("program_ops") = std::vector<std::string>(std::begin(snnlib::kProgramOps), std::end(snnlib::kProgramOps));
   module.def("isa", [] { return std::string(snnlib::kernels().isa); });
   module.def("available_isas", &snnlib::available_isas);
   module.def("select_isa", &snnlib::select_isa);

@@ -88,7 +88,7 @@ def decay_factors(tau_m: float, tau_s: float, tau_grad: float) -> Decay:
     return Decay(1 - 1 / tau_m, 1 - 1 / tau_s, 1 - 1 / tau_grad, 1 / tau_s)
 
 
-class _Neurons:
+class Neurons:
     """Checks that the kernels of all neurons share."""
 
     constants: Tensor
@@ -171,7 +171,7 @@ class _Neurons:
 
 
 @dataclass(frozen=True)
-class SrmKernel(_Neurons):
+class SrmKernel(Neurons):
     """Neurons of the spike response model whose spikes reset all states: `SrmConstants` of neurons/srm.h.
 
     Args:
@@ -219,7 +219,7 @@ class SrmKernel(_Neurons):
         return ExactKernel(rows, ExactFlags(False, True, False, 0), self.state, srm=True)
 
     def check(self, channels: int, like: Tensor) -> None:
-        """See `_Neurons.check`."""
+        """See `Neurons.check`."""
         tau_m, tau_s, tau_grad, grad_clamp = self.taus
         checks.check_time_constants(tau_m, tau_s, tau_grad)
         checks.check_grad_clamp(grad_clamp)
@@ -227,7 +227,7 @@ class SrmKernel(_Neurons):
 
 
 @dataclass(frozen=True)
-class LinearKernel(_Neurons):
+class LinearKernel(Neurons):
     """Neurons of the linear family (`neurons/dynamics.py`): `LinearRows` of neurons/linear.h and `LinearFlags`.
 
     Args:
@@ -256,12 +256,12 @@ class LinearKernel(_Neurons):
 
     @property
     def states(self) -> int:
-        """See `_Neurons.states`."""
+        """See `Neurons.states`."""
         return self.variables + self.options.reset_next + (self.options.refractory != 0)
 
     @property
     def variables(self) -> int:
-        """See `_Neurons.variables`."""
+        """See `Neurons.variables`."""
         return count_states(len(self.constants))
 
     @property
@@ -303,13 +303,13 @@ class LinearKernel(_Neurons):
         return {"surrogate": options.pop("kind"), **options}
 
     def check(self, channels: int, like: Tensor) -> None:
-        """See `_Neurons.check`."""
+        """See `Neurons.check`."""
         checks.check_coefficients(self.constants, channels, like)
         check_dynamics(self.options, self.variables)
 
 
 @dataclass(frozen=True)
-class ExactKernel(_Neurons):
+class ExactKernel(Neurons):
     """Neurons with exact spike times: `SynapseRows` and `SynapseFlags` of neurons/synapse.h.
 
     Args:
@@ -338,7 +338,7 @@ class ExactKernel(_Neurons):
 
     @property
     def states(self) -> int:
-        """See `_Neurons.states`."""
+        """See `Neurons.states`."""
         return 2 + bool(self.options.refractory) + self.srm
 
     @property
@@ -356,7 +356,7 @@ class ExactKernel(_Neurons):
         return {**self.options._asdict(), "srm": self.srm}
 
     def check(self, channels: int, like: Tensor) -> None:
-        """See `_Neurons.check`."""
+        """See `Neurons.check`."""
         checks.check_coefficients(self.constants, channels, like)
         checks.check_shape("coefficients", self.constants, (len(ExactRows._fields), self.constants.shape[1]))
 

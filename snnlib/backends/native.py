@@ -260,6 +260,15 @@ def surrogates() -> dict[str, bool]:
     return {} if _module is None else dict(_module.surrogates)
 
 
+def program_ops() -> dict[str, int]:
+    """Returns the codes of the operations of programs by name; empty without the compiled module."""
+    return (
+        {}
+        if _module is None
+        else {name: code for code, name in enumerate(getattr(_module, "program_ops", ()))}
+    )
+
+
 def cudnn() -> ModuleType | None:
     """The module's door to cuDNN, where it was built with CUDA."""
     return getattr(_module, "cudnn", None)

@@ -18,9 +18,10 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends import native
-from snnlib.backends.arguments import ExactKernel, LayerArgs, NeuronKernel, SrmKernel
+from snnlib.backends.arguments import ExactKernel, LayerArgs, SrmKernel
 from snnlib.backends.geometry import geometry
 from snnlib.backends.memo import once
+from snnlib.backends.program_kernel import AnyKernel, ProgramKernel
 from snnlib.checks import (
     as_autocast,
     autocast_dtype,
@@ -39,6 +40,7 @@ from snnlib.neurons.base import Neuron, Output, start_state, starts_at_zero
 from snnlib.neurons.constants import check_channels, kept_tables
 from snnlib.neurons.event import ByEvent
 from snnlib.neurons.models.srm import SRM
+from snnlib.neurons.program import Refused, program_of, runs_programs
 from snnlib.sequences.input_time import spike_time_gradient
 from snnlib.sequences.lengths import without_padding
 
@@ -95,6 +97,7 @@ class CallFacts(NamedTuple):
         back: class name of the recurrent operator; empty without recurrence.
         back_delayed: whether recurrent spikes are delayed.
         crowded: why recurrent kernels of the device cannot take this number of neurons; empty if they can.
+        step: the neuron's step as a program, or why it has none; empty for other kernels.
     """
 
     operator: str
@@ -116,13 +119,14 @@ class CallFacts(NamedTuple):
     back: str
     back_delayed: bool
     crowded: str
+    step: str = ""
 
 
 def call_facts(
     x: Tensor,
     operator: LinearOperator | Delayed | None,
     neuron: Neuron | None = None,
-    kernel: NeuronKernel | None = None,
+    kernel: AnyKernel | None = None,
     *,
     back: Recurrence | None = None,
     channels: int = 0,
@@ -154,7 +158,16 @@ def call_facts(
         back="" if back is None else back.name,
         back_delayed=back is not None and back.delay is not None,
         crowded="" if back is None or x.is_cpu else ops.recurrent_args.unsupported(x, channels),
+        step=_step_of(neuron, kernel, x),
     )
+
+
+def _step_of(neuron: Neuron | None, kernel: AnyKernel | None, x: Tensor) -> str:
+    """Returns what a step is run as."""
+    if isinstance(kernel, ProgramKernel):
+        return f"{type(neuron).__name__} runs as {kernel}"
+    found = None if neuron is None or kernel is not None else program_of(neuron, x)
+    return f", which {found.reason}" if isinstance(found, Refused) else ""
 
 
 # Fact of a call that a path needs, and what `explain_dispatch` prints where it is missing.
@@ -170,14 +183,15 @@ EVENTS: Sequence[Need] = (
     ),
     (lambda c: c.sparse or c.native, "the event-driven kernels are for the native path of a CPU"),
 )
-_KERNEL: Need = (lambda c: c.kernel is not None, "{c.neuron} with its options runs by its step")
+_KERNEL: Need = (lambda c: c.kernel is not None, "{c.neuron} with its options runs by its step{c.step}")
 _ONE_OP: Sequence[Need] = (
     (lambda c: c.convolution, "fused layers need a convolution or a linear map; {c.operator} gives currents"),
     (lambda c: not c.back, "fused layers have no recurrence"),
     _KERNEL,
     (
         lambda c: c.runs_in_layer,
-        "fused layers need one state, no floor, and a reset in the same step, not {c.neuron} with its options",
+        "fused layers need one state with linear decay, no floor, and a reset in the same step, not {c.neuron} "
+        "with its options",
     ),
     (lambda c: not c.learns, "learned constants get their gradients from currents"),
     (
@@ -259,7 +273,7 @@ class LayerPlan(NamedTuple):
     lacking: tuple[str, ...]
     operator: LinearOperator | Delayed | None
     neuron: Neuron
-    kernel: NeuronKernel | None
+    kernel: AnyKernel | None
     return_state: bool
     pool: tuple[int, int]
     shift: Delayed | None
@@ -279,7 +293,10 @@ class LayerPlan(NamedTuple):
         passed = "; ".join(
             f"not {path.value}: {reason}" for (path, _), reason in zip(RULES, self.refusals, strict=False)
         )
-        return f"{self.path.value} ({passed})" if passed else self.path.value
+        # A program is no kernel of a layer or of recurrence; the step then runs in torch.
+        runs = self.facts.step if isinstance(self.kernel, ProgramKernel) and self.path not in BY_STEPS else ""
+        said = "; ".join(part for part in (runs, passed) if part)
+        return f"{self.path.value} ({said})" if said else self.path.value
 
     def run(
         self, x: Tensor, weight: Tensor, state: State | None = None, lengths: Tensor | None = None
@@ -341,6 +358,7 @@ class LayerPlan(NamedTuple):
         """Runs the layer in one kernel, from a state with the space axes of its spikes."""
         operator, neuron, kernel = self.operator, self.neuron, self.kernel
         assert isinstance(operator, (Convolution, FullyConnected)) and kernel is not None
+        assert not isinstance(kernel, ProgramKernel)
         x, weight, options, axes = operator.unfolded(x, weight)
         time_dim, return_state = int(neuron.batch_first), self.return_state
         if state is not None or not starts_at_zero(neuron):
@@ -401,7 +419,7 @@ def plan_layer(
     operator: LinearOperator | Delayed | Recurrence | None,
     neuron: Neuron,
     *,
-    kernel: NeuronKernel | None = None,
+    kernel: AnyKernel | None = None,
     state: State | None = None,
     return_state: bool = True,
     pool: tuple[int, int] = (1, 1),
@@ -438,7 +456,7 @@ def plan_layer(
     if tables is not None:
         key = (
             *(type(operator), x.dtype, x.device, channels, differentiates, streams),
-            *(native.cpu_kernels(), autocast_dtype(x), _ENTRIES_ONLY.get()),
+            *(native.cpu_kernels(), autocast_dtype(x), _ENTRIES_ONLY.get(), runs_programs(x)),
             *((back.name, back.delay is None) if back is not None else ()),
         )
         found = tables.get(key)

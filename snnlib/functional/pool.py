@@ -12,8 +12,9 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends import native
-from snnlib.backends.arguments import NeuronKernel, Windows
+from snnlib.backends.arguments import Windows
 from snnlib.backends.memo import once
+from snnlib.backends.program_kernel import AnyKernel, ProgramKernel
 from snnlib.checks import as_sizes, check_flag, check_floating, check_rank, in_forward_mode, one_by_one
 from snnlib.neurons.base import Neuron, Output
 
@@ -321,14 +322,16 @@ def _check_dilated(space: Sequence[int], windows: Windows, dilation: Sequence[in
 
 def neurons_and_pool(
     neuron: Neuron,
-    kernel: NeuronKernel | None,
+    kernel: AnyKernel | None,
     current: Tensor,
     state: tuple[Tensor, ...] | None,
     pool: tuple[int, int],
     dtype: torch.dtype,
 ) -> Output:
     """Returns pooled values of neurons in this dtype, and the state: in one pass if a kernel can."""
-    one_pass = pool != (1, 1) and kernel is not None and ops.scan_pool.can_fuse(current, kernel, pool)
+    one_pass = False
+    if pool != (1, 1) and kernel is not None and not isinstance(kernel, ProgramKernel):
+        one_pass = ops.scan_pool.can_fuse(current, kernel, pool)
     value, after = neuron.scan(current, state, kernel, pool if one_pass else (1, 1))
     value = value.to(dtype)
     return Output(value if one_pass else pooled(value, pool, neuron), after)

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends import reference
-from snnlib.backends.arguments import Delays, LinearKernel, NeuronKernel
+from snnlib.backends.arguments import Delays, LinearKernel
 from snnlib.backends.fixed_point import check_states
+from snnlib.backends.program_kernel import AnyKernel
 from snnlib.checks import (
     as_autocast,
     check_device,
@@ -27,9 +28,10 @@ from snnlib.checks import (
 from snnlib.functional.currents import Delayed, SequenceMap
 from snnlib.functional.operators import LinearOperator
 from snnlib.functional.sparse import SparselyConnected
-from snnlib.neurons.base import Neuron, Output, advance, start_state
+from snnlib.neurons.base import Neuron, Output, start_state
 from snnlib.neurons.constants import broadcast
 from snnlib.neurons.event import ByEvent
+from snnlib.neurons.step_checks import advance
 
 # Stands for the operator of a recurrence that has none.
 FULL_MATRIX = "full matrix"
@@ -111,7 +113,7 @@ class Recurrence:
         self,
         current: Tensor,
         neuron: Neuron,
-        kernel: NeuronKernel | None,
+        kernel: AnyKernel | None,
         state: tuple[Tensor, ...] | None,
         lengths: Tensor | None,
         through: SequenceMap | None,

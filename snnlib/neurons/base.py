@@ -16,6 +16,7 @@ from snnlib import ops
 from snnlib.backends.arguments import NeuronKernel
 from snnlib.backends.fixed_point import check_states
 from snnlib.backends.native import state_dtype
+from snnlib.backends.program_kernel import AnyKernel, ProgramKernel
 from snnlib.checks import (
     NEURON_HINTS,
     check_flag,
@@ -41,7 +42,9 @@ from snnlib.neurons.constants import (
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.fields import Field, checked_values, constant, constant_fields, declare, fixed, option
 from snnlib.neurons.module import checks_names, in_present_options, load_numbers, store_numbers
-from snnlib.neurons.step_checks import check_rest, check_step
+from snnlib.neurons.program import NeuronProgram, program_of, runs_programs
+from snnlib.neurons.step_checks import advance, check_rest
+from snnlib.neurons.trace_guards import PROGRAMS
 from snnlib.neurons.training_watch import TrainingWatch
 from snnlib.sequences.lengths import run_with_lengths
 
@@ -183,8 +186,8 @@ class Neuron(nn.Module):
         """
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the attributes without cached tables, for copies and pickles."""
-        return {name: value for name, value in vars(self).items() if name != TABLES}
+        """Returns the attributes without cached tables and programs, for copies and pickles."""
+        return {name: value for name, value in vars(self).items() if name not in (TABLES, PROGRAMS)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Takes attributes of pickles, those of earlier versions too."""
@@ -257,23 +260,31 @@ class Neuron(nn.Module):
         """
         return None
 
-    def kernel(self, like: Tensor) -> NeuronKernel | None:
+    def kernel(self, like: Tensor) -> AnyKernel | None:
         """Returns the neurons as compiled kernels take them, for currents like a tensor; None runs `step` in torch.
 
-        The result is cached until a constant or an option changes, unless constants learn.
+        Models without `dynamics` run as a program of their `step`, where it has one. The result is cached until a
+        constant or an option changes, unless constants learn.
         """
-        tables, key = kept_tables(self), (state_dtype(like), like.device)
+        tables, key = kept_tables(self), (state_dtype(like), like.device, runs_programs(like))
         if tables is None:
-            return self._make_kernel(*key)
+            return self._kernel_or_program(like)
         if key not in tables:
             # A tensor that is made in inference mode could not be used in a training step.
             with torch.inference_mode(False):
-                tables[key] = self._make_kernel(*key)
-        return cast(NeuronKernel | None, tables[key])
+                tables[key] = self._kernel_or_program(like)
+        return cast(AnyKernel | None, tables[key])
 
     def _make_kernel(self, dtype: torch.dtype, device: torch.device) -> NeuronKernel | None:
         dynamics = self.dynamics(self.constants())
         return None if dynamics is None else dynamics.kernel(dtype, device)
+
+    def _kernel_or_program(self, like: Tensor) -> AnyKernel | None:
+        kernel = self._make_kernel(state_dtype(like), like.device)
+        if kernel is not None:
+            return kernel
+        found = program_of(self, like)
+        return found.kernel(self.constants(), state_dtype(like)) if isinstance(found, NeuronProgram) else None
 
     def _forward_dynamics(self, params: Params) -> Dynamics | None:
         """Returns the coefficients of the forward pass, also if the kernels lack the model's backward pass."""
@@ -308,7 +319,7 @@ class Neuron(nn.Module):
         self,
         current: Tensor,
         state: tuple[Tensor, ...] | None,
-        kernel: NeuronKernel | None,
+        kernel: AnyKernel | None,
         window: tuple[int, int] = ops.scan.NO_POOLING,
     ) -> Output:
         """Returns values for checked currents, by a kernel or else by `step`, and the state after the last step.
@@ -321,11 +332,14 @@ class Neuron(nn.Module):
             window: of average pooling over the last two axes, if the kernel can pool (`ops.scan_pool.can_fuse`).
         """
         start = start_state(self, step_shape(current.shape, int(self.batch_first)), current, state)
-        if kernel is None:
+        by_step = kernel is None or isinstance(kernel, ProgramKernel)
+        if by_step and start is None:
+            check_rest(self, current)
+        if kernel is None or (by_step and not runs_programs(current)):
             return self._by_steps(current, start)
         return self._by_kernel(current, replace(kernel, state=start), window)
 
-    def _by_kernel(self, current: Tensor, kernel: NeuronKernel, window: tuple[int, int]) -> Output:
+    def _by_kernel(self, current: Tensor, kernel: AnyKernel, window: tuple[int, int]) -> Output:
         value, final = ops.scan.run(current, kernel, int(self.batch_first), window)
         return Output(value, (final,))
 
@@ -346,8 +360,6 @@ class Neuron(nn.Module):
         wide = torch.promote_types(x.dtype, torch.float32)
         params = broadcast(self.constants(), x.dim() - 1, wide)
         if start is None:
-            if not by_step and x.shape[time_dim]:
-                check_rest(self, x.select(time_dim, 0).to(wide), params)
             shape = step_shape(x.shape, time_dim)
             start = x.new_zeros((len(self.state_names), *shape), dtype=wide)
         loop = Neuron._over_steps if by_step else type(self)._over_steps
@@ -470,15 +482,6 @@ def start_state(
     now = like.new_empty((), dtype=wide).expand(*shape)
     parts = neuron.initial_state(now, broadcast(neuron.constants(), len(shape), wide))
     return torch.stack([part.expand(*shape) for part in parts])
-
-
-def advance(neuron: Neuron, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
-    """Runs `step` and the options that all models share, such as `refractory`: (spikes, next state), checked."""
-    if not neuron.gradient_through_time:
-        state = tuple(part.detach() for part in state)
-    after = neuron._advance(state, current, params)
-    check_step(neuron, after, list(current.shape))
-    return after
 
 
 def knows_potential(neuron: Neuron) -> bool:

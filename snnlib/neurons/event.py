@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import reference
-from snnlib.backends.arguments import ExactKernel, ExactRows, NeuronKernel
+from snnlib.backends.arguments import ExactKernel, ExactRows
+from snnlib.backends.program_kernel import AnyKernel
 from snnlib.checks import check_untransformed, differentiable_once, warn_caller
 from snnlib.neurons.base import Neuron, Output
 from snnlib.sequences.input_time import spike_time_gradient
@@ -72,7 +73,7 @@ class ByEvent(Neuron):
         value, after = super().run(timed.x, timed.state)
         return Output(value, (*after, timed.last))
 
-    def _by_kernel(self, current: Tensor, kernel: NeuronKernel, window: tuple[int, int]) -> Output:
+    def _by_kernel(self, current: Tensor, kernel: AnyKernel, window: tuple[int, int]) -> Output:
         if isinstance(kernel, ExactKernel):
             with self.watching():
                 self._count_clamped(current, kernel)

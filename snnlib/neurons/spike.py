@@ -12,6 +12,7 @@ from snnlib.backends.levels import Levels
 from snnlib.checks import check_reverse_mode, differentiable_once, in_transform
 from snnlib.neurons.surrogate import Surrogate, SurrogateLike
 from snnlib.neurons.surrogate_match import match
+from snnlib.neurons.trace import Traced
 
 # Where every bump has ended; spikes have not.
 _FAR = 1e4
@@ -35,6 +36,10 @@ class _Spike(torch.autograd.Function):
         return grads[0] * slope, None, None, None
 
 
+def _slope(surrogate: SurrogateLike, u: Tensor, threshold: Tensor) -> Tensor:
+    return surrogate.derivative(u, threshold) if isinstance(surrogate, Surrogate) else surrogate(u)
+
+
 def spike(u: Tensor, threshold: Tensor, surrogate: SurrogateLike, strict: bool = False) -> Tensor:
     """Returns spikes 0/1: 1 where `u = h - threshold` reaches 0 (`strict`: exceeds it), with a surrogate gradient.
 
@@ -47,10 +52,11 @@ def spike(u: Tensor, threshold: Tensor, surrogate: SurrogateLike, strict: bool =
     ([0.0, 1.0, 1.0], [0.5, 1.0, 0.0])
     """
     check_reverse_mode("spike")
+    if isinstance(u, Traced):
+        return u.with_slope(u.fired(strict), _slope(surrogate, u.detach(), threshold.detach()))
     if not ((u.requires_grad and torch.is_grad_enabled()) or in_transform()):
         return _fired(u, strict)
-    flat, level = u.detach(), threshold.detach()
-    slope = surrogate.derivative(flat, level) if isinstance(surrogate, Surrogate) else surrogate(flat)
+    slope = _slope(surrogate, u.detach(), threshold.detach())
     if slope.shape != u.shape:
         raise ValueError(
             f"surrogate: expected one slope per neuron, shape {tuple(u.shape)}, got {tuple(slope.shape)}"
@@ -72,9 +78,12 @@ def graded_spike(
         return count
     spread = surrogate.spread if isinstance(surrogate, Surrogate) else "first"
     distance = levels.distance(level, unit, spread)
-    slope = surrogate.derivative(distance, unit) if isinstance(surrogate, Surrogate) else surrogate(distance)
+    slope = _slope(surrogate, distance, unit)
     # The threshold scales what is counted: ds/dthreshold = -slope h / threshold.
-    return _Spike.apply(h - (level / unit) * threshold, slope, strict, count)  # type: ignore[no-untyped-call, no-any-return]
+    u = h - (level / unit) * threshold
+    if isinstance(u, Traced):
+        return u.with_slope(count, slope)
+    return _Spike.apply(u, slope, strict, count)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def check_surrogate(surrogate: object) -> None:

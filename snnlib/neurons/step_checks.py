@@ -1,4 +1,4 @@
-"""Checks of the `step` of your own models: shapes of results, and spikes without any input."""
+"""Runs the `step` of a model with its checks: shapes of results, and of your own models spikes without any input."""
 
 from __future__ import annotations
 
@@ -8,10 +8,22 @@ import torch
 from torch import Tensor
 
 from snnlib.checks import warn_caller
+from snnlib.neurons.constants import broadcast
 from snnlib.neurons.training_watch import cannot_watch
 
 if TYPE_CHECKING:
     from snnlib.neurons.base import Neuron, Params
+
+
+def advance(
+    neuron: Neuron, state: tuple[Tensor, ...], current: Tensor, params: Params
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Runs `step` and the options that all models share, such as `refractory`: (spikes, next state), checked."""
+    if not neuron.gradient_through_time:
+        state = tuple(part.detach() for part in state)
+    after = neuron._advance(state, current, params)
+    check_step(neuron, after, list(current.shape))
+    return after
 
 
 def check_step(neuron: Neuron, found: object, shape: list[int]) -> None:
@@ -30,14 +42,19 @@ def check_step(neuron: Neuron, found: object, shape: list[int]) -> None:
             raise ValueError(f"{what}: expected {name} of shape {tuple(shape)}, got {tuple(part.shape)}")
 
 
-def check_rest(neuron: Neuron, current: Tensor, params: Params) -> None:
-    """Warns once if your own model fires at states of 0 without input, as a model in millivolts may."""
+def check_rest(neuron: Neuron, x: Tensor) -> None:
+    """Warns once if your own model fires at states of 0 without input, as a model in millivolts may.
+
+    `x` is a sequence `[T, N, C, ...]` of its currents.
+    """
     own = type(neuron).step.__module__.partition(".")[0] != "snnlib"
-    if neuron.rest_known or not own or not neuron.gives_spikes or cannot_watch(current):
+    time_dim = int(neuron.batch_first)
+    if neuron.rest_known or not own or not neuron.gives_spikes or not x.shape[time_dim] or cannot_watch(x):
         return
     neuron.rest_known = True
-    with torch.no_grad(), torch.random.fork_rng([current.device] if current.is_cuda else []):
-        nothing = torch.zeros_like(current)
+    with torch.no_grad(), torch.random.fork_rng([x.device] if x.is_cuda else []):
+        nothing = torch.zeros_like(x.select(time_dim, 0), dtype=torch.promote_types(x.dtype, torch.float32))
+        params = broadcast(neuron.constants(), nothing.dim(), nothing.dtype)
         found = neuron.step(tuple(nothing.clone() for _ in neuron.state_names), nothing, params)
     value, _ = _pair(neuron, found)
     if isinstance(value, Tensor) and value.numel() and bool((value != 0).all()):

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from snnlib.backends.surrogate import SHAPES, exp_minus
 from snnlib.checks import check_positive_number
+from snnlib.neurons.trace import Traced
 
 __all__ = [
     "ATan",
@@ -64,12 +65,14 @@ class Surrogate:
 
     @property
     def has_shape(self) -> bool:
-        """Returns whether the kernels know the shape for these arguments; otherwise neurons run by `step`."""
+        """Returns whether the kernels know the shape for these arguments; else neurons run as a program of `step`."""
         return True
 
     def derivative(self, u: Tensor, threshold: Tensor) -> Tensor:
         """`ds/du` at `u = h - threshold`, for neurons with several levels the distance that `spread` asks for."""
         height, scale = self.coefficients(threshold)
+        if isinstance(u, Traced):
+            return u.bump(self.kind, scale, height)
         return height * SHAPES[self.kind]((u * scale).abs())
 
 
@@ -263,7 +266,7 @@ class MultiGaussian(Surrogate):
     """`gain [1.15 N(u; 0, .5) - .15 N(u; shift, 3) - .15 N(u; -shift, 3)]`, a bump with negative sides.
 
     N is the normal density. `shift` is 0.5 in Yin et al. 2021 (default) and 0 in Higuchi et al. 2024. With a nonzero
-    shift neurons run by `step`: the kernels know single bumps only.
+    shift neurons run as a program of `step`: the kernels know single bumps only.
     """
 
     gain: float = 0.5

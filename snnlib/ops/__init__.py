@@ -21,6 +21,7 @@ from snnlib.ops import (
     recurrent_args,
     scan,
     scan_pool,
+    scan_program,
     scan_srm,
 )
 
@@ -40,6 +41,7 @@ __all__ = [
     "recurrent_args",
     "scan",
     "scan_pool",
+    "scan_program",
     "scan_srm",
 ]
 

@@ -18,7 +18,8 @@ from snnlib import checks
 from snnlib.backends.arguments import ExactKernel, NeuronKernel, SrmKernel, neuron_kernel
 from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype
-from snnlib.ops import scan_linear, scan_pool, scan_srm
+from snnlib.backends.program_kernel import AnyKernel, ProgramKernel
+from snnlib.ops import scan_linear, scan_pool, scan_program, scan_srm
 from snnlib.ops.declare import custom_op, register_fake
 from snnlib.ops.sequence_layout import as_walkable, empty_state
 from snnlib.ops.srm_credit import through_state
@@ -31,7 +32,7 @@ NO_POOLING = (1, 1)
 
 def run(
     x: Tensor,
-    neuron: NeuronKernel,
+    neuron: AnyKernel,
     time_dim: int,
     window: tuple[int, int] = NO_POOLING,
     return_state: bool = True,
@@ -41,6 +42,8 @@ def run(
     Current, coefficients and state get gradients.
     """
     checks.check_untransformed("neurons", batches=True)
+    if isinstance(neuron, ProgramKernel):
+        return scan_program.run(x, neuron, time_dim)
     value, final = scan_forward(
         x, neuron.constants, neuron.state, neuron.flags, neuron.taus, time_dim, window, return_state
     )

@@ -19,7 +19,7 @@ from snnlib.backends.native import state_dtype
 from snnlib.ops.sequence_layout import as_walkable, empty_state, laid_out_state, neuron_order, scan_arguments
 
 
-def _per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
+def per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
     """Returns coefficients `[P, period]`: neuron i of a sample, in memory order, has column `i % period`.
 
     The period is 1, the number of channels if they are contiguous, or else the number of neurons of a sample.
@@ -41,7 +41,7 @@ def _arguments(
     # The arithmetic is in float32 anyhow: a kernel that does not convert itself gets a wider copy.
     if neuron.states > 1 or learn or not native.scan_takes_half(current):
         current = current.to(state_dtype(current))
-    return scan_arguments(current, neuron, _per_neuron(neuron.constants, current), time_dim)
+    return scan_arguments(current, neuron, per_neuron(neuron.constants, current), time_dim)
 
 
 def _family(neuron: LinearKernel | ExactKernel, current: Tensor) -> str:

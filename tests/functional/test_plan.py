@@ -53,6 +53,14 @@ class Adder(neurons.Neuron):
         return spike, (v * (1 - spike.detach()),)
 
 
+class Inhibited(Adder):
+    """A model whose neurons hear each other, so that no program computes them one by one."""
+
+    def step(self, state: Any, current: Tensor, params: Any) -> Any:
+        """Runs a step."""
+        return super().step(state, current - current.mean(1, keepdim=True), params)
+
+
 def _plan(operator: Any, neuron: neurons.Neuron, weight: Tensor = WEIGHT, **call: Any) -> LayerPlan:
     x = X.to(weight.dtype)
     return plan_layer(x, weight, operator, neuron, **{"return_state": False, **call})
@@ -71,8 +79,13 @@ CASES: dict[str, tuple[Callable[[], LayerPlan], Path, str]] = {
     "exact times": (lambda: _plan(FULL, neurons.CubaLIF(**EXACT), LEARNS), Path.LAYER, ""),
     "float64": (lambda: _plan(FULL, neurons.LIF(), WEIGHT.double()), Path.TORCH_SCAN, "compute in float32"),
     "an operator": (lambda: _plan(Own(), neurons.LIF()), Path.TORCH_SCAN, "a linear map, got Own"),
-    "both": (lambda: _plan(Own(), Adder()), Path.TORCH_STEPS, "a linear map, got Own"),
-    "a model": (lambda: _plan(FULL, Adder()), Path.CURRENTS_STEPS, "Adder with its options runs by its step"),
+    "a program": (lambda: _plan(FULL, Adder()), Path.CURRENTS_SCAN, "need one state with linear decay"),
+    "both": (lambda: _plan(Own(), Inhibited()), Path.TORCH_STEPS, "a linear map, got Own"),
+    "a model": (
+        lambda: _plan(FULL, Inhibited()),
+        Path.CURRENTS_STEPS,
+        "Inhibited with its options runs by its step, which calls mean",
+    ),
     "two states": (lambda: _plan(FULL, neurons.CubaLIF()), Path.CURRENTS_SCAN, "need one state"),
     "a floor": (lambda: _plan(FULL, neurons.LIF(floor=-1.0)), Path.CURRENTS_SCAN, "need one state"),
     "learnable": (

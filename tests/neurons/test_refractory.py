@@ -12,6 +12,7 @@ from torch import Tensor
 
 import snnlib
 from snnlib import neurons
+from snnlib.backends.program_kernel import ProgramKernel
 
 TIMES = (2, math.inf)
 # Arguments that a model wants, and the factor that makes some of its neurons fire on currents of about 1.
@@ -83,8 +84,10 @@ def test_the_table_is_true(name: str, refractory: float) -> None:
         return
     neuron = _neuron(name, refractory=refractory)
     kernel = neuron.kernel(torch.empty(0))
-    assert (kernel is not None) == runs.startswith("natively"), runs
-    assert kernel is None or kernel.options.refractory == (-1 if refractory == math.inf else refractory)
+    assert isinstance(kernel, ProgramKernel) == runs.startswith("as a [program]"), runs
+    assert isinstance(kernel, ProgramKernel) or kernel.options.refractory == (
+        -1 if refractory == math.inf else refractory
+    )
 
 
 @pytest.mark.parametrize("refractory", TIMES)

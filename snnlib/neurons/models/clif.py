@@ -33,7 +33,7 @@ class CLIF(SimplyReset):
 
     `m` grows with spikes, and decays more slowly if the membrane is high. A neuron that fired recently is reset to a
     lower value, and gradients reach earlier steps through `m` even if they vanish through the membrane. The jump of
-    `m` keeps its gradient even if the reset is detached. The neuron runs by `step`.
+    `m` keeps its gradient even if the reset is detached. The neuron runs as a program of `step`.
 
     Args:
         tau: membrane time constant in time steps, >= 1. Default 2, the paper's.

@@ -25,7 +25,7 @@ from snnlib.neurons.firing import SimplyReset
 class KLIF(SimplyReset):
     """LIF neurons whose membrane is scaled by a learned `k` and rectified before the threshold.
 
-    With `scale_reset` the neuron runs by `step` in torch.
+    With `scale_reset` the neuron runs as a program of `step`.
 
     Args:
         tau: membrane time constant in time steps, >= 1. Default 2.

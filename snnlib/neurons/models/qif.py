@@ -30,8 +30,8 @@ class QIF(SpikingNeuron):
         s[t] = h[t] >= threshold;   v[t] = reset_value where s[t] = 1, else h[t]
 
     Without input a membrane below `critical` returns to `rest`, and a membrane above it grows to the threshold.
-    Potentials and currents are in units of the threshold. The model is `Izhikevich` without adaptation, and runs by
-    `step`.
+    Potentials and currents are in units of the threshold. The model is `Izhikevich` without adaptation, and runs as a
+    program of `step`.
 
     Args:
         tau: membrane time constant in time steps, >= 1. Default 2.

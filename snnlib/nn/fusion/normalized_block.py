@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib import ops
+from snnlib.backends.arguments import LinearKernel
 from snnlib.checks import step_shape
 from snnlib.functional.normalized import after_affine, along_channels, scaled_neurons
 from snnlib.functional.plan import Path, layer_currents, plan_layer
@@ -139,7 +140,9 @@ def _normalized(
     kernel, share = neuron.kernel(current), of_torch.momentum
     # An average over all batches reads their number; torch has an error for a single value.
     few = current.numel() // max(current.shape[2], 1) < 2
-    if share is None or few or kernel is None or not ops.normalized_scan.takes(current, kernel):
+    if share is None or few or not isinstance(kernel, LinearKernel):
+        return None
+    if not ops.normalized_scan.takes(current, kernel):
         return None
     bias: Tensor | None = of_torch.bias
     running = mean, variance = of_torch.running_mean, of_torch.running_var

@@ -12,7 +12,8 @@
   family(scan_pool, ScanPoolKernels) family(batch_norm, BatchNormKernels) family(recurrent, RecurrentKernels) \
   family(delay, DelayKernels) family(delayed_linear, DelayedLinearKernels) family(nonzero, NonzeroKernels)    \
   family(pack, PackKernels) family(max_pool, MaxPoolKernels) family(tap, TapKernels)                          \
-  family(winograd, WinogradKernels) family(spike_time, SpikeTimeKernels) family(sparse, SparseKernels)
+  family(winograd, WinogradKernels) family(spike_time, SpikeTimeKernels) family(sparse, SparseKernels)        \
+  family(program, ProgramKernels)
 #define SNNLIB_CUDA_FAMILIES(family)                             \
   family(srm, SrmKernels) family(srm_pool, SrmPoolKernels)       \
   family(event, EventKernels) family(normalized, NormalizedKernels)
