@@ -140,6 +140,8 @@ class TrainingWatch:
     # Class attributes for older pickles: the batches looked at in a row in which nearly all neurons fired, and the
     # largest step of Adam in the first batches.
     rate: float | None = None
+    # Homeostasis wakes the layer's channels.
+    wakes: bool = False
     _driven: Tensor | int = 0
     _moved: Tensor | None = None
 
@@ -371,7 +373,8 @@ class TrainingWatch:
     def _say_early(self, layer: Watched, sums: _Sums, where: str) -> None:
         """Warns of channels that the first updates lost, and of a layer with input that has not fired yet."""
         rates = sums.rates()
-        self._say_lost(layer, float(self._share_lost(rates)), where)
+        if not self.wakes:
+            self._say_lost(layer, float(self._share_lost(rates)), where)
         if self._began is None and sums.input and learns_when_silent(layer) and not rates.any():
             where = f"the first {_FIRST} training batches and in {where}"
             self._say(layer, "silent", silence(where, True, remedy(layer)))
@@ -379,7 +382,7 @@ class TrainingWatch:
     def _say_lost(self, layer: Watched, share: float, where: str) -> None:
         if share > _MANY and self._sums.samples >= _FEWEST_SAMPLES:
             text = f"{share:.0%} of the channels that fired at the beginning did not fire in {where}; "
-            self._say(layer, "lost", text + (SLOWER if learns_when_silent(layer) else ANEW))
+            self._say(layer, "lost", text + (SLOWER if self.wakes or learns_when_silent(layer) else ANEW))
 
     def _say(self, layer: Watched, kind: str, text: str) -> None:
         if kind not in self.said:

@@ -80,6 +80,18 @@ def test_a_finding_is_said_once_whatever_its_numbers(config: TrainConfig) -> Non
     ]
 
 
+def test_outputs_that_homeostasis_wakes_are_not_named(config: TrainConfig) -> None:
+    said: list[str] = []
+    checkup = Checkup(SpikingClassifier(config, config.kind.facts(config)).net, said.append)
+    checkup.doctor.found = lambda: {("fc1", "samples"): "fc1: no neuron fired in 82% of 50 samples"}  # type: ignore[union-attr, method-assign]
+    checkup._layers["fc1"].training_watch.wakes = True
+    checkup.on_train_epoch_end()
+    assert not said
+    checkup._layers["fc1"].training_watch.wakes = False
+    checkup.on_train_epoch_end()
+    assert len(said) == 1
+
+
 @pytest.mark.parametrize("advice", [ANEW, SCALED, GRADED])
 def test_the_console_names_options_of_the_command(config: TrainConfig, advice: str) -> None:
     """Each option that takes the place of a function is one of `snnlib train`, and its value fits."""

@@ -124,6 +124,18 @@ def test_potentials_at_that_of_guessing_are_named() -> None:
             snnlib.losses.tet_loss(potential, torch.tensor([0, 2])).backward()
 
 
+@pytest.mark.parametrize(("before", "warned"), [(8.0, False), (1.1, True)])
+def test_a_loss_that_falls_far_is_quiet(before: float, warned: bool) -> None:
+    """Outputs with a deadline begin far above a guess while they are silent."""
+    times = nn.Parameter(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for call in range(100):
+            scale = before if call < 50 else 1.0
+            snnlib.losses.first_spike_loss(times, torch.tensor([0, 1]), scale=scale)
+    assert bool(caught) == warned
+
+
 @pytest.mark.parametrize(
     ("samples", "classes", "share", "first"),
     [(4, 10, 0.95, 100), (4, 10, 0.9, 0), (25, 10, 0.95, 0), (4, 40, 0.95, 250), (1, 10, 0.95, 250)],

@@ -1,6 +1,7 @@
 """`WeightStandardization(homeostasis=True)`: silent channels wake and busy ones calm down while a layer trains."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -49,6 +50,20 @@ def test_channels_come_within_bounds_and_the_others_stay() -> None:
     after = _rates(layer)
     assert after[0] > 0.01 and after[1] < 0.85, after
     assert torch.equal(standardization_of(layer).bias[2:], bias[2:])
+
+
+@pytest.mark.parametrize("homeostasis", [True, False])
+def test_channels_that_it_wakes_are_not_named_at_once(homeostasis: bool) -> None:
+    layer = _layer(homeostasis)
+    x = _x().repeat(1, 5, 1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for batch in range(31):
+            if batch == 3:
+                with torch.no_grad():
+                    standardization_of(layer).bias.fill_(-2.0)
+            layer(x).sum().backward()
+    assert any("fired at the beginning did not fire" in str(one.message) for one in caught) != homeostasis
 
 
 @pytest.mark.parametrize("how", ["off", "eval", "no gradient", "frozen"])

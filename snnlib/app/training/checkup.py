@@ -72,7 +72,9 @@ class Checkup(pl.Callback):
     def on_train_epoch_end(self, *_: Any) -> None:
         """Say, once in a run, what was found in layers that have not warned by themselves."""
         for (name, kind), text in {} if self.doctor is None else self.doctor.found().items():
-            if not name or not self._layers[name].training_watch.said:
+            watch = self._layers[name].training_watch if name else None
+            # Homeostasis wakes channels; layers whose channels stay silent warn by themselves.
+            if watch is None or not (watch.said or (watch.wakes and kind in ("dead", "samples"))):
                 self._show(name, kind, text)
 
     def _show(self, name: str, kind: str, text: str) -> None:

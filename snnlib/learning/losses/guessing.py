@@ -17,6 +17,8 @@ _CALLS, _WINDOWS, _SHARE = 50, 2, 0.99
 # Share that says too slow in batches of a few samples, once each class has had so many samples: nets in batches of
 # 4 above it end below 30 % of 10 classes, nets that learn are at 0.85 and less.
 _SHARE_OF_FEW, _SAMPLES_PER_CLASS = 0.92, 20
+# Share of the mean of the window before: a loss that falls further learns, as with outputs that have to wake first.
+_FALLING = 0.9
 # Batches and samples in each from which on an order of labels is none of chance: 1e-6 for two classes in equal numbers.
 _FIRST, _SAMPLES = 3, 10
 
@@ -31,6 +33,7 @@ class _Watch:
     def _begin(self) -> None:
         self._calls = self._windows = 0
         self._sum: Tensor | float = 0.0
+        self._mean = 0.0
         self._labels: list[Tensor] = []
 
     def see(self, losses: Tensor, classes: int, labels: Tensor) -> None:
@@ -51,13 +54,15 @@ class _Watch:
             self._labels = []
         if self._calls % _CALLS:
             return
-        mean, self._sum, guess = float(self._sum) / _CALLS, 0.0, math.log(classes)
+        before, self._mean = self._mean, float(self._sum) / _CALLS
+        mean, self._sum, guess = self._mean, 0.0, math.log(classes)
         # Labels by step are `[T, N]`.
         samples = labels.shape[-1]
         few = samples < _SAMPLES and self._calls * samples >= _SAMPLES_PER_CLASS * classes
         share = _SHARE_OF_FEW if few else _SHARE
         # A net that warned has passed this number for good.
-        self._windows = self._windows + 1 if mean >= share * guess or self._windows >= _WINDOWS else 0
+        stays = mean >= max(share * guess, _FALLING * before)
+        self._windows = self._windows + 1 if stays or self._windows >= _WINDOWS else 0
         if self._windows == _WINDOWS and mean < _SHARE * guess:
             warn_caller(
                 f"loss: expected less than {share:g} ln({classes}) = {share * guess:.2f} after {self._calls} batches, "

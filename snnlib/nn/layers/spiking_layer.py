@@ -255,10 +255,12 @@ class SpikingLayer(WeightWithGain):
     def observe(self, x: Tensor, weight: Tensor, spikes: Tensor) -> None:
         """Watches a forward pass; with homeostasis it also adjusts the weight's bias after the backward pass."""
         self._say_what_input_is(x)
+        step = standardization_of(self) if "parametrizations" in self._modules else None
+        if step is not None:
+            self.training_watch.wakes = step.rate is not None
         self.training_watch.watch(self, x, weight, spikes)
-        if "parametrizations" not in self._modules or not (self.training and weight.requires_grad):
+        if not (self.training and weight.requires_grad):
             return
-        step = standardization_of(self)
         if step is None or self.training_watch.stopped or cannot_watch(x) or not spikes.numel():
             return
         if step.gain is not None and step.gain.requires_grad:
