@@ -1,4 +1,4 @@
-// What the scans share: where a thread finds its neuron, and how it walks through time in groups and chunks of steps.
+// Shared by the scans: where a thread finds its neuron, and how it walks through time in groups and chunks of steps.
 #pragma once
 
 #include <initializer_list>
@@ -31,7 +31,7 @@ struct Places {
   }
 };
 
-// Whether packs of V elements can be loaded at every step of every tensor.
+// True if packs of V elements can be loaded at every step of every tensor.
 template <class T, int V>
 bool fits_packs(const SequenceView& view, std::initializer_list<const void*> tensors) {
   uintptr_t bits = 0;

@@ -40,7 +40,7 @@ struct ConvDescriptors {
   std::vector<OwnedDescriptor> configs;
 };
 
-// One engine, ready to run on the device that it was prepared for.
+// An engine, ready to run on the device that it was prepared for.
 class ConvPlan {
  public:
   // Throws std::runtime_error if the engine turns out not to support the operation.

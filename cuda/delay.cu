@@ -81,7 +81,7 @@ __global__ void SNNLIB_MOST_THREADS(kSumWarps* kWarpThreads)
   const int64_t n = int64_t(channels.quotient(uint64_t(row))), c = row - n * a.channels, k = a.delays[c];
   const int64_t start = n * a.batch_stride + c * a.channel_stride, elements = a.steps * a.space;
   const S *x = static_cast<const S*>(a.x) + start, *grad = static_cast<const S*>(a.grad) + start;
-  // Those of the first thread count.
+  // Sums of the first thread count.
   double sums[3] = {};
   for (int64_t low = 0; low < elements; low += kWarpThreads) {
     const int64_t e = low + lane;

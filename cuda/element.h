@@ -75,7 +75,7 @@ __device__ inline void write_pack(void* to, const P& pack) {
   *static_cast<Word<P>*>(to) = word;
 }
 
-// Whether packs of so many bytes can begin here.
+// True if packs of so many bytes can begin here.
 inline bool is_aligned(const void* p, int64_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
 
 template <class T, int V>
@@ -96,7 +96,7 @@ __device__ inline void to_states(const Pack<T, V>& pack, typename StateOf<T>::ty
   SNNLIB_UNROLL
   for (int v = 0; v < V; ++v) out[v] = to_state(pack.lane[v]);
 }
-// One instruction each: a bfloat16 is the upper half of a float.
+// A single instruction each: a bfloat16 is the upper half of a float.
 template <int V>
 __device__ inline void to_states(const Pack<__nv_bfloat16, V>& pack, float (&out)[V]) {
   uint32_t words[(V + 1) / 2] = {};

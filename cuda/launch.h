@@ -62,7 +62,7 @@ __device__ inline void block_wait() { __syncthreads(); }
 // Bit i is set where thread i of the warp says yes. For all threads of a warp at the same place.
 __device__ inline uint32_t warp_vote(bool yes) { return __ballot_sync(~0u, yes); }
 
-// What the thread `by` places ahead in the warp has; anything where there is none. For all threads of a warp.
+// Value of the thread `by` places ahead in the warp; anything where there is none. For all threads of a warp.
 template <class S>
 __device__ S warp_ahead(S value, int by) {
   return __shfl_down_sync(~0u, value, unsigned(by));

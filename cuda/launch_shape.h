@@ -1,4 +1,4 @@
-// What the runtime is told of a launch. Shared with the emulation, which starts the same blocks and shows the rest.
+// Shape of a launch as the runtime is told. Shared with the emulation, which starts the same blocks and shows the rest.
 #pragma once
 
 #include <cuda_runtime_api.h>

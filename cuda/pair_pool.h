@@ -40,7 +40,7 @@ struct Pairs {
     in = (2 * int64_t(row) + plane * a.skipped) * a.in_row + 2 * x * a.inner + int64_t(group) * P;
     out = row * a.out_row + x * a.inner + int64_t(group) * kWindows;
   }
-  // Of pack k: rows one after the other, in channels-last two pixels of each.
+  // Place of pack k: rows one after the other, in channels-last two pixels of each.
   __device__ int64_t offset(const PairPool& a, int k) const {
     return Last ? in + (k / 2) * a.in_row + (k % 2) * a.inner : in + k * a.in_row;
   }
@@ -111,7 +111,7 @@ __global__ void pair_backward_kernel(PairPool a, const void* input, const void* 
   for (int k = 0; k < Here::kPacks; ++k) store_pack(grad_input, here.offset(a, k), here.cells[k]);
 }
 
-// Whether the windows are 2 x 2, apart and whole.
+// True if the windows are 2 x 2, apart and whole.
 inline bool are_pairs(const PoolArgs& a) {
   const bool flat = a.kernel[0] == 1 && a.stride[0] == 1 && a.padding[0] == 0 && a.in[0] == a.out[0];
   bool pairs = flat;
@@ -135,7 +135,7 @@ bool split(const PoolArgs& a, PairPool* pool) {
   return true;
 }
 
-// Whether vectors of P cells begin at whole vectors in every row, as do those of their windows.
+// True if vectors of P cells begin at whole vectors in every row, as do those of their windows.
 template <class T, int P>
 bool rows_aligned(const PoolArgs& a, const void* cells, const void* windows) {
   const bool last = a.inner > 1;

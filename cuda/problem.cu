@@ -1,4 +1,4 @@
-// Whether kernels of this module can run on the current device, found without a launch: asking for the attributes of a
+// Tells if kernels of this module can run on the current device, found without a launch: asking for the attributes of a
 // kernel needs the driver and loads the device's machine code, or says why it cannot.
 #include <cuda_runtime.h>
 

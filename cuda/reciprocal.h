@@ -25,7 +25,7 @@ struct FastReciprocal {
   }
 };
 
-// The same for numbers of 1 and more: right where `most`, the largest of them, is_right; NaN gives NaN. At 2^126 and
+// Reciprocal of numbers of 1 and more: right where `most`, the largest of them, is_right; NaN gives NaN. At 2^126 and
 // above rcp.rn.f32 takes another way.
 struct BoundedReciprocal {
   float& most;

@@ -96,7 +96,7 @@ static_assert(adjoint_bytes<float>(kMostNeurons<float>) <= kSharedBytes &&
                   adjoint_bytes<double>(kMostNeurons<double>) <= kSharedBytes,
               "the signals of all neurons fit into shared memory");
 
-// What the adjoint of a step reads.
+// Values that the adjoint of a step reads.
 template <class S, int K>
 struct ReadStep {
   S q;

@@ -1,4 +1,4 @@
-// What recurrent kernels share: a block of threads has a sample, a thread one or several of its neurons. What happened
+// Shared by recurrent kernels: a block of threads has a sample, a thread one or several of its neurons. What happened
 // in a step becomes a list in shared memory, in rising order, from which the threads take up their sums: these have the
 // order of the CPU's.
 #pragma once
@@ -25,7 +25,7 @@ inline int whole_warps(int64_t threads, int most) {
   return whole < most ? int(whole) : most;
 }
 
-// Those of up to `most` candidates that the threads of a block vote for, as a list in shared memory.
+// Candidates, up to `most`, that the threads of a block vote for, as a list in shared memory.
 template <class Item>
 class BlockList {
  public:
@@ -154,7 +154,7 @@ __device__ void store_state(const RecurrentArgs& a, void* states, int64_t sample
   if (a.flags.refractory) state_row<S>(a, states, K + Next, sample)[neuron] = left;
 }
 
-// Whether every thread has a neuron to itself, and keeps its constants and state in registers.
+// True if every thread has a neuron to itself, and keeps its constants and state in registers.
 template <class S, int K, bool Next, bool Quadratic>
 constexpr bool kHasSingle = sizeof(S) == 4 && K < 3 && !Next && !Quadratic;
 

@@ -25,12 +25,12 @@ constexpr int kAheadBackward = sizeof(T) == 8   ? 1
                                : sizeof(T) == 4 ? 6
                                                 : 8;
 
-// Whether two neurons can share a thread, and with it loads, stores and addresses: where arithmetic and not the memory
+// True if two neurons can share a thread, and with it loads, stores and addresses: where arithmetic and not the memory
 // would else set the pace.
 template <class T, int K, bool Next, bool Learn>
 constexpr bool kPairs = sizeof(T) == 2 && K == 1 && !Next && !Learn;
 
-// Whether the options of most nets have a loop of their own: neurons that are bound by memory but for this.
+// True if the options of most nets have a loop of their own: neurons that are bound by memory but for this.
 template <class S, int K, bool Next, bool Learn>
 constexpr bool kHasUsual = sizeof(S) == 4 && K == 1 && !Next && !Learn;
 

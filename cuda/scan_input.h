@@ -36,7 +36,7 @@ struct ScanInput<Normalization, float> {
   static constexpr bool kNormalizes = true;
   Normalization input;
   float mean, inverse, gain, bias, mean_grad, mean_product;
-  // Of a group of steps, and in double of all before it.
+  // Sums of a group of steps, and in double of all before it.
   float sum = 0, product = 0;
   double sums = 0, products = 0;
 

@@ -11,7 +11,7 @@ namespace snnlib {
 namespace cuda {
 namespace {
 
-// Whether the options of most nets have a loop of their own.
+// True if the options of most nets have a loop of their own.
 template <class S>
 constexpr bool kUsual = sizeof(S) == 4;
 

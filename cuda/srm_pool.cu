@@ -43,7 +43,7 @@ __global__ void srm_pool_backward_kernel(SrmBackwardArgs a, SrmDecay<typename St
   using S = typename StateOf<T>::type;
   using Shape = WindowShape<P, Last>;
   using Parked = StateInColumn<T, SrmState<S>>;
-  // Of a step in scratch: q slope of two cells, or q slope and q gain of one.
+  // Values of a step in scratch: q slope of two cells, or q slope and q gain of one.
   using Kept = Pack<S, 2>;
   constexpr int kCells = Shape::kCells, kKept = Input ? kCells : kCells / 2;
   const int64_t index = thread_index();

@@ -57,7 +57,7 @@ struct WindowPlaces {
   // windows.
   int64_t step, outer_stride, step_stride;
 
-  // Of threads with cells of this shape.
+  // Places of threads with cells of this shape.
   template <int P, bool Last>
   static WindowPlaces split(const char* name, const CellPlanes& planes, const SequenceView& view) {
     using Shape = WindowShape<P, Last>;
@@ -91,7 +91,7 @@ struct WindowPlaces {
     return {int64_t(o) * outer_stride + at, int64_t(o) * (outer_stride / 4) + windows, int64_t(o) * step + at,
             Last ? group * P : channels.remainder(plane)};
   }
-  // Of pack k: rows one after the other, in channels-last two pixels of each.
+  // Place of pack k: rows one after the other, in channels-last two pixels of each.
   template <bool Last>
   __device__ int64_t offset(int k) const {
     return Last ? (k / 2) * row + (k % 2) * column : k * row;

@@ -334,11 +334,11 @@ class House:
         ]
 
     def comments(self) -> list[str]:
-        """Comments that open with a word which makes no subject."""
+        """Comments that open with a word which makes no subject, in native sources too."""
         return [
             found
             for file in self._written()
-            if file.suffix in PYTHON
+            if file.suffix in PYTHON | NATIVE
             for found in comment_openings(self._shown(file), file.read_text(encoding="utf-8"))
         ]
 

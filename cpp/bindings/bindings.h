@@ -1,4 +1,4 @@
-// What the binding files share: kernels are called by keyword, one for each field of the struct that they take.
+// Shared by the binding files: kernels are called by keyword, one for each field of the struct that they take.
 // Tensors, checked by snnlib/ops, lend their addresses, so that the module needs no torch header and works with any
 // torch.
 #pragma once
@@ -35,7 +35,7 @@ inline void* address_of(pybind11::handle value) {
   return pointer(address.cast<Address>());
 }
 
-// In the place of a field: each call of a prepared kernel gives it as the argument of this number.
+// Stands for a field: each call of a prepared kernel gives it as the argument of this number.
 struct Slot {
   size_t argument;
 };
@@ -82,7 +82,7 @@ class Arguments {
     values_ = outer, taken_ = taken;
   }
 
-  // Whether one of the dtypes is float64.
+  // True if one of the dtypes is float64.
   bool float64() const { return float64_; }
 
   template <class... Fields>

@@ -139,7 +139,7 @@ class BlockPool {
     return found;
   }
 
-  // Of used and waiting blocks.
+  // Bytes of used and waiting blocks.
   size_t bytes() {
     const std::lock_guard<std::mutex> guard(mutex_);
     return used_ + waiting_;

@@ -24,7 +24,7 @@ PYBIND11_MODULE(_C, module) {
   pybind11::dict surrogates;
   for (size_t kind = 0; kind < std::size(snnlib::kSurrogateNames); ++kind)
     surrogates[snnlib::kSurrogateNames[kind]] = snnlib::is_compact(snnlib::SurrogateKind(kind));
-  // Whether each is zero away from the threshold, in the order of their kinds.
+  // True for shapes that are zero away from the threshold, in the order of their kinds.
   module.attr("surrogates") = surrogates;
   // Operations of programs in the order of their codes.
   module.attr("program_ops") = std::vector<std::string>(std::begin(snnlib::kProgramOps), std::end(snnlib::kProgramOps));
@@ -33,7 +33,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("select_isa", &snnlib::select_isa);
   pybind11::class_<snnlib::Slot>(module, "Slot").def(pybind11::init<size_t>());
   snnlib::bind_kernels(module, &snnlib::kernels);
-  // The same with delays, which the kernels of the CPU alone know.
+  // Kernels with delays, which the CPU alone has.
   for (const char* pass : {"recurrent_forward", "recurrent_backward"})
     module.attr((std::string("delayed_") + pass).c_str()) = module.attr(pass);
   snnlib::bind_layer(module);

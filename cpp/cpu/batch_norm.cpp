@@ -128,7 +128,7 @@ void moments(const MomentsArgs& a) {
     blocks.spread(mean, line_mean);
     for (int64_t i = 0; i < blocks.width; ++i) sums[i] = 0.0f;
     blocks.for_each_lines(block, [&](auto rows, int64_t at, int64_t n) {
-      // The same rows of the next block, while these come from the L1 cache.
+      // Rows of the next block, while the present ones come from the L1 cache.
       const float* next = from + blocks.per_block * a.channels + at;
       for (int64_t i = 0; i < rows() * n; i += kCacheLine / int64_t(sizeof(float))) prefetch(next + i);
       add_squares<rows()>(from + at, n, line_mean, sums, line_squares);

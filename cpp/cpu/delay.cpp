@@ -68,7 +68,7 @@ void shift_cells(const DelayShiftArgs& a, int64_t n) {
   }
 }
 
-// The same where channels lie together, whose delays differ. Blocks of channels and steps are copied next to each
+// Delays of channels that lie together and differ. Blocks of channels and steps are copied next to each
 // other, so that their delayed steps lie in the caches.
 constexpr int64_t kChannels = 64, kSteps = 128;
 

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kSamples = 8;
 // Steps of output of a buffer, at least.
 constexpr int64_t kChunk = 256;
-// What the buffer of a block of outputs may occupy, about the L1 cache.
+// Bytes that the buffer of a block of outputs may occupy, about the L1 cache.
 constexpr int64_t kBufferBytes = 34 << 10;
 // Elements of the input whose events are listed at a time.
 constexpr int64_t kListed = 4 << 20;
@@ -222,7 +222,7 @@ void sum_connections(const DelayedGradientsArgs& a, int64_t low, int64_t first, 
   thread_local Scratch<S> signals;
   const int64_t time = a.steps + a.longest + kMoreSteps, row = signal_row(a), size = a.inputs * kTileOutputs;
   const int64_t count = smaller_of(a.outputs - low, kGroup);
-  // What lies around the steps of a sample stays 0; samples behind the last one have no events.
+  // Memory around the steps of a sample stays 0; samples behind the last one have no events.
   S* signal = signals.zeroed(kGroup * row);
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t start = first + block * kSamples, samples = smaller_of(a.batch - start, kSamples);

@@ -23,7 +23,7 @@ SNNLIB_NOINLINE inline void input_gradient(const float* __restrict x, const floa
   }
 }
 
-// The same past the caches, in whole cache lines.
+// Gradient of the input past the caches, in whole cache lines.
 SNNLIB_NOINLINE inline void stream_input_gradient(const float* x, const float* field, int64_t n, float scale,
                                                   float* grad) {
   for (int64_t i = 0; i < n; i += kLanes) {
@@ -39,7 +39,7 @@ SNNLIB_NOINLINE inline void scaled(const float* __restrict field, int64_t n, flo
   for (int64_t i = 0; i < n; ++i) grad[i] = field[i] * scale;
 }
 
-// Of neurons with exact times: a step back of the fields of the membrane and of the current, and dL/dx of one row, by
+// Neurons with exact times: a step back of the fields of the membrane and of the current, and dL/dx of one row, by
 // time x[t] (dL/dx[t] - dL/dx[t+1]).
 SNNLIB_NOINLINE inline void exact_gradient(const float* __restrict x, int64_t n, const SynapseConstants& k,
                                            bool by_time, float* __restrict of_membrane, float* __restrict of_current,

@@ -115,7 +115,7 @@ class Band {
   const Tally& tally() const { return tally_; }
 
  private:
-  // One step of the neurons of row y; returns the number of entries kept behind the first `count`.
+  // A step of the neurons of row y; returns the number of entries kept behind the first `count`.
   template <bool kKeep, bool Count>
   int64_t step_row(const float* current, int64_t y, bool add, float* out, uint16_t* bits, int64_t count) {
     constexpr Keep kMany = kKeep ? Keep::kMany : Keep::kNothing, kFew = kKeep ? Keep::kFew : Keep::kNothing;
@@ -159,12 +159,12 @@ class Band {
     for (int64_t i = 0; i < count; ++i) products += fan_out[at[i]];
     tally_.products += products;
     tally_.events += count;
-    // One graded event is enough.
+    // A single graded event is enough.
     if (binary || tally_.graded) return;
     for (int64_t i = 0; i < count; ++i) tally_.graded += row[at[i]] != 1.0f && row[at[i]] != -1.0f;
   }
 
-  // The same of a row that no neuron sees.
+  // Counts a row that no neuron sees.
   SNNLIB_NOINLINE void count_unseen(int64_t t, int64_t y) {
     const float* row = read_row(a_.input, s_, t, n_, y, w_.in_row.data());
     const int64_t count = find_events(row, s_.in_width * s_.in_channels, w_.events.found());
@@ -311,10 +311,10 @@ class Band {
   // Rows of neurons, input rows that they see, and those whose events this band counts.
   const Rows rows_, seen_, counted_;
   const int64_t row_, padded_row_, strip_;
-  // Whether currents go past the caches.
+  // True if currents go past the caches.
   const bool streamed_;
   int64_t scattered_ = 0;  // input row that is next
-  // Whether fewer than one neuron in `kFewShare` had an entry in the last step: not one vector in four.
+  // True if fewer than one neuron in `kFewShare` had an entry in the last step: not one vector in four.
   static constexpr int64_t kFewShare = 64;
   bool few_ = false;
   Tally tally_;

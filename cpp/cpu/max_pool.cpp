@@ -42,7 +42,7 @@ void forward_planes(const MaxPoolForwardArgs& args) {
   const RowReducer<T> reduce(a, input + args.outer * a.in_plane());
   for_each_task(args, a, [&](int64_t plane, int64_t last) {
     WindowRows<S> rows(a);
-    // What a vector writes beyond its row is written again by the next row of the task.
+    // The next row of the task overwrites what a vector writes beyond its row.
     const int64_t end = last * a.out_plane();
     for (; plane < last; ++plane) {
       rows.begin_plane();

@@ -15,7 +15,7 @@ constexpr int64_t kManyChannels = 32;
 // Wider windows of one channel are summed one by one.
 constexpr int64_t kNarrowWindow = 4;
 
-// What the sums of output row (z, y) are divided by. Rows in the middle of an image share it.
+// Divisor of the sums of output row (z, y). Rows in the middle of an image share it.
 template <class S>
 class Divisors {
  public:
@@ -58,7 +58,7 @@ void average_windows(const Axes& a, const T* __restrict input, int64_t z, int64_
   }
 }
 
-// The same for one channel, where loops over neighbouring windows do not vectorise: a window's sum stays in a register.
+// A single channel, where loops over neighbouring windows do not vectorise: a window's sum stays in a register.
 template <class T, class S>
 void average_plane_windows(const Axes& a, const T* input, int64_t z, int64_t y, const S* divisors, T* out) {
   for (int64_t x = 0; x < a.w.out; ++x) {
@@ -130,7 +130,7 @@ void backward_planes(const PoolBackwardArgs& args) {
       if (!apart) {
         for (int64_t i = 0; i < cells; ++i) shares[i] = S(0);
       } else if (!covered) {
-        // What cells in no window get, with the sign that a sum of no shares gives it.
+        // Gradient of cells in no window, with the sign that a sum of no shares gives it.
         SNNLIB_SIMD
         for (int64_t i = 0; i < cells; ++i) from_state(shared_out(to_state(input[i]), S(0)), grad_input + i);
       }

@@ -12,7 +12,7 @@ namespace snnlib {
 namespace SNNLIB_ISA {
 namespace {
 
-// What the repeated forward of a sample may occupy in the L2 cache; longer sequences go segment by segment.
+// Bytes of the L2 cache for the repeated forward of a sample; longer sequences go segment by segment.
 constexpr int64_t kScratchBytes = 512 << 10;
 
 // Vectors that the repeated forward leaves of a vector of neurons at one step, as in scan.cpp; what is left of a
@@ -20,7 +20,7 @@ constexpr int64_t kScratchBytes = 512 << 10;
 template <int K, bool Next, bool WithStates>
 constexpr int64_t kSaved = K + (Next ? 1 : 0) + (WithStates ? K : 0);
 
-// One sample backwards; its run is not inlined, as in the forward pass.
+// A sample backwards; its run is not inlined, as in the forward pass.
 template <class S, int K, bool Next, bool Learn, bool Quadratic, bool Usual>
 class Backward {
   using V = StateVector<S>;
@@ -86,7 +86,7 @@ class Backward {
     for_parts(*a_, vectors_, [&](int64_t, int64_t from, int64_t to) { walk<Keep>(first, end, from, to); });
   }
 
-  // Of the vectors of neurons from `from` up to `to`.
+  // Vectors of neurons from `from` up to `to`.
   template <bool Keep>
   SNNLIB_NOINLINE void walk(int64_t first, int64_t end, int64_t from, int64_t to) {
     const LinearFlags flags = flags_of<Usual>(*a_);
@@ -105,7 +105,7 @@ class Backward {
         if (Keep) {
           const V level = linear_level<K>(out.h, block_.of(i));
           V slope = linear_slope<K>(linear_distance<K>(level, block_.of(i), flags, S(1)), block_.of(i), flags, S(1));
-          // What comes back to a neuron that rests is not read.
+          // A neuron that rests reads nothing that comes back to it.
           if (flags.refractory) slope = keep[kFirst] == V{} ? slope : V{};
           active_.data()[(t - first) * vectors_ + i] = nonzero_bits<S>(slope);
           keep += values_;

@@ -8,7 +8,7 @@ namespace snnlib {
 namespace SNNLIB_ISA {
 namespace {
 
-// One sample forward. Runs are not inlined, as loops that knew this to be an object of the thread would ask for its
+// A sample forward. Runs are not inlined, as loops that knew this to be an object of the thread would ask for its
 // address in every turn: a call that spills all registers.
 template <class S, int K, bool Next, bool Quadratic, bool Usual>
 class Forward {

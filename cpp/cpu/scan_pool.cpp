@@ -200,7 +200,7 @@ void backward_block(const ScanPoolBackwardArgs& a, const WindowGrid& w, const Wi
         }
         for (int row = 0; row < kRows; ++row) {
           const int64_t at = row * stride + first + w.offset(y, x);
-          // What the next block begins with.
+          // Start of the next block.
           if (t == 0) prefetch(current + beyond + at);
           float* to = grad_current + t * stride + at;
           streamed ? rows[row].template store<true>(to, kLineNeurons)

@@ -11,7 +11,7 @@ namespace SNNLIB_ISA {
 namespace {
 
 using V = Floats;
-// Of a tile.
+// Sizes of a tile.
 constexpr int64_t kComponents = 16;
 // Sums that stay in registers: of so many tiles, and vectors of output channels, 16 registers or 32.
 constexpr int64_t kRows = 6, kVectors = kLanes == 16 ? 4 : 2, kWidth = kVectors * kLanes;
@@ -46,7 +46,7 @@ void transform_signal(V s[4][4]) {
   }
 }
 
-// One row of G: (w0, (w0 + w1 + w2) / 2, (w0 - w1 + w2) / 2, w2).
+// A row of G: (w0, (w0 + w1 + w2) / 2, (w0 - w1 + w2) / 2, w2).
 void transform_taps(V a, V b, V c, V out[4]) {
   const V ends = a + c;
   out[0] = a, out[1] = 0.5f * (ends + b), out[2] = 0.5f * (ends - b), out[3] = c;

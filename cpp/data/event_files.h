@@ -6,7 +6,7 @@
 
 namespace snnlib {
 
-// What a decoder is told, keeps between calls and reports; snnlib/data/formats/compiled.py lists the same fields.
+// Options, memory between calls and report of a decoder; snnlib/data/formats/compiled.py lists the same fields.
 struct EventDecoder {
   // Events must lie in [0, width) x [0, height). Others stop the decoder, or with drop_outside are counted in
   // `outside`.

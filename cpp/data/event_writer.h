@@ -1,4 +1,4 @@
-// What the decoders share: words of a file whatever the machine's byte order, clocks that wrap, and the checked event.
+// Shared by the decoders: words of a file whatever the machine's byte order, clocks that wrap, and the checked event.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ struct Pixel {
 
 SNNLIB_INLINE uint64_t pack(uint64_t x, uint64_t y, uint64_t p) { return x | y << 16 | p << 32; }
 
-// Whether all three fields of a place are at most those of the limits: their topmost bits stay, a difference below 0
+// Tests if all three fields of a place are at most those of the limits: their topmost bits stay, a difference below 0
 // takes one away.
 constexpr uint64_t kGuards = 0x800080008000u;
 SNNLIB_INLINE uint64_t within(uint64_t limits, uint64_t place) { return (limits | kGuards) - place; }
@@ -184,7 +184,7 @@ class EventWriter {
     out_ = out;
   }
 
-  // Whether there was an event, and none later than `time`.
+  // True if there was an event, and none later than `time`.
   bool is_in_order(int64_t time) const { return events() > 0 && time >= last_; }
   int32_t right() const { return int32_t(width_) - 1; }
   int32_t bottom() const { return int32_t(height_) - 1; }

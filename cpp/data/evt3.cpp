@@ -137,7 +137,7 @@ struct Singles {
   uint16_t words[kBlock + kLanes], rows[kBlock + kLanes], lows[kBlock + kLanes];
   int64_t count, end;
   uint32_t row, low;
-  // Whether all events are in order and inside.
+  // True if all events are in order and inside.
   bool ordinary;
 };
 

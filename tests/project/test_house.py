@@ -129,6 +129,7 @@ docstrings without a subject: snnlib/neurons/base.py:1: One neuron.
 docstrings without a subject: tests/test_hot.py:3: Of a code.
 comments without a subject: tests/test_pool.py:4: Of a pool.
 comments without a subject: tests/test_pool.py:6: One pool.
+comments without a subject: cuda/scan.cu:3: Whether it runs.
 pages with late code: docs/late.md: first code in line 26
 pages with late code: docs/words.md: no code
 public members of Neuron: run

@@ -21,12 +21,12 @@ namespace cuda {
 struct EmulatedThread {
   int64_t index = 0;
   std::vector<uint4> block_scratch;
-  // Of a block whose threads work together: its number, its fibres, what each of them votes and shows to others.
+  // State of a block whose threads work together: its number, its fibres, what each of them votes and shows to others.
   int64_t block = 0;
   Fibres fibres;
   std::vector<bool> votes;
   std::vector<uint64_t> shown;
-  // Of the last launch, for tests of what the runtime would be told.
+  // Shape of the last launch, for tests of what the runtime would be told.
   LaunchShape shape = {};
 };
 inline thread_local EmulatedThread emulated;

@@ -109,7 +109,7 @@ constexpr bool kHasFloat64 = false;
 #else
 constexpr bool kHasFloat64 = true;
 #endif
-// In a build for this machine the wide kernels take all other tensors.
+// The wide kernels take all other tensors in a build for this machine.
 #if defined(SNNLIB_FLOAT64_ALONE)
 constexpr bool kHasFloat32 = false;
 #else
@@ -142,7 +142,7 @@ inline void by_element(DType dtype, const Args& args, void (*portable)(const Arg
 template <class T>
 using StateVector = typename Simd<typename StateOf<T>::type>::Vector;
 
-// One SIMD vector of state from memory, and back. `count` lanes are real; the rest read as 0 and are not written.
+// A SIMD vector of state from memory, and back. `count` lanes are real; the rest read as 0 and are not written.
 template <class T>
 inline StateVector<T> load_lanes(const T* p, int64_t count) {
   constexpr int64_t L = Simd<typename StateOf<T>::type>::kLanes;

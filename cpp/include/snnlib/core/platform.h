@@ -1,4 +1,4 @@
-// What differs between compilers and targets, in one place: host/device marking, SIMD types, the instruction-set
+// Differences between compilers and targets, in one place: host/device marking, SIMD types, the instruction-set
 // namespace. Kernels are written for a type F that is a scalar (CUDA thread, compilers without vector types) or a
 // vector of lanes (GCC and Clang on the CPU); `+ - * / < ? :` mean the same for both.
 #pragma once

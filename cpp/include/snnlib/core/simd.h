@@ -131,7 +131,7 @@ inline uint32_t nonzero_lanes(Ints v) {
 #endif
 }
 
-// Whether four vectors hold nothing but zeros.
+// True if four vectors hold nothing but zeros.
 inline bool all_zero(const float* p) {
   Ints v[4];
   std::memcpy(v, p, sizeof v);
@@ -250,7 +250,7 @@ constexpr int64_t kCacheLine = 64;
 // the lines that are overwritten.
 constexpr int64_t kStreamedBytes = int64_t(32) << 20;
 
-// Whether an output of `bytes` should be streamed and can be: its rows, `row_bytes` apart, start on cache lines.
+// True if an output of `bytes` should be streamed and can be: its rows, `row_bytes` apart, start on cache lines.
 inline bool streamable(const void* output, int64_t bytes, int64_t row_bytes) {
 #if defined(__SSE2__)
   return bytes >= kStreamedBytes && reinterpret_cast<uintptr_t>(output) % kCacheLine == 0 &&

@@ -1,4 +1,4 @@
-// What threads do, and the memory that each keeps between calls.
+// Work of threads, and the memory that each keeps between calls.
 //
 // parallel_for(tasks, threads, f): f(task) for every task in [0, tasks), on the OpenMP pool that torch uses too.
 // One thread runs without a parallel region: a forked DataLoader worker may not start one. What a task throws is thrown
@@ -30,7 +30,7 @@ class TaskError {
 
   // Keeps the exception that is being handled if it is the first; from any thread.
   void keep() noexcept;
-  // Whether there is one; from any thread.
+  // True if there is one; from any thread.
   bool any() const noexcept;
   // Throws it, if there is one; after the loop.
   void rethrow();

@@ -81,7 +81,7 @@ void pack_taps(const DelayedLinearArgs& a, int64_t low, int64_t row, int32_t* ar
   }
 }
 
-// The same places without taps.
+// Places without taps.
 template <class S>
 void pack_arrivals(const DelayedLinearArgs& a, int64_t low, int64_t row, int32_t* arrivals) {
   for (int64_t o = 0; o < kTileOutputs; ++o) {
@@ -92,7 +92,7 @@ void pack_arrivals(const DelayedLinearArgs& a, int64_t low, int64_t row, int32_t
   }
 }
 
-// One address each for places of the same event, which then needs no other arithmetic.
+// Addresses for places of the same event, which then needs no other arithmetic.
 template <class S>
 inline void at_arrivals(const int32_t* arrivals, S* base, S** at) {
   for (int64_t o = 0; o < kTileOutputs; ++o) {

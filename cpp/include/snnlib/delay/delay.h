@@ -46,7 +46,7 @@ namespace portable {
 extern const DelayKernels delay_kernels;
 }
 
-// What one element of a sequence does when its channel arrives later.
+// Action of one element of a sequence when its channel arrives later.
 namespace SNNLIB_ISA {
 
 // An event adds a tap of itself to a later step: the earlier of two events first.
@@ -61,7 +61,7 @@ SNNLIB_HD inline S two_taps(S first, S now, S second, S next) {
   return first * now + second * next;
 }
 
-// What an event and the signal at one of its later steps add to the gradient of a delay.
+// Share of an event and the signal at one of its later steps in the gradient of a delay.
 template <class S>
 SNNLIB_HD inline double delay_product(S x, S grad) {
   return double(x) * double(grad);

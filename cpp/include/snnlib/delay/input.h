@@ -9,7 +9,7 @@
 namespace snnlib {
 namespace SNNLIB_ISA {
 
-// What the windows of a block of signals may occupy, about the L1 cache.
+// Bytes that the windows of a block of signals may occupy, about the L1 cache.
 constexpr int64_t kWindowBytes = 40 << 10;
 // Inputs whose gradients stay in the L2 cache, and steps in registers.
 constexpr int64_t kInputs = 128, kSteps = 16, kFewSteps = 8;

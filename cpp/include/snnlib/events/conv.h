@@ -68,7 +68,7 @@ inline void find_pixels(const Event* events, int32_t count, int64_t pixels, int3
   for (int64_t x = 1; x <= pixels; ++x) starts[x] = starts[x] > starts[x - 1] ? starts[x] : starts[x - 1];
 }
 
-// What the events of a row of inputs add to: rows of outputs, each under a kernel row of its own.
+// Rows of outputs that the events of a row of inputs add to, each under a kernel row of its own.
 struct ScatterRows {
   const float* weight;    // of the first one
   int64_t weight_stride;  // from one kernel row to the next
@@ -136,7 +136,7 @@ inline void scatter(const Event* begin, const Event* end, const ScatterRows& row
   }
 }
 
-// One row of outputs under one kernel row. Pixel x sees the events of pixels [x stride, x stride + kernel).
+// A row of outputs under one kernel row. Pixel x sees the events of pixels [x stride, x stride + kernel).
 struct GatherRow {
   const Event* events;
   const int32_t* starts;
@@ -291,7 +291,7 @@ class EventRows {
     return count;
   }
   int32_t* found() { return found_.data(); }
-  // Whether all events since `clear` are 1.
+  // True if all events since `clear` are 1.
   bool binary() const { return binary_; }
 
   // For rows that are not read from memory: write events from `place_next()` on, then finish_row(end).

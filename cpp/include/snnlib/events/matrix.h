@@ -45,7 +45,7 @@ inline int64_t append_events(int64_t first, typename Simd<S>::Vector amounts, ui
   }
 }
 
-// The same for the numbers alone.
+// Writes the numbers alone.
 template <class S>
 inline int64_t append_numbers(int64_t first, uint32_t bits, int32_t* number) {
   if constexpr (sizeof(S) == sizeof(float)) {
@@ -58,10 +58,10 @@ inline int64_t append_numbers(int64_t first, uint32_t bits, int32_t* number) {
   }
 }
 
-// What both may write behind the last event.
+// Number of elements that both may write behind the last event.
 constexpr int64_t kMoreEvents = kGroup;
 
-// Those of a row that are not zero (NaN included).
+// Elements of a row that are not zero (NaN included).
 template <class S>
 inline int64_t append_row(const S* row, int64_t length, int32_t* number, S* amount) {
   constexpr int64_t L = Simd<S>::kLanes;
@@ -169,7 +169,7 @@ inline void multiply_rows(const int32_t* rows, const S* weight, int64_t row, con
   }
 }
 
-// What `rows_times` may write behind a list of rows.
+// Number of elements that `rows_times` may write behind a list of rows.
 constexpr int64_t kMoreRows = kGroup;
 
 // out[j] = weight[j] . signal for the rows j that are listed.
@@ -185,7 +185,7 @@ inline void rows_times(int32_t* rows, int64_t count, const S* weight, int64_t ro
   for (int64_t first = 0; first < count; first += L) {
     typename Simd<S>::Vector sums[L];
     for (int64_t n = 0; n < L; n += N) {
-      // What lies behind the list is not used.
+      // Elements behind the list are not used.
       if (first + n < count) {
         multiply_rows<S, N>(rows + first + n, weight, row, signal, sums + n);
       } else {

@@ -27,7 +27,7 @@ struct SampleArgs {
 };
 
 struct NonzeroKernels {
-  // Whether all elements are -1, 0 or 1.
+  // True if all elements are -1, 0 or 1.
   bool (*count)(const NonzeroArgs&);
   // The number of nonzero elements.
   int64_t (*sample)(const SampleArgs&);

@@ -39,7 +39,7 @@ class OuterProducts {
     sums_.zeroed(inputs_ * pieces() * kVectors);
   }
 
-  // One more row; both stay in place until `store`.
+  // Adds a row; both stay in place until `store`.
   void add(const S* events, const S* signal) {
     if (!outputs_) return;
     rows_.data()[count_++] = {events, signal};

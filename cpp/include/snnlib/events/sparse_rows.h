@@ -53,7 +53,7 @@ void check_starts(const SparseRows<S>& rows, int64_t first, int64_t end) {
   }
 }
 
-// Whether targets are from `first` on and below `end`. One below is a large number above `first`.
+// True if targets are from `first` on and below `end`. One below is a large number above `first`.
 inline bool are_within(const int32_t* targets, int64_t count, int64_t first, int64_t end) {
   constexpr int64_t kMost = int64_t(1) << 31;
   uint32_t most = 0;

@@ -49,11 +49,12 @@ struct InputSequence {
   SNNLIB_FIELDS(elements, step, batch, channel, height, width)
 };
 
-// What the layer's neurons are: SRM neurons, neurons of one state (neurons/linear.h), none, which gives currents, or
+// Kind of the layer's neurons: SRM neurons, neurons of one state (neurons/linear.h), none, which gives currents, or
 // neurons with exact spike times (neurons/credit.h).
 enum class LayerNeuron : int { kSrm, kLinear, kNone, kExact };
 
-// Whether a mean of spikes hands its gradient to the spikes, as each of them is moved, or in equal parts to all cells.
+// True if a mean of spikes hands its gradient to the spikes, as each of them is moved; else in equal parts to all
+// cells.
 inline bool moves_spikes(LayerNeuron neuron) { return neuron == LayerNeuron::kSrm || neuron == LayerNeuron::kExact; }
 
 // Neurons of one state (LinearFlags), with exact spike times (SynapseFlags) or of the spike response model
@@ -78,11 +79,11 @@ struct TaskSpikes {
   int64_t count = 0;
 };
 
-// What a forward pass keeps of a row for the backward pass. Where entries are few, what vectors without any do not
-// need is branched around, which costs more than it saves where they are many; what is kept is the same.
+// Record of a row that a forward pass keeps for the backward pass. Where entries are few, what vectors without any do
+// not need is branched around, which costs more than it saves where they are many; what is kept is the same.
 enum class Keep { kNothing, kMany, kFew };
 
-// What a forward pass did, counted where its rows lie in the L1 cache (`snnlib.profile`).
+// Counts of a forward pass, made where its rows lie in the L1 cache (`snnlib.profile`).
 struct Tally {
   int64_t products = 0;  // sum of the fan-outs of events
   int64_t events = 0;    // nonzero inputs, those that meet no weight among them
@@ -106,7 +107,7 @@ struct LayerArgs {
   FrameOrder frames;  // of all that lies in the order of the output: its gradient, bits, currents and signals
   PoolWindow pool;
   LayerNeuron neuron;
-  // One of them, or none; the others are zero.
+  // At most one of these is given; the others are zero.
   SrmNeuron srm;
   LinearNeuron linear;
   ExactNeuron exact;
@@ -123,7 +124,7 @@ struct LayerForwardArgs : LayerArgs {
   const float* state_in;
   float* state_out;
   Elements output;  // spikes, pooled
-  // What backward needs, null where nothing is to be kept.
+  // Record for backward, null where nothing is to be kept.
   uint16_t* bits;
   TaskSpikes* tasks;  // [batch * bands.count]
   // Nonzero weights that an input cell meets, [in_height, in_width, in_channels], and what is counted with them for
@@ -133,7 +134,7 @@ struct LayerForwardArgs : LayerArgs {
   SNNLIB_MORE_FIELDS(LayerArgs, input, scatter, current, state_in, state_out, output, bits, fan_out)
 };
 
-// What a forward pass kept of its spikes, and what comes back to them.
+// Record of a forward pass of its spikes, and the gradient that comes back to them.
 struct LayerRecord : LayerArgs {
   const uint16_t* bits;
   const float* slope;
@@ -294,7 +295,7 @@ inline bool is_channels_last(const InputSequence& x, const ConvShape& s) {
   return (x.channel == 1 || s.in_channels == 1) && (x.width == s.in_channels || s.in_width == 1);
 }
 
-// That row, channels-last: where it lies, or else a copy in `buffer`.
+// Row, channels-last: where it lies, or else a copy in `buffer`.
 inline const float* read_row(const InputSequence& x, const ConvShape& s, int64_t t, int64_t n, int64_t y,
                              float* buffer) {
   const int64_t start = row_start(x, t, n, y);

@@ -37,7 +37,7 @@
 namespace snnlib {
 namespace SNNLIB_ISA {
 
-// What a vector of neurons makes of one step: spikes, and of each entry two numbers that may be kept. `quiet`: no spike
+// Result of one step of a vector of neurons: spikes, and of each entry two numbers that may be kept. `quiet`: no spike
 // and no entry.
 struct RowStep {
   Floats spike, first, second;
@@ -45,7 +45,7 @@ struct RowStep {
   bool quiet;
 };
 
-// One step of a row of `n` neurons, `step(place)` of each vector of them. Writes 0/1 to `spikes`, or with Add adds it
+// A step of a row of `n` neurons, `step(place)` of each vector of them. Writes 0/1 to `spikes`, or with Add adds it
 // to what is there, and where something is kept writes the bits of the entries of the row and their numbers, the second
 // ones with Two; returns how many there are. With Count the spikes of every lane are added to `fired`. All rows may be
 // read and written up to padded(n).
@@ -165,7 +165,7 @@ class RowCoefficients {
   }
 
   bool shared() const { return shared_; }
-  // Of the vector that starts at this place of the row.
+  // Coefficients of the vector that starts at this place of the row.
   const Coefficients& at(int64_t place) const { return coefficients_.data()[shared_ ? 0 : place / kLanes]; }
   float of(int row, int64_t place) const {
     float lane[kLanes];
@@ -227,8 +227,8 @@ int64_t exact_row(const float* current, const ExactRowCoefficients& coefficients
   return run(current, coefficients, flags, v, synapse, left, n, spikes, bits, rises, passed, fired);
 }
 
-// What an entry keeps of c . h: its distance from the threshold, from which it cannot be found again but by rounding;
-// with several levels itself.
+// Number that an entry keeps of c . h: its distance from the threshold, from which it cannot be found again but by
+// rounding; with several levels itself.
 inline Floats linear_kept(Floats level, const LinearCoefficients<1, Floats>& k, const LinearFlags& flags) {
   return flags.levels == 1 ? level - k.row[LinearRows<1>::threshold] : level;
 }
@@ -427,7 +427,7 @@ class SpikeAdjoint {
     return g;
   }
 
-  // What the spikes of the last step changed dL/dv by, and where they reset the current dL/di; else null.
+  // Changes of dL/dv by the spikes of the last step, and of dL/di where they reset the current; else null.
   const float* to_membrane() const { return amounts_.data(); }
   const float* to_current() const { return resets_ ? amounts_.data() + stored_ + kGroup : nullptr; }
 

@@ -61,10 +61,10 @@ class ChannelEvents {
     }
   }
 
-  // Whether all amounts are 1.
+  // True if all amounts are 1.
   bool binary() const { return binary_; }
 
-  // Whether rows [first, last) have any event.
+  // True if rows [first, last) have any event.
   bool any(int64_t first, int64_t last) const { return counts_.data()[first] < counts_.data()[last]; }
 
   // Where the events of a channel from row `row` on begin.
@@ -166,7 +166,7 @@ class WeightsByInputs {
     }
   }
 
-  // Whether any event of the step sees row y, so that its signal counts.
+  // True if any event of the step sees row y, so that its signal counts.
   bool sees(int64_t y) const {
     const ConvShape& s = a_->shape;
     const int64_t first = clamp(y - s.padding_h, seen_.first, seen_.last) - seen_.first;

@@ -40,7 +40,7 @@ SNNLIB_NOINLINE void collect_fixed(const TraceSample* sample, const TraceSample*
   }
 }
 
-// The same for patches of up to kGroup floats and all kernel rows at once: with so little to add, the loop itself
+// Patches of up to kGroup floats and all kernel rows at once: with so little to add, the loop itself
 // counts. Rows of traces and of weights lie `trace_row` and `grad_row` apart.
 SNNLIB_NOINLINE inline void collect_narrow(const TraceSample* sample, const TraceSample* end, const float* trace_u,
                                            const float* trace_s, int64_t trace_row, float* grad, int64_t grad_row,

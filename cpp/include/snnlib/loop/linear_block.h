@@ -8,7 +8,7 @@
 namespace snnlib {
 namespace SNNLIB_ISA {
 
-// What differs between the neurons of a call: nothing, what they make of their input (B and d, as with batch norm by
+// Differences between the neurons of a call: nothing, what they make of their input (B and d, as with batch norm by
 // channel), or any coefficient.
 enum class Own { kNothing, kInput, kAll };
 

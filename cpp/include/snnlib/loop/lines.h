@@ -18,7 +18,7 @@ constexpr int64_t kTaskNeurons = 8192;
 // Neurons per block: two 4 KiB pages of float32 for each step and tensor. Smaller blocks pay a page-table walk for a
 // few cache lines, as the steps of a large sequence lie megabytes apart.
 constexpr int64_t kBlockNeurons = 2048;
-// What the repeated forward of a block may occupy in the L2 cache, which long sequences pay with smaller blocks.
+// Bytes of the L2 cache for the repeated forward of a block, which long sequences pay with smaller blocks.
 constexpr int64_t kScratchBytes = 512 << 10;
 
 // Calls f(outer index, first neuron, neurons) for each block of at most kTaskNeurons neurons.
@@ -92,7 +92,7 @@ SNNLIB_INLINE void for_each_step_group(int64_t steps, const F& f) {
   for (; t < steps; ++t) f(std::integral_constant<int, 1>(), t);
 }
 
-// The same groups, the last one first.
+// Groups from the last to the first.
 template <class F>
 SNNLIB_INLINE void for_each_step_group_reversed(int64_t steps, const F& f) {
   int64_t t = steps;

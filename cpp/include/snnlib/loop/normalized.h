@@ -17,9 +17,9 @@ struct Normalization {
   const float *mean, *variance;  // [channels]
   const float *weight, *bias;    // [channels]; null: ones and zeros
   float epsilon, factor;
-  // Of the first backward pass: sums of g and of g w of every thread, [2][threads][channels of a thread]; else null.
+  // Sums of the first backward pass: of g and of g w of every thread, [2][threads][channels of a thread]; else null.
   float* sums;
-  // Of the second: means of g and of g w, [2][channels]; null, zero: mean and variance are constants.
+  // Means of g and of g w for the second, [2][channels]; null, zero: mean and variance are constants.
   const float* means;
   SNNLIB_FIELDS(channels, mean, variance, weight, bias, epsilon, factor, sums, means)
 };

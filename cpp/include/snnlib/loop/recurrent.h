@@ -25,7 +25,7 @@ struct RecurrentDelays {
   const void* delay;
   // No delay is more whole steps.
   int64_t longest;
-  // Whether there are second taps; else delays are rounded to whole steps.
+  // True if there are second taps; else delays are rounded to whole steps.
   bool two;
   SNNLIB_FIELDS(delay, longest, two)
 };
@@ -39,7 +39,7 @@ struct RecurrentArgs : ScanArgs {
   const void* weight;
   int64_t row;
   RecurrentDelays delays;
-  // Of sparse connections, whose weights and delays lie one after the other (events/sparse.h); null for a full matrix.
+  // Sparse connections, whose weights and delays lie one after the other (events/sparse.h); null for a full matrix.
   const int64_t* starts;
   const int32_t* targets;
   // Steps of each sample; null: all of them.
@@ -72,7 +72,7 @@ struct RecurrentBackwardArgs : RecurrentArgs {
                      grad_coefficients, grad_weight, kept)
 };
 
-// The same with sparse connections, which have kernels on the CPU alone.
+// Kernels of sparse connections, which the CPU alone has.
 template <class Args>
 struct SparseRecurrent : Args {};
 

@@ -1,4 +1,4 @@
-// What the forward and the backward pass of recurrent neurons share: a thread has a sample and walks through its steps.
+// Shared by the forward and the backward pass of recurrent neurons: a thread has a sample and walks through its steps.
 #pragma once
 
 #include <type_traits>
@@ -34,7 +34,7 @@ LinearFlags flags_of(const RecurrentArgs& a) {
 // A sample of fewer neurons is not worth several threads, and its rows come into the second cache ahead of their use.
 constexpr int64_t kFewNeurons = 8192;
 
-// Whether a spike adds a row of sparse connections to the next step's currents.
+// True if a spike adds a row of sparse connections to the next step's currents.
 inline bool by_rows(const RecurrentArgs& a) { return a.starts && !a.delays.delay; }
 
 // Parts of a sample's neurons, each with a thread, where there are fewer samples than threads: of sparse connections.

@@ -60,14 +60,14 @@ struct LinearCoefficients {
 template <int K, class F>
 using LinearState = NeuronState<K, F>;
 
-// What a step computes: h before the reset of "next", h that is compared, and the spike.
+// Values of a step: h before the reset of "next", h that is compared, and the spike.
 template <int K, class F>
 struct LinearStep {
   F raw[K], h[K];
   F spike;
 };
 
-// What is compared with the threshold, c . h.
+// Value that is compared with the threshold, c . h.
 template <int K, class F>
 SNNLIB_HD inline F linear_level(const F (&h)[K], const LinearCoefficients<K, F>& k) {
   using R = LinearRows<K>;
@@ -102,7 +102,7 @@ SNNLIB_HD inline F within_levels(F spikes, float least, const LinearFlags& flags
   return most < raised ? most : raised;
 }
 
-// Whether a neuron fires, and how many spikes it gives where it does; with several levels NaN where these are unknown.
+// Tells if a neuron fires, and its spikes where it does; with several levels NaN where these are unknown.
 template <class F>
 struct LinearFiring {
   decltype((F{} > F{}) | (F{} > F{})) fired;
@@ -137,7 +137,7 @@ SNNLIB_HD inline F linear_spikes_before(F fired_before, const LinearFlags& flags
   return flags.levels == 1 ? F{} + 1.0f : fired_before;
 }
 
-// Whether a call's membrane is rectified: known to be false where it cannot be.
+// True if a call's membrane is rectified: known to be false where it cannot be.
 template <int K, bool Next>
 SNNLIB_HD inline bool linear_rectifies(const LinearFlags& flags) {
   return K == 1 && !Next && flags.rectified;
@@ -244,7 +244,7 @@ SNNLIB_HD inline F linear_floor(F y, const LinearCoefficients<K, F>& k) {
   return y < k.row[LinearRows<K>::floor] ? k.row[LinearRows<K>::floor] : y;
 }
 
-// Whether state i is held in the refractory time: on a Loihi chip the current runs on.
+// True if state i is held in the refractory time: on a Loihi chip the current runs on.
 SNNLIB_HD inline bool linear_holds(int i, const LinearFlags& flags) { return i == 0 || !flags.fixed_point; }
 
 // Undoes a step where a neuron is in its refractory time, and counts that down.
@@ -262,12 +262,11 @@ SNNLIB_HD inline void linear_hold(const LinearState<K, F>& before, const LinearF
   if (Next) state.fired = acts ? state.fired : before.fired;
 }
 
-// One time step. A NaN membrane gives a NaN spike: `h - h` is zero for every finite number.
+// A time step. A NaN membrane gives a NaN spike: `h - h` is zero for every finite number.
 template <int K, bool Next, bool Quadratic = false, class F, class S>
 SNNLIB_HD inline LinearStep<K, F> linear_step(LinearState<K, F>& state, F x, const LinearCoefficients<K, F>& k,
                                               const LinearFlags& flags, S one) {
   using R = LinearRows<K>;
-  const F zero = F{};
   const LinearState<K, F> before = state;
   LinearStep<K, F> out;
 #if !defined(__CUDACC__)
@@ -303,7 +302,7 @@ SNNLIB_HD inline F linear_product_back(const F (&y)[K], const F (&lam)[K], int j
 template <int K, class F>
 using LinearCarry = NeuronCarry<K, F>;
 
-// What the forward pass knew of a step.
+// Facts of a step that the forward pass knew.
 template <int K, class F>
 struct LinearSeen {
   F raw[K];
@@ -333,7 +332,7 @@ SNNLIB_HD inline F linear_slope(F u, const LinearCoefficients<K, F>& k, const Li
   return k.row[LinearRows<K>::height] * surrogate_shape(flags.surrogate, z, one, reciprocal);
 }
 
-// One step backwards: dL/dx, with the gradients of the coefficients added to `grads` where Learn.
+// A step backwards: dL/dx, with the gradients of the coefficients added to `grads` where Learn.
 template <int K, bool Next, bool Learn, bool Quadratic = false, class F, class S, class Reciprocal = Division<S>>
 SNNLIB_HD inline F linear_back(LinearCarry<K, F>& carry, F q, const LinearSeen<K, F>& seen,
                                const LinearCoefficients<K, F>& k, const LinearFlags& flags, S one,

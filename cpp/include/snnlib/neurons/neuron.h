@@ -80,7 +80,7 @@ struct Neuron {
     return out;
   }
 
-  // One step: its spike, and with Keep kKept numbers for its adjoint.
+  // A step: its spike, and with Keep kKept numbers for its adjoint.
   template <bool Keep, class S, class F>
   SNNLIB_HD static SNNLIB_INLINE F step(NeuronState<kStates, F>& state, F x, const Coefficients<F>& k,
                                         const Flags& flags, F* keep) {
@@ -89,7 +89,7 @@ struct Neuron {
     return out.spike;
   }
 
-  // One step backwards: dL/dx. `left` is that before the step.
+  // A step backwards: dL/dx. `left` is that before the step.
   template <class S, class F>
   SNNLIB_HD static SNNLIB_INLINE F back(NeuronCarry<kStates, F>& carry, F q, const F* keep, F, F left,
                                         const Coefficients<F>& k, const Flags& flags, Coefficients<F>&) {
@@ -105,7 +105,7 @@ struct Neuron {
     return flags.refractory ? (acts ? grad : zero) : grad;
   }
 
-  // The same step of the trace: the signal for the inputs.
+  // A step of the trace: the signal for the inputs.
   template <class F>
   SNNLIB_HD static SNNLIB_INLINE F back_input(NeuronCarry<kStates, F>& carry, F q, const F* keep,
                                               const Coefficients<F>& k) {

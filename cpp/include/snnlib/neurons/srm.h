@@ -46,7 +46,7 @@ struct SrmStep {
   F spike, u, delta_u, delta_ut;
 };
 
-// What a step's current makes of the state, before any spike.
+// State after a step's current, before any spike.
 template <class F, class S>
 SNNLIB_HD inline SrmState<F> srm_charge(const SrmState<F>& state, F current, const SrmDecay<S>& k) {
   const F x = state.s + current;
@@ -55,7 +55,7 @@ SNNLIB_HD inline SrmState<F> srm_charge(const SrmState<F>& state, F current, con
   return {u, x * k.e_s, g};
 }
 
-// One time step of F neurons. A NaN potential gives a NaN spike: `u - u` is zero for every finite number.
+// A time step of F neurons. A NaN potential gives a NaN spike: `u - u` is zero for every finite number.
 template <class F, class S>
 SNNLIB_HD inline SrmStep<F> srm_step(SrmState<F>& state, F current, F threshold, const SrmDecay<S>& k) {
   const F zero = F{};
@@ -70,7 +70,7 @@ SNNLIB_HD inline SrmStep<F> srm_step(SrmState<F>& state, F current, F threshold,
   return out;
 }
 
-// What is kept of a step for the backward pass: delta_u, positive at spikes (infinite without a rise) and 0 elsewhere.
+// Record of a step for the backward pass: delta_u, positive at spikes (infinite without a rise) and 0 elsewhere.
 template <class F>
 SNNLIB_HD inline F srm_rise(const SrmStep<F>& step) {
   const F zero = F{};
@@ -89,7 +89,7 @@ struct RiseReciprocal {
   }
 };
 
-// What q = dL/ds of a spike is multiplied by: slope = min(1/delta_u, clamp) for the signal a, gain = 1/delta_ut for b,
+// Factors of q = dL/ds of a spike: slope = min(1/delta_u, clamp) for the signal a, gain = 1/delta_ut for b,
 // each 0 where its trace does not rise.
 template <class F, class S, class R>
 SNNLIB_HD inline F srm_slope(F delta_u, S clamp, const R& reciprocal) {
@@ -108,7 +108,7 @@ struct SrmCredit {
   F au, as, bg;
 };
 
-// One step backwards in time; `amount` is q slope, and counts where the neuron fired.
+// A step backwards in time; `amount` is q slope, and counts where the neuron fired.
 template <class M, class F, class S>
 SNNLIB_HD inline void srm_credit_weight(SrmCredit<F>& credit, M fired, F amount, const SrmDecay<S>& k) {
   const F zero = F{};
@@ -118,7 +118,7 @@ SNNLIB_HD inline void srm_credit_weight(SrmCredit<F>& credit, M fired, F amount,
   credit.as = as * k.e_s;
 }
 
-// The same for the input signal, with q gain.
+// A step backwards of the input signal, with q gain.
 template <class M, class F, class S>
 SNNLIB_HD inline void srm_credit_input(SrmCredit<F>& credit, M fired, F amount, const SrmDecay<S>& k) {
   credit.bg = (fired ? amount : credit.bg) * k.e_g;

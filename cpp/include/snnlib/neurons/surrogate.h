@@ -27,7 +27,7 @@ constexpr const char* kSurrogateNames[] = {"triangle", "rectangle",   "atan",   
 // to the last; `SPREADS` of snnlib/backends/surrogate.py.
 enum class SurrogateSpread : int { kFirst, kEvery, kFlat };
 
-// Whether it is zero away from the threshold.
+// True if a shape is zero away from the threshold.
 SNNLIB_HD constexpr bool is_compact(SurrogateKind kind) {
   return kind == SurrogateKind::kTriangle || kind == SurrogateKind::kRectangle;
 }

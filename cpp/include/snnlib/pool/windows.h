@@ -16,7 +16,7 @@
 namespace snnlib {
 namespace SNNLIB_ISA {
 
-// One axis of a pooling window in torch's terms. `full_end - start` counts padding but not what ceil_mode hangs over.
+// An axis of a pooling window in torch's terms. `full_end - start` counts padding but not what ceil_mode hangs over.
 struct PoolAxis {
   int64_t in, out, kernel, stride, padding;
 
@@ -35,9 +35,9 @@ struct PoolAxis {
   }
   // The tap of window `o` that input `i` is.
   SNNLIB_HD int64_t tap(int64_t o, int64_t i) const { return i - (o * stride - padding); }
-  // Whether window `o` lies inside the image with all its taps.
+  // True if window `o` lies inside the image with all its taps.
   SNNLIB_HD bool whole(int64_t o) const { return o * stride >= padding && o * stride - padding + kernel <= in; }
-  // Whether every input is in at most one window, and in at least one.
+  // True if every input is in at most one window, and in at least one.
   SNNLIB_HD bool apart() const { return stride >= kernel; }
   SNNLIB_HD bool covered() const { return out > 0 && stride <= kernel && end(out - 1) >= in; }
   // Outputs whose window holds input `o * stride - padding + tap` inside the image: [first, last).

@@ -185,7 +185,8 @@ inline Floats sqrt_of(Floats x) {
 #endif
 }
 
-// In double and then rounded: a product with a logarithm in float would lose as many bits as the exponent has.
+// Double precision, rounded at the end: a product with a logarithm in float would lose as many bits as the exponent
+// has.
 inline Floats pow_of(Floats x, Floats y) {
   return lane_by_lane<float>(x, y, [](float a, float b) { return float(std::pow(double(a), double(b))); });
 }
