@@ -28,6 +28,14 @@ def is_recorded() -> bool:
     return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
 
 
+def runs_alone(like: Tensor) -> bool:
+    """Returns whether a call runs eagerly on a CPU, where no compiler, transform or mode watches torch's operations."""
+    if is_recorded() or in_transform() or torch._C._len_torch_dispatch_stack():
+        return False
+    # Other classes of tensors may have no memory.
+    return like.is_cpu and type(like) in (Tensor, torch.nn.Parameter)
+
+
 def in_forward_mode() -> bool:
     """Returns whether the call is inside `torch.autograd.forward_ad.dual_level`."""
     return not torch.compiler.is_compiling() and forward_ad._current_level >= 0

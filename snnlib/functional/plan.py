@@ -28,6 +28,7 @@ from snnlib.checks import (
     check_lengths,
     check_untransformed,
     first_state,
+    runs_alone,
 )
 from snnlib.functional.currents import Delayed, SequenceMap
 from snnlib.functional.layer_function import LayerFunction
@@ -40,7 +41,7 @@ from snnlib.neurons.base import Neuron, Output, start_state, starts_at_zero
 from snnlib.neurons.constants import check_channels, kept_tables
 from snnlib.neurons.event import ByEvent
 from snnlib.neurons.models.srm import SRM
-from snnlib.neurons.program import Refused, program_of, runs_programs
+from snnlib.neurons.program import Refused, program_of
 from snnlib.sequences.input_time import spike_time_gradient
 from snnlib.sequences.lengths import without_padding
 
@@ -456,7 +457,7 @@ def plan_layer(
     if tables is not None:
         key = (
             *(type(operator), x.dtype, x.device, channels, differentiates, streams),
-            *(native.cpu_kernels(), autocast_dtype(x), _ENTRIES_ONLY.get(), runs_programs(x)),
+            *(native.cpu_kernels(), autocast_dtype(x), _ENTRIES_ONLY.get(), runs_alone(x)),
             *((back.name, back.delay is None) if back is not None else ()),
         )
         found = tables.get(key)

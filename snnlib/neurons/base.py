@@ -26,6 +26,7 @@ from snnlib.checks import (
     check_state_shape,
     check_untransformed,
     first_state,
+    runs_alone,
     step_shape,
 )
 from snnlib.neurons.constants import (
@@ -42,7 +43,7 @@ from snnlib.neurons.constants import (
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.fields import Field, checked_values, constant, constant_fields, declare, fixed, option
 from snnlib.neurons.module import checks_names, in_present_options, load_numbers, store_numbers
-from snnlib.neurons.program import NeuronProgram, program_of, runs_programs
+from snnlib.neurons.program import kernel_of_step
 from snnlib.neurons.step_checks import advance, check_rest
 from snnlib.neurons.trace_guards import PROGRAMS
 from snnlib.neurons.training_watch import TrainingWatch
@@ -266,7 +267,7 @@ class Neuron(nn.Module):
         Models without `dynamics` run as a program of their `step`, where it has one. The result is cached until a
         constant or an option changes, unless constants learn.
         """
-        tables, key = kept_tables(self), (state_dtype(like), like.device, runs_programs(like))
+        tables, key = kept_tables(self), (state_dtype(like), like.device, runs_alone(like))
         if tables is None:
             return self._kernel_or_program(like)
         if key not in tables:
@@ -281,10 +282,7 @@ class Neuron(nn.Module):
 
     def _kernel_or_program(self, like: Tensor) -> AnyKernel | None:
         kernel = self._make_kernel(state_dtype(like), like.device)
-        if kernel is not None:
-            return kernel
-        found = program_of(self, like)
-        return found.kernel(self.constants(), state_dtype(like)) if isinstance(found, NeuronProgram) else None
+        return kernel_of_step(self, like) if kernel is None else kernel
 
     def _forward_dynamics(self, params: Params) -> Dynamics | None:
         """Returns the coefficients of the forward pass, also if the kernels lack the model's backward pass."""
@@ -335,7 +333,7 @@ class Neuron(nn.Module):
         by_step = kernel is None or isinstance(kernel, ProgramKernel)
         if by_step and start is None:
             check_rest(self, current)
-        if kernel is None or (by_step and not runs_programs(current)):
+        if kernel is None or (by_step and not runs_alone(current)):
             return self._by_steps(current, start)
         return self._by_kernel(current, replace(kernel, state=start), window)
 

@@ -19,7 +19,7 @@ from snnlib.backends.machine import Codes, compile_step
 from snnlib.backends.native import state_dtype
 from snnlib.backends.program import Adjoint, Step
 from snnlib.backends.program_kernel import ProgramKernel
-from snnlib.checks import in_transform, is_recorded
+from snnlib.checks import runs_alone
 from snnlib.neurons.adjoint import adjoint
 from snnlib.neurons.constants import broadcast
 from snnlib.neurons.dynamics import pack
@@ -76,17 +76,9 @@ class Refused(NamedTuple):
     for_ever: bool = False
 
 
-def runs_programs(like: Tensor) -> bool:
-    """Returns whether a call may run a program: eagerly, on a CPU, where no compiler or mode watches torch's ops."""
-    if is_recorded() or in_transform() or torch._C._len_torch_dispatch_stack():
-        return False
-    # Other classes of tensors may have no memory.
-    return like.device.type == "cpu" and type(like) in (Tensor, torch.nn.Parameter)
-
-
 def program_of(neuron: Neuron, like: Tensor) -> NeuronProgram | Refused:
     """Returns the program of a neuron's step for currents like a tensor, or why it has none."""
-    if not runs_programs(like):
+    if not runs_alone(like):
         return Refused("runs as a program on a CPU and outside of compilers alone")
     if type(neuron)._over_steps.__module__ != "snnlib.neurons.base":
         return Refused("is computed for all steps at once")
@@ -103,6 +95,12 @@ def program_of(neuron: Neuron, like: Tensor) -> NeuronProgram | Refused:
             kept.clear()
         kept[None if isinstance(found, Refused) and found.for_ever else key] = found
     return found
+
+
+def kernel_of_step(neuron: Neuron, like: Tensor) -> ProgramKernel | None:
+    """Returns the program of a neuron's step as kernels take it; None if it has none."""
+    found = program_of(neuron, like)
+    return None if isinstance(found, Refused) else found.kernel(neuron.constants(), state_dtype(like))
 
 
 def _attributes(neuron: Neuron) -> Iterator[Any]:
