@@ -32,6 +32,8 @@ COLUMNS = {
     "ratio_high": ("to", 3),
     "processor_ms": ("processor ms", 1),
     "processor_ratio": ("of processor", 2),
+    "least_ms": ("least", 1),
+    "python_calls": ("calls", 0),
     "ms_per_step": ("ms per step", 2),
     "peak_mb": ("peak MB", 0),
     "mb_per_step": ("MB per step", 2),
@@ -77,9 +79,9 @@ def take_turns(tasks: dict[str, Task], turns: int, interval: bool = False) -> Ta
     """Time tasks one after the other, again and again, so that a drift of the machine's speed meets all of them.
 
     `ratio` is the median, over turns, of the time of a task over that of the first one; `processor_ms` is the median
-    of the time that all threads together were busy, which another process on the machine does not lengthen so much, and
-    `processor_ratio` is for it what `ratio` is for the time. With `interval`, `ratio_low` and `ratio_high` are the ends
-    of the 95 % interval of `ratio`.
+    of the time that all threads together were busy, which another process on the machine does not lengthen so much,
+    `least_ms` the least of it over the turns, and `processor_ratio` is for it what `ratio` is for the time. With
+    `interval`, `ratio_low` and `ratio_high` are the ends of the 95 % interval of `ratio`.
     """
     walls: dict[str, list[float]] = {name: [] for name in tasks}
     busy: dict[str, list[float]] = {name: [] for name in tasks}
@@ -102,6 +104,7 @@ def take_turns(tasks: dict[str, Task], turns: int, interval: bool = False) -> Ta
             **(_interval(_quotients(values, first)) if interval else {}),
             "processor_ms": statistics.median(busy[name]),
             "processor_ratio": statistics.median(_quotients(busy[name], first_busy)),
+            "least_ms": min(busy[name]),
         }
         for name, values in walls.items()
     }

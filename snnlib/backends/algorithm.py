@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from snnlib.backends import native
+from snnlib.backends import dense, native
 from snnlib.backends.geometry import GROUP, Geometry, block_channels, scatters, scatters_back
 from snnlib.backends.memo import MOST, once
 from snnlib.backends.process_setting import ProcessSetting
@@ -25,11 +25,9 @@ from snnlib.backends.process_setting import ProcessSetting
 Convolution = Literal["auto", "events", "dense"]
 
 # Below this cost there is nothing to gain.
-_SMALL = 5e5
+_SMALL = 5e4
 # Elements that are looked at for the density of a sequence: a sixteenth, but some frames at least and never too many.
 _SAMPLE, _LEAST_SAMPLE, _MOST_SAMPLE = 1 / 16, 1 << 13, 1 << 16
-# Dense: a multiply-add of a vector of 16 channels, an output, an input.
-_DENSE, _OUTPUT, _INPUT = 0.27, 0.4, 1.0
 # Event lists: looking whether an input is an event, and an event.
 _LOOK, _EVENT = 0.5, 1.0
 # Gather: a vector of weights of an event, with those of one kernel row in the first and in the second cache; the least
@@ -39,6 +37,11 @@ _GATHER, _GATHER_FAR, _NEAR_BYTES, _CHAIN, _RUN = 0.34, 0.58, 24 << 10, 0.75, 6.
 _GATHER_FARTHEST, _TAPS, _FAR_BYTES = 1.7, 1.1, 2 << 20
 # Scatter: a vector of an event; start of a pixel with events, and a vector of it.
 _SCATTER, _PIXEL, _PIXEL_VECTOR = 0.55, 9.0, 0.2
+# A weight that is brought into the order of rows, or that of kernel elements; above `dense.MANY` weights, and twice as
+# many, they outgrow the caches and cost this factor.
+_ROWS_ORDER, _TAPS_ORDER, _MANY_FACTOR = 1.05, 0.8, 2.2
+# A call that orders by kernel element.
+_TAPS_CALL = 25e3
 
 
 _choice: ProcessSetting[Convolution] = ProcessSetting("SNNLIB_CONVOLUTION", get_args(Convolution))
@@ -115,21 +118,28 @@ def costs(g: Geometry, share: float, neurons: bool = True) -> tuple[float, float
     in_pixels, pixels = frames * g.in_height * g.in_width, frames * g.height * g.width
     inputs, vectors = in_pixels * g.in_channels, math.ceil(g.channels / GROUP)
     taps = pixels * g.kernel_h * g.kernel_w * g.in_channels
-    dense_taps = pixels * g.taps * g.in_channels // g.groups
-    dense = dense_taps * vectors * _DENSE + pixels * g.channels * _OUTPUT + inputs * _INPUT
+    products = dense.cheapest(g, "currents").cost
     if g.unsupported:
-        return math.inf, dense
-    lists = inputs * (_LOOK + share * _EVENT)
+        return math.inf, products
+    lists = inputs * (_LOOK + share * _EVENT) + _order_cost(g, by_rows=neurons or not by_taps(g))
     if scatters(g):
         row_vectors = g.kernel_h * math.ceil(g.kernel_w * g.channels / GROUP)
         active = in_pixels * (1 - (1 - share) ** g.in_channels)
         starts = active * (_PIXEL + _PIXEL_VECTOR * row_vectors)
-        return lists + starts + share * inputs * row_vectors * _SCATTER, dense
+        return lists + starts + share * inputs * row_vectors * _SCATTER, products
     near = 4 * g.kernel_w * g.in_channels * g.channels <= _NEAR_BYTES
     far = (_GATHER_FARTHEST if neurons else _TAPS) if _outgrows_cache(g) else _GATHER_FAR
     per_tap = max(vectors * (_GATHER if near else far), _CHAIN)
     runs = pixels * g.kernel_h * math.ceil(vectors / 8)
-    return lists + share * taps * per_tap + runs * _RUN, dense
+    return lists + share * taps * per_tap + runs * _RUN, products
+
+
+def _order_cost(g: Geometry, by_rows: bool) -> float:
+    """Returns the cost of bringing the weights into the order of the event-driven kernels."""
+    weights = g.taps * g.in_channels * g.channels
+    if by_rows:
+        return weights * _ROWS_ORDER * (_MANY_FACTOR if weights >= dense.MANY else 1.0)
+    return _TAPS_CALL + weights * _TAPS_ORDER * (_MANY_FACTOR if weights >= 2 * dense.MANY else 1.0)
 
 
 def is_matrix(g: Geometry) -> bool:
@@ -180,12 +190,14 @@ def path(x: Tensor, g: Geometry, streaming: bool, neurons: bool = True) -> Liter
 
 
 # Backward passes.
-# A vector of 16 channels: in a dense convolution, of the window that an input event sees, of the patch of traces that a
-# spike samples, and of the patch of inputs that it reaches by scatter or gather.
-_BACK_DENSE, _WINDOW, _PICK, _BACK_SCATTER, _BACK_GATHER = 0.28, 0.45, 1.05, 0.65, 0.57
+# A vector of 16 channels: of the window that an input event sees, of the patch of traces that a spike samples, and of
+# the patch of inputs that it reaches by scatter or gather.
+_WINDOW, _PICK, _BACK_SCATTER, _BACK_GATHER = 0.45, 1.05, 0.65, 0.57
+# A weight, whose gradient by rows is brought into torch's order.
+_GRADIENT_ORDER = 1.7
 # The weight gradient tap by tap: an input event and a vector of its row of weights; a number of the rows of inputs and
 # of signals, which are read once a tap; a weight, whose gradient is transposed.
-_TAP_EVENT, _OUTER, _ROW, _TRANSPOSE = 4.0, 0.5, 0.35, 2.4
+_TAP_EVENT, _OUTER, _ROW, _TRANSPOSE = 4.0, 0.5, 0.35, 1.0
 # Costs in a fully connected layer, whose weights fill the first cache: an entry, and a vector of the traces it samples
 # or of the row of weights that it adds to the inputs' field.
 _ENTRY, _PICK_FAR, _FIELD_FAR = 15.0, 2.2, 1.0
@@ -194,7 +206,7 @@ _SUMS, _SUMS_VECTOR, _SPIKE = 5.0, 0.8, 6.0
 # A neuron and step of a dense signal, and an input that is multiplied by its field.
 _SIGNAL, _MULTIPLY = 0.7, 1.0
 # Below this cost there is nothing to gain from a dense convolution.
-_BACK_SMALL = 1e6
+_BACK_SMALL = 5e4
 
 
 class BackwardAlgorithms(NamedTuple):
@@ -224,40 +236,42 @@ def _pixels(g: Geometry) -> int:
 
 def weight_costs(g: Geometry, share: float, spikes: int) -> dict[str, float]:
     """Returns the cost of each algorithm for inputs with this share of nonzeros."""
-    window, sums, per_spike, dense = _weight_costs(g)
-    by_inputs = share * window * _WINDOW + sums if windows_are_rows(g) else math.inf
-    return {"inputs": by_inputs, "spikes": spikes * per_spike, "dense": dense}
+    window, sums, order, per_spike, products = _weight_costs(g)
+    by_inputs = share * window * _WINDOW + sums + order if windows_are_rows(g) else math.inf
+    return {"inputs": by_inputs, "spikes": spikes * per_spike + order, "dense": products}
 
 
 @lru_cache(MOST)
-def _weight_costs(g: Geometry) -> tuple[int, float, float, float]:
-    """Returns vectors of all windows, the cost of sums by inputs, of a spike, and of the dense algorithm."""
+def _weight_costs(g: Geometry) -> tuple[int, float, float, float, float]:
+    """Returns vectors of all windows, and costs: of sums by inputs, the gradient's order, a spike, and dense."""
     frames, block = g.steps * g.batch, block_channels(g)
     window = _pixels(g) * g.kernel_h * g.kernel_w * g.in_channels * math.ceil(g.channels / GROUP)
-    dense = _pixels(g) * g.taps * g.in_channels * math.ceil(g.channels / GROUP)
+    order = g.taps * g.in_channels * g.channels * _GRADIENT_ORDER
+    order *= _MANY_FACTOR if order > _GRADIENT_ORDER * dense.MANY else 1.0
     patch = g.kernel_h * math.ceil(g.kernel_w * g.in_channels / GROUP)
     sums = frames * g.bands(1)[1] * math.ceil(g.channels / block) * g.in_channels * g.kernel_h
     sum_cost = _SUMS + _SUMS_VECTOR * g.kernel_w * block / GROUP
-    return window, sums * sum_cost, _SPIKE + _PICK * patch, dense * _BACK_DENSE + g.neuron_steps * _SIGNAL
+    products = dense.cheapest(g, "weight").cost + g.neuron_steps * _SIGNAL
+    return window, sums * sum_cost, order, _SPIKE + _PICK * patch, products
 
 
 def input_costs(g: Geometry, spikes: int) -> dict[str, float]:
     """Cost of each algorithm."""
-    per_spike, dense = _input_costs(g)
-    return {"spikes": spikes * per_spike, "dense": dense}
+    per_spike, order, products = _input_costs(g)
+    return {"spikes": spikes * per_spike + order, "dense": products}
 
 
 @lru_cache(MOST)
-def _input_costs(g: Geometry) -> tuple[float, float]:
-    """Returns the cost of a spike and of the dense algorithm."""
+def _input_costs(g: Geometry) -> tuple[float, float, float]:
+    """Returns the cost of a spike, of ordering the weights, and of the dense algorithm."""
     vectors = math.ceil(g.in_channels / GROUP)
     if scatters_back(g):
         patch = _BACK_SCATTER * g.kernel_h * math.ceil(g.kernel_w * g.in_channels / GROUP)
     else:
         patch = _BACK_GATHER * g.kernel_h * g.kernel_w * vectors
     inputs = g.steps * g.batch * g.in_height * g.in_width * g.in_channels
-    dense = g.neuron_steps * (g.taps * vectors * _BACK_DENSE + _SIGNAL) + inputs * _MULTIPLY
-    return _SPIKE + patch, dense
+    products = dense.cheapest(g, "input").cost + g.neuron_steps * _SIGNAL + inputs * _MULTIPLY
+    return _SPIKE + patch, _order_cost(g, by_rows=True), products
 
 
 def _cheapest(found: dict[str, float]) -> str:
@@ -288,13 +302,14 @@ def tap_cost(g: Geometry, share: float) -> float:
     inputs, pixels = g.steps * g.batch * g.in_height * g.in_width * g.in_channels, _pixels(g)
     events = share * inputs * (_TAP_EVENT + math.ceil(g.channels / GROUP) * _OUTER)
     rows = pixels * (g.in_channels + g.channels) * _ROW
-    return g.taps * (events + rows + g.in_channels * g.channels * _TRANSPOSE)
+    weights = g.taps * g.in_channels * g.channels
+    transposed = weights * _TRANSPOSE * (_MANY_FACTOR if weights >= 2 * dense.MANY else 1.0)
+    return _TAPS_CALL + g.taps * (events + rows) + transposed
 
 
 def _matrix_costs(g: Geometry, share: float) -> dict[str, float]:
     """Returns the costs of the weight gradient of a fully connected layer with a dense signal."""
-    inputs, vectors = g.steps * g.batch * g.in_channels, math.ceil(g.channels / GROUP)
-    return {"taps": tap_cost(g, share), "dense": inputs * vectors * _BACK_DENSE}
+    return {"taps": tap_cost(g, share), "dense": dense.cheapest(g, "weight").cost}
 
 
 def decide_for_entries(
@@ -315,7 +330,7 @@ def decide_for_entries(
         weight = _cheapest({**found, "spikes": entries * (_ENTRY + vectors * _PICK_FAR)})
     field = {
         "spikes": entries * (_ENTRY + vectors * _FIELD_FAR),
-        "dense": g.neuron_steps * vectors * _BACK_DENSE + signal * (weight == "spikes"),
+        "dense": dense.cheapest(g, "input").cost + signal * (weight == "spikes"),
     }
     return BackwardAlgorithms(weight, _cheapest(field))  # type: ignore[arg-type]
 

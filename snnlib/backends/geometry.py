@@ -57,10 +57,15 @@ class Geometry(NamedTuple):
     stride_w: int
     padding_h: int
     padding_w: int
-    # Geometry as given: space axes of the output before pooling, groups, and taps of the kernel.
+    # Geometry as given: space axes of the output before pooling, groups, and the kernel without zeros.
     space: tuple[int, ...]
     groups: int
-    taps: int
+    kernel: tuple[int, ...]
+
+    @property
+    def taps(self) -> int:
+        """Elements of the kernel."""
+        return math.prod(self.kernel)
 
     @property
     def shape(self) -> dict[str, int]:
@@ -122,7 +127,7 @@ def geometry(x: Tensor, weight: Tensor, options: ConvOptions, time_dim: int) -> 
         *options.padding[-2:],
     )
     # Not by `_make`, into which the compiler of torch 2.6 does not look.
-    return Geometry(*sizes, space, options.groups, math.prod(weight.shape[2:]))  # type: ignore[call-arg, arg-type]
+    return Geometry(*sizes, space, options.groups, tuple(weight.shape[2:]))  # type: ignore[call-arg, arg-type]
 
 
 def scatters(g: Geometry) -> bool:

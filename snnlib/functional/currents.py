@@ -121,7 +121,7 @@ class SequenceMap:
             x, operator = operator.shifted(x), operator.operator
             x, weight = as_autocast(x, weight)
         if isinstance(operator, (Convolution, FullyConnected)):
-            conv = operator.unfolded(x, weight)
+            conv = operator.unfolded(x, weight).reached()
             # A GPU adds in the CPU's order where that is asked for, of half precision in float32 as well.
             if self.by_events or ops.currents.in_order(
                 conv.x, geometry(conv.x, conv.weight, conv.options, self.time_dim)

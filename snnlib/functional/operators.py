@@ -36,6 +36,63 @@ class SequenceConvolution(NamedTuple):
     # Space axes of the layer's spikes; those missing in two have size 1.
     axes: int
 
+    def reached(self) -> SequenceConvolution:
+        """Returns the convolution without kernel elements that see nothing but padding, as most do on one pixel.
+
+        On an image of 1x1 pixels a 3x3 kernel with padding 1 is its middle element: a fully connected map. Currents and
+        gradients are the same; the gradient of the other elements is zero.
+
+        >>> import torch, snnlib
+        >>> operator = snnlib.functional.Convolution(2, padding=1)
+        >>> operator.unfolded(torch.ones(4, 2, 8, 1, 1), torch.ones(16, 8, 3, 3)).reached().weight.shape
+        torch.Size([16, 8, 1, 1])
+        """
+        # Only padding hides elements; sizes that a compiler does not know yet are not to be fixed by a comparison.
+        if not any(self.options.padding) or torch.compiler.is_compiling():
+            return self
+        part = _reached_part(self.x, self.weight, self.options)
+        if part is None:
+            return self
+        pixels, elements, options = part
+        return self._replace(x=self.x[pixels], weight=self.weight[elements], options=options)
+
+
+Part = tuple[tuple[slice, ...], tuple[slice, ...], ConvOptions]
+
+
+@once
+def _reached_part(x: Tensor, weight: Tensor, options: ConvOptions) -> Part | None:
+    """Returns pixels, kernel elements and options of a convolution that leaves out what sees padding alone, or None."""
+    every = slice(None)
+    pixels, elements, paddings = [every] * 3, [every] * 2, []
+    axes = zip(x.shape[3:], weight.shape[2:], *options[:3], strict=True)
+    for size, kernel, stride, padding, dilation in axes:
+        outputs = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+        # Of each element the first input and the last.
+        starts = [dilation * element - padding for element in range(kernel)]
+        seen = [
+            element
+            for element, start in enumerate(starts)
+            if any(0 <= start + stride * output < size for output in range(outputs))
+        ]
+        if not seen:
+            return None
+        low, high = seen[0], seen[-1]
+        if outputs == 1:
+            # The only output sees a window of the image, without padding.
+            pixels.append(slice(starts[low], starts[high] + 1))
+            elements.append(slice(low, high + 1))
+            paddings.append(0)
+        else:
+            cut = min(low, kernel - 1 - high, padding // dilation)
+            pixels.append(every)
+            elements.append(slice(cut, kernel - cut))
+            paddings.append(padding - cut * dilation)
+    whole = all(part == slice(0, size) for part, size in zip(elements[2:], weight.shape[2:], strict=True))
+    if whole:
+        return None
+    return tuple(pixels), tuple(elements), options._replace(padding=tuple(paddings))
+
 
 class LinearOperator(Protocol):
     """Interface of operators for layers, linear in the events and in the weight.

@@ -360,7 +360,7 @@ class LayerPlan(NamedTuple):
         operator, neuron, kernel = self.operator, self.neuron, self.kernel
         assert isinstance(operator, (Convolution, FullyConnected)) and kernel is not None
         assert not isinstance(kernel, ProgramKernel)
-        x, weight, options, axes = operator.unfolded(x, weight)
+        x, weight, options, axes = operator.unfolded(x, weight).reached()
         time_dim, return_state = int(neuron.batch_first), self.return_state
         if state is not None or not starts_at_zero(neuron):
             g = geometry(x, weight, options, time_dim)

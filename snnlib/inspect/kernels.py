@@ -114,7 +114,7 @@ def _of_layer(layer: SpikingLayer, x: Tensor) -> Dispatch:
             forward = Decision("dense", algorithm.density(x), math.nan, math.nan, plan.refusals[0])
             return Dispatch(forward, rate, BackwardAlgorithms("dense", "dense"), 1.0, recurrence, str(plan))
         assert isinstance(operator, Convolution | FullyConnected)
-        conv = operator.unfolded(x, weight)
+        conv = operator.unfolded(x, weight).reached()
         g = geometry(*conv[:3], int(layer.batch_first))
         forward = algorithm.decide(conv.x, g, streaming=False)
         with torch.enable_grad():

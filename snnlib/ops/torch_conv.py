@@ -1,6 +1,8 @@
-"""Convolution and gradients by torch, for dense sequences and cases without an event-driven kernel.
+"""Dense convolution and gradients, for dense sequences and cases without an event-driven kernel.
 
-Sequences are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Sequences and
+Sequences are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image, and one product of
+torch. Other kernels run by torch's convolution, by a product per kernel element or by Winograd's algorithm, as
+`backends.dense` expects them to be fastest. Sequences and
 weights of half precision are convolved in float32, as in the event-driven kernels, even under autocast: currents
 rounded to 8 bits would move spikes. So currents, signals and gradients are float32.
 """
@@ -8,13 +10,16 @@ rounded to 8 bits would move spikes. So currents, signals and gradients are floa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.backends.geometry import ConvOptions
-from snnlib.ops import winograd
+from snnlib.backends import dense
+from snnlib.backends.geometry import ConvOptions, geometry
+from snnlib.backends.memo import once
+from snnlib.ops import element_products, winograd
 
 
 def _channels_last(frames: Tensor) -> Tensor:
@@ -56,13 +61,33 @@ def _images(rows: Tensor, shape: Sequence[int]) -> Tensor:
     return rows.view(len(rows), *shape[1:], shape[0]).movedim(-1, 1)
 
 
+def _in_full_precision() -> AbstractContextManager[object]:
+    """Returns a context in which autocast rounds nothing; entering autocast takes longer than a small product."""
+    return torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext()
+
+
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    with torch.autocast("cpu", enabled=False):
+    with _in_full_precision():
         return a @ b
 
 
 def _is_linear(x: Tensor, weight: Tensor, options: ConvOptions) -> bool:
     return x.shape[3:] == weight.shape[2:] and not any(options.padding) and options.groups == 1
+
+
+@once
+def _algorithm(x: Tensor, weight: Tensor, options: ConvOptions, of: dense.Pass) -> dense.Algorithm:
+    """Returns the algorithm of a pass on a CPU; torch's in float64 and where the processor lacks Winograd's."""
+    if x.device.type != "cpu" or weight.dtype != torch.float32:
+        return "torch"
+    # The order of time and batch does not matter.
+    found = dense.costs(geometry(x, weight, options, 0), of)
+    able = [name for name in found if name != "winograd" or winograd.has_kernel(x)]
+    return min(able, key=lambda name: found[name])
+
+
+def _size(x: Tensor, weight: Tensor, options: ConvOptions) -> tuple[int, ...]:
+    return geometry(x, weight, options, 0).space
 
 
 def convolve(frames: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
@@ -89,11 +114,18 @@ def currents(x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
     x, weight = x.to(torch.float32), weight.to(torch.float32)
     if _is_linear(x, weight, options):
         return _product(_rows(x.flatten(0, 1)), _rows(weight).T)
-    return _convolve(x, weight, options)
+    algorithm = _algorithm(x, weight, options, "currents")
+    if algorithm == "torch":
+        return _convolve(x, weight, options)
+    frames, size = _frames(x), _size(x, weight, options)
+    if algorithm == "winograd":
+        return winograd.convolve(frames, weight, size, options.padding[0])
+    with _in_full_precision():
+        return element_products.currents(frames, weight, size, options)
 
 
 def _convolve(sequence: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
-    with torch.autocast("cpu", enabled=False):
+    with _in_full_precision():
         return _channels_last(convolve(_frames(sequence), weight, options))
 
 
@@ -116,6 +148,9 @@ def weight_gradient(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOpti
     if _is_linear(x, weight, options):
         rows = _product(_rows(signal.flatten(0, 1)).T, _rows(x.flatten(0, 1)))
         return _images(rows, weight.shape[1:]).contiguous()
+    if _algorithm(x, weight, options, "weight") == "elements":
+        with _in_full_precision():
+            return element_products.weight_gradient(_frames(signal), _frames(x), weight.shape[2:], options)
     return _convolution_backward(signal, x, weight, options, [False, True, False])[1].contiguous()
 
 
@@ -145,6 +180,10 @@ def _transposed(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions)
     ]
     if groups == x.shape[2] == weight.shape[0] and max(stride) == 1 and min(reach) >= 0:
         return _convolve(signal, weight.flip(*axes), ConvOptions(stride, reach, dilation, groups))
-    if winograd.suits(signal, weight, options):
+    algorithm = _algorithm(x, weight, options, "input")
+    if algorithm == "winograd":
         return winograd.adjoint(_frames(signal), weight, x.shape[-2:], padding[0])
+    if algorithm == "elements":
+        with _in_full_precision():
+            return element_products.input_gradient(_frames(signal), weight, x.shape[-2:], options)
     return _channels_last(_convolution_backward(signal, x, weight, options, [True, False, False])[0])

@@ -1,8 +1,8 @@
-"""Input gradient of a dense 3x3 convolution by Winograd's algorithm, on a CPU.
+"""Dense 3x3 convolution and its input gradient by Winograd's algorithm, on a CPU.
 
 Tiles of 2x2 pixels take 16 products for each pair of channels instead of 36, and round no worse than sums over all
 kernel elements. Kernel: cpp/cpu/winograd.cpp, equations: cpp/include/snnlib/winograd.h; reference:
-`torch.ops.aten.convolution_backward`.
+`torch.nn.functional.conv2d` and `torch.ops.aten.convolution_backward`. `backends.dense` says where it is faster.
 """
 
 from __future__ import annotations
@@ -13,20 +13,11 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import native
-from snnlib.backends.geometry import ConvOptions
-
-# From this number of input and output channels on the algorithm is faster than torch's direct sums.
-_INPUTS, _OUTPUTS = 64, 32
 
 
-def suits(signal: Tensor, weight: Tensor, options: ConvOptions) -> bool:
-    """Returns whether `adjoint` can take this convolution and is likely to be faster than torch."""
-    stride, padding, dilation, groups = options
-    side_by_side = weight.shape[2:] == (3, 3) and groups == max(*stride, *dilation) == 1
-    if not side_by_side or padding[0] != padding[1] or padding[0] > 2:
-        return False
-    many = weight.shape[0] >= _OUTPUTS and weight.shape[1] >= _INPUTS
-    return many and native.has_kernel("winograd_adjoint", signal) and native.fuses_multiply_add()
+def has_kernel(frames: Tensor) -> bool:
+    """Returns whether the processor has the kernel, with multiply-add in one rounding."""
+    return native.has_kernel("winograd_adjoint", frames) and native.fuses_multiply_add()
 
 
 def adjoint(signal: Tensor, weight: Tensor, size: Sequence[int], padding: int) -> Tensor:
@@ -34,9 +25,18 @@ def adjoint(signal: Tensor, weight: Tensor, size: Sequence[int], padding: int) -
 
     `padding` of the convolution is 0 to 2 on every side.
     """
+    return _run(signal, weight.contiguous(memory_format=torch.channels_last), size, padding)
+
+
+def convolve(frames: Tensor, weight: Tensor, size: Sequence[int], padding: int) -> Tensor:
+    """Returns currents `[B, O, *size]` of channels-last frames `[B, C, H, W]`: the adjoint of the reversed kernel."""
+    taps = weight.flip(2, 3).transpose(0, 1).contiguous(memory_format=torch.channels_last)
+    return _run(frames, taps, size, 2 - padding)
+
+
+def _run(signal: Tensor, taps: Tensor, size: Sequence[int], padding: int) -> Tensor:
     batch, channels, height, width = signal.shape
-    taps = weight.contiguous(memory_format=torch.channels_last)
-    out = torch.empty(batch, weight.shape[1], *size, memory_format=torch.channels_last)
+    out = torch.empty(batch, taps.shape[1], *size, memory_format=torch.channels_last)
     kernel = native.kernel("winograd_adjoint", signal)
     if kernel is None:
         raise RuntimeError("signal: expected a tensor that the compiled kernels can take")

@@ -39,7 +39,8 @@ def test_few_events_go_one_by_one_and_many_densely() -> None:
     [
         ((30, 50, 2, 34, 34), (12, 2, 5, 5), 1, 0.3, 0.5),
         ((30, 50, 12, 16, 16), (64, 12, 5, 5), 0, 0.6, 0.95),
-        ((12, 8, 128, 32, 32), (128, 128, 3, 3), 1, 0.4, 0.6),
+        # Winograd's algorithm takes 0.6 of the time of oneDNN's convolution.
+        ((12, 8, 128, 32, 32), (128, 128, 3, 3), 1, 0.2, 0.45),
         ((30, 50, 2304, 1, 1), (10, 2304, 1, 1), 0, 0.2, 0.5),
     ],
 )
@@ -155,9 +156,10 @@ def test_convolutions_without_events_are_always_dense(layer: snnlib.nn.SRMLayer,
 
 
 def test_zeros_between_taps_cost_events_only() -> None:
-    x, weight = torch.empty(12, 4, 64, 32, 32, device="meta"), torch.empty(64, 64, 3, 3, device="meta")
+    # Few channels, for which Winograd's algorithm does not run.
+    x, weight = torch.empty(12, 4, 16, 32, 32, device="meta"), torch.empty(64, 16, 3, 3, device="meta")
     plain, dilated = (
-        algorithm.costs(geometry(x, weight, ConvOptions((1, 1), (gap, gap), (gap, gap), 1), 0), 0.1)
+        algorithm.costs(geometry(x, weight, ConvOptions((1, 1), (gap, gap), (gap, gap), 1), 0), 0.3)
         for gap in (1, 2)
     )
     assert dilated[0] > 2 * plain[0]

@@ -22,11 +22,12 @@ from opdb import DTYPES, OPS, OpCase
 from torch import Tensor
 
 from snnlib.backends import native
-from snnlib.ops import recurrent_call, scan_linear, torch_conv
+from snnlib.ops import element_products, recurrent_call, scan_linear, torch_conv
 
 FILE = Path(__file__).parents[1] / "stored" / "op_bits.json"
 # Functions of torch that take part in results.
 _TORCH_PRODUCTS = ("_product", "_convolve", "_convolution_backward")
+_ELEMENT_PRODUCTS = ("currents", "input_gradient", "weight_gradient")
 # Enough that two different results never meet by chance.
 _DIGITS = 12
 
@@ -45,9 +46,11 @@ def _in_double(function: Callable[..., Any]) -> Callable[..., Any]:
 def products_in_double() -> Iterator[None]:
     """Let torch's convolutions, matrix products and gradients of constants add in float64."""
     wide = {name: _in_double(getattr(torch_conv, name)) for name in _TORCH_PRODUCTS}
+    by_element = {name: _in_double(getattr(element_products, name)) for name in _ELEMENT_PRODUCTS}
     neurons = {"sum_neurons": _in_double(scan_linear.sum_neurons)}
     with (
         patch.multiple(torch_conv, **wide),
+        patch.multiple(element_products, **by_element),
         patch.multiple(scan_linear, **neurons),
         patch.multiple(recurrent_call, **neurons),
     ):

@@ -1,12 +1,14 @@
 """Input gradients of dense 3x3 convolutions by Winograd's algorithm."""
 
+import itertools
+
 import pytest
 import torch
 from compare import assert_bits
 from torch import Tensor
 
-from snnlib.backends import native
-from snnlib.backends.geometry import ConvOptions
+from snnlib.backends import dense, native
+from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.ops import conv_layout, torch_conv, winograd
 
 pytestmark = pytest.mark.skipif(native._module is None, reason="needs the compiled module")
@@ -64,20 +66,41 @@ def test_bits_do_not_depend_on_threads_or_vectors(threads: int, isas: list[str])
         assert_bits(winograd.adjoint(*case), expected)
 
 
-def test_dense_input_gradients_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convolution_is_that_of_torch() -> None:
+    generator = torch.Generator().manual_seed(2)
+    for (height, width), padding in itertools.product([(4, 4), (1, 1), (7, 5)], (0, 1, 2)):
+        size = [length + 2 * padding - 2 for length in (height, width)]
+        if min(size) < 1:
+            continue
+        frames = torch.randn(3, 37, height, width, generator=generator)
+        weight = torch.randn(21, 37, 3, 3, generator=generator)
+        found = winograd.convolve(frames.contiguous(memory_format=torch.channels_last), weight, size, padding)
+        expected = torch.nn.functional.conv2d(frames.double(), weight.double(), padding=padding)
+        assert (found - expected).abs().max() <= 2e-6 * expected.abs().max()
+
+
+@pytest.mark.parametrize("name", ["adjoint", "convolve"])
+def test_dense_passes_take_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if not native.fuses_multiply_add():
         pytest.skip("needs a processor with fused multiply-add")
-    x, weight = torch.zeros(2, 3, 64, 7, 6), torch.randn(32, 64, 3, 3)
-    signal = conv_layout.empty_sequence(x, 32, (7, 6), torch.float32).normal_()
+    torch.manual_seed(0)
+    x, weight = torch.randn(2, 3, 64, 7, 6), torch.randn(64, 64, 3, 3)
+    signal = conv_layout.empty_sequence(x, 64, (7, 6), torch.float32).normal_()
     options = ConvOptions((1, 1), (1, 1), (1, 1), 1)
-    calls, adjoint = [], winograd.adjoint
-    monkeypatch.setattr(winograd, "adjoint", lambda *given: calls.append(given) or adjoint(*given))
-    found = torch_conv.field(signal, x, weight, options)
+
+    def run() -> Tensor:
+        if name == "convolve":
+            return torch_conv.currents(x, weight, options)
+        return torch_conv.field(signal, x, weight, options)
+
+    calls, run_it = [], getattr(winograd, name)
+    monkeypatch.setattr(winograd, name, lambda *given: calls.append(given) or run_it(*given))
+    found = run()
     assert len(calls) == 1
-    monkeypatch.setattr(winograd, "suits", lambda *_: False)
-    expected = torch_conv.field(signal, x, weight, options)
+    monkeypatch.setattr(torch_conv, "_algorithm", lambda *_: "torch")
+    expected = run()
     assert found.stride() == expected.stride()
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6 * float(expected.abs().max()))
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-6 * float(expected.abs().max()))
 
 
 @pytest.mark.parametrize(
@@ -90,8 +113,13 @@ def test_dense_input_gradients_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
         ConvOptions((1, 1), (1, 1), (1, 1), 2),
     ],
 )
-def test_other_convolutions_are_left_to_torch(options: ConvOptions) -> None:
-    assert not winograd.suits(torch.zeros(1, 64, 8, 8), torch.zeros(64, 64, 3, 3), options)
+def test_other_convolutions_are_left_to_others(options: ConvOptions) -> None:
+    def fits(size: int, options: ConvOptions) -> bool:
+        x, weight = torch.empty(1, 1, 64, 8, 8), torch.empty(64, 64 // options.groups, size, size)
+        return dense.fits_winograd(geometry(x, weight, options, 0), "input")
+
     plain = ConvOptions((1, 1), (1, 1), (1, 1), 1)
-    assert not winograd.suits(torch.zeros(1, 64, 8, 8), torch.zeros(64, 64, 5, 5), plain)
-    assert not winograd.suits(torch.zeros(1, 64, 8, 8, device="meta"), torch.zeros(64, 64, 3, 3), plain)
+    assert fits(3, plain)
+    assert not fits(3, options)
+    assert not fits(5, plain)
+    assert not winograd.has_kernel(torch.zeros(1, 64, 8, 8, device="meta"))
