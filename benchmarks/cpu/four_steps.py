@@ -87,7 +87,7 @@ def make_task(row: str, name: str, image: int, batch: int, training: bool) -> Ta
     if row in (CONVERTED, FUSED):
         net = snnlib.convert(net, x, quiet=True)
     if row == FUSED:
-        net = snnlib.fuse_(net)
+        net = snnlib.fuse_(net, x)
     reset = partial(functional.reset_net, net) if row in (PLANES, LAST) else lambda: None
     net.train(training)
     optimiser = torch.optim.SGD(net.parameters(), 1e-3)

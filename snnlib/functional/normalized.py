@@ -25,9 +25,11 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
+from snnlib.backends.arguments import LinearKernel
 from snnlib.checks import differentiable_once, step_shape
 from snnlib.functional.pool import pooled
 from snnlib.neurons.base import Neuron, start_state
+from snnlib.neurons.constants import kept_tables
 from snnlib.neurons.dynamics import Coefficient, Dynamics
 
 # Below it the division by the scale would lose digits.
@@ -44,6 +46,34 @@ def after_affine(dynamics: Dynamics, scale: Tensor, shift: Tensor) -> Dynamics:
     )
 
 
+def affine_kernel(neuron: Neuron, like: Tensor, scale: Tensor, shift: Tensor) -> LinearKernel | None:
+    """Returns the kernel of neurons for currents `scale current + shift` of the dtype of `like`, float64 `[C]` each.
+
+    None without linear dynamics.
+    """
+    tables, key = kept_tables(neuron), ("affine", like.device)
+    if tables is None:
+        dynamics = neuron.dynamics(neuron.constants())
+        return (
+            None if dynamics is None else after_affine(dynamics, scale, shift).kernel(like.dtype, like.device)
+        )
+    if key not in tables:
+        # In float64, as scale and shift are.
+        with torch.inference_mode(False):
+            dynamics = neuron.dynamics(neuron.constants())
+            tables[key] = None if dynamics is None else dynamics.kernel(torch.float64, like.device)
+    base: LinearKernel | None = tables[key]
+    if base is None:
+        return None
+    states = base.variables
+    gain = slice(states * states, states * states + states)
+    constant = slice(gain.stop, gain.stop + states)
+    rows = base.constants.expand(-1, len(scale)).clone()
+    rows[constant] += shift * rows[gain]
+    rows[gain] *= scale
+    return LinearKernel(rows.to(like.dtype), base.options, alike=len(scale) == 1, floored=base.floored)
+
+
 class _ScaledNeurons(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -56,23 +86,38 @@ class _ScaledNeurons(torch.autograd.Function):
         epsilon: float,
         mean: Tensor,
         start: Tensor | None,
-        flags: list[int],
+        kernel: LinearKernel,
         time_dim: int,
         window: tuple[int, int],
     ) -> Tensor:
         value: Tensor
-        value, _ = ops.scan.scan_forward(current, coefficients, start, flags, (), time_dim, window, True)
+        if not ops.direct.is_direct(current, coefficients, start):
+            flags = kernel.flags
+            value, _ = ops.scan.scan_forward(current, coefficients, start, flags, (), time_dim, window, True)
+        elif window == ops.scan.NO_POOLING:
+            value, _ = ops.scan_linear.forward(current, kernel.from_state(start), time_dim)
+        else:
+            value, _ = ops.scan_pool.forward(current, kernel, time_dim, window)
         ctx.save_for_backward(current, scale, coefficients, moments, mean, start)
-        ctx.epsilon, ctx.flags, ctx.time_dim, ctx.window = epsilon, flags, time_dim, window
+        ctx.epsilon, ctx.kernel, ctx.time_dim, ctx.window = epsilon, kernel, time_dim, window
         return value
 
     @staticmethod
     @differentiable_once
     def backward(ctx: Any, grad_value: Tensor) -> tuple[Tensor | None, ...]:
         current, scale, coefficients, moments, mean, start = ctx.saved_tensors
-        neurons = current, coefficients, start, ctx.flags, (), ctx.time_dim, ctx.window
         _, need_scale, need_offset, learn = ctx.needs_input_grad[:4]
-        grad, _, rows, _ = ops.scan.scan_backward(grad_value, None, *neurons, True, False, learn)
+        kernel, time_dim, window = ctx.kernel, ctx.time_dim, ctx.window
+        if not ops.direct.is_direct(grad_value, current, coefficients, start):
+            neurons = current, coefficients, start, kernel.flags, (), time_dim, window
+            grad, _, rows, _ = ops.scan.scan_backward(grad_value, None, *neurons, True, False, learn)
+        elif window == ops.scan.NO_POOLING:
+            given = current, kernel.from_state(start), time_dim, learn
+            grad, rows, _ = ops.scan_linear.backward(grad_value, None, *given)
+        else:
+            grad, rows, _ = ops.scan_pool.linear_backward(
+                grad_value, None, current, kernel, time_dim, window, learn
+            )
         grad_scale: Tensor | None = None
         grad_offset: Tensor | None = None
         if moments is not None:
@@ -117,18 +162,18 @@ def scaled_neurons(
             them.
         epsilon: constant that was added to the variance.
     """
-    dynamics = neuron.dynamics(neuron.constants())
-    if dynamics is None or bool((scale.abs() < _LEAST_SCALE).any()):
+    fixed = scale.detach()
+    if len(scale) and float(fixed.abs().min()) < _LEAST_SCALE:
         return None
-    with torch.no_grad():
-        shift = offset - mean * scale
-    kernel = after_affine(dynamics, scale.detach(), shift).kernel(current.dtype, current.device)
+    kernel = affine_kernel(neuron, current, fixed, offset.detach() - mean * fixed)
+    if kernel is None:
+        return None
     time_dim = int(neuron.batch_first)
     shape = step_shape(current.shape, time_dim)
     start = start_state(neuron, shape, current)
     one_pass = ops.scan_pool.can_fuse(current, kernel, window)
     numbers = scale, offset, kernel.constants, moments, epsilon, mean
     value: Tensor = _ScaledNeurons.apply(  # type: ignore[no-untyped-call]
-        current, *numbers, start, kernel.flags, time_dim, window if one_pass else (1, 1)
+        current, *numbers, start, kernel, time_dim, window if one_pass else (1, 1)
     )
     return value if one_pass else pooled(value, window, neuron)

@@ -102,6 +102,11 @@ def in_chunk(layer: Any) -> bool:
     return isinstance(vars(layer).get("forward"), Continued) and _OF_CALL.get() is not None
 
 
+def in_chunks() -> bool:
+    """Returns whether this thread runs a chunk."""
+    return _OF_CALL.get() is not None
+
+
 def _usable(state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
     """Returns the state for this chunk; autograd needs copies of tensors made in inference mode."""
     if state is None or torch.is_inference_mode_enabled():

@@ -14,6 +14,7 @@ from snnlib.app.training import run as training
 from snnlib.app.training.classifier import SpikingClassifier
 from snnlib.app.training.load import load
 from snnlib.app.training.neuron import GRADED_NEURONS, NEURONS, SURROGATES, build_neuron
+from snnlib.nn.fusion.fuse import parts_of
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def test_the_net_of_batch_norm_is_fused() -> None:
     ]
     assert isinstance(net.fc2, snnlib.SRMReadout)
     blocks = [
-        part for part in snnlib.fuse_(net).parts() if isinstance(part, snnlib.nn.fusion.fused_block.Block)
+        part for part in parts_of(snnlib.fuse_(net)) if isinstance(part, snnlib.nn.fusion.fused_block.Block)
     ]
     assert len(blocks) == 3
 

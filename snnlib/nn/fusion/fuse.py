@@ -1,4 +1,4 @@
-"""`fuse_`: computes neighbours in an `nn.Sequential` as one block, without tensors in between."""
+"""`fuse_`: computes modules behind each other as one block, without tensors in between."""
 
 from __future__ import annotations
 
@@ -10,83 +10,114 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.checks import warn_caller
+from snnlib.neurons import Neuron
 from snnlib.nn.fusion.event_driven_map import EventDrivenMap, linear_map_of
 from snnlib.nn.fusion.fused_block import Block, pooled_layer_at
 from snnlib.nn.fusion.gradient_kinds import gradient_findings
+from snnlib.nn.fusion.handover import PartForward, computed, handing_over, places_of
 from snnlib.nn.fusion.linear_map import first_linear_map
 from snnlib.nn.fusion.normalized_block import normalized_neurons_at
+from snnlib.nn.fusion.traced_chains import chains_in_both_modes
 from snnlib.nn.layers.per_step import PerStep
+from snnlib.nn.layers.spiking_layer import SpikingLayer
+from snnlib.sequences.chunk import in_chunks
 
 __all__ = ["fuse_", "unfuse_"]
 
 Net = TypeVar("Net", bound=nn.Module)
 
 
-class Fused(nn.Sequential):
-    """An `nn.Sequential` whose layers run in blocks; `fuse_` makes it, `unfuse_` undoes it.
+class Fused:
+    """Part of a class whose modules run in blocks; `fuse_` makes it, `unfuse_` undoes it.
 
-    Children, their names and the `state_dict` stay those of the `nn.Sequential`. A child can still be called alone.
-    Children may be exchanged: a block whose modules are no longer neighbours runs as separate layers.
+    Children, their names, the `forward` and the `state_dict` stay those of the class before. A child can still be
+    called alone. Children may be exchanged: a block whose modules are no longer behind each other runs as separate
+    layers.
     """
 
     # Blocks by the name of their first module; a slice of the net has none.
-    blocks: dict[str, Block] = {}  # noqa: RUF012 - replaced as a whole, never changed
+    fused_blocks: dict[str, Block] = {}  # noqa: RUF012 - replaced as a whole, never changed
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Returns the output of the last part."""
-        for part in self.parts():
-            input = part(input)
-        return input
-
-    def parts(self) -> Iterator[nn.Module]:
-        """Returns the blocks, and the modules outside of blocks, in their order."""
-        names, modules = list(self._modules), list(self._modules.values())
-        at = 0
-        while at < len(modules):
-            block = self.blocks.get(names[at])
-            if block is not None and _same(block.parts, modules[at : at + len(block.parts)]):
-                yield block
-                at += len(block.parts)
-            else:
-                yield modules[at]
-                at += 1
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the net's output."""
+        net = cast(nn.Module, self)
+        run = _kind(net).forward
+        if run is nn.Sequential.forward:
+            (value,) = (*args, *kwargs.values())
+            for part in parts_of(net):
+                value = part(value)
+            return value
+        # A compiler cannot follow parts that wait; in a chunk layers continue from their states.
+        if torch.compiler.is_compiling() or in_chunks():
+            return run(net, *args, **kwargs)
+        with handing_over(places_of([*self.fused_blocks.values()])):
+            return computed(run(net, *args, **kwargs))
 
     def extra_repr(self) -> str:
-        """Returns which children run as one."""
-        names = list(self._modules)
-        spans = [names[(at := names.index(name)) : at + len(b.parts)] for name, b in self.blocks.items()]
-        return "blocks: " + ", ".join("+".join(span) for span in spans)
+        """Returns which modules run as one."""
+        net = cast(nn.Module, self)
+        names = {module: name for name, module in net.named_modules()}
+        spans = [
+            "+".join(names.get(part, "-") for part in block.parts) for block in self.fused_blocks.values()
+        ]
+        own = _kind(net).extra_repr(net)
+        return ", ".join(filter(None, [own, "blocks: " + ", ".join(spans)]))
 
     def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
-        """Copies and pickles: the class of a fused subclass is generated, so pickle cannot find it by name."""
-        return _new_fused, (_kind(self),), self.__dict__
+        """Copies and pickles: the class of a fused net is generated, so pickle cannot find it by name."""
+        kind: Any = _kind(cast(nn.Module, self))
+        own = getattr(kind, "__getstate__", None)
+        # From Python 3.11 on every class has one.
+        if own is None or own is getattr(object, "__getstate__", None):
+            return _new_fused, (kind,), self.__dict__
+        return _new_fused, (kind,), own(self)
+
+
+def parts_of(net: nn.Module) -> Iterator[nn.Module]:
+    """Returns the blocks of an `nn.Sequential`, and the modules outside of blocks, in their order."""
+    blocks = getattr(net, "fused_blocks", {})
+    names, modules = list(net._modules), list(net._modules.values())
+    at = 0
+    while at < len(modules):
+        block = blocks.get(names[at])
+        if block is not None and _same(block.parts, modules[at : at + len(block.parts)]):
+            yield block
+            at += len(block.parts)
+        else:
+            yield cast(nn.Module, modules[at])
+            at += 1
 
 
 def _same(a: Sequence[nn.Module], b: Sequence[nn.Module | None]) -> bool:
     return len(a) == len(b) and all(one is other for one, other in zip(a, b, strict=True))
 
 
-_fused_classes: dict[type, type[Fused]] = {nn.Sequential: Fused}
+_fused_classes: dict[type[nn.Module], type[nn.Module]] = {}
 
 
-def _fused_class(kind: type[nn.Sequential]) -> type[Fused]:
+def _fused_class(kind: type[nn.Module]) -> type[nn.Module]:
     if kind not in _fused_classes:
-        _fused_classes[kind] = type(f"Fused{kind.__name__}", (Fused, kind), {})
+        _fused_classes[kind] = type(f"Fused{kind.__name__}", (Fused, kind), {"__doc__": kind.__doc__})
     return _fused_classes[kind]
 
 
-def _new_fused(kind: type[nn.Sequential]) -> Fused:
+def _new_fused(kind: type[nn.Module]) -> nn.Module:
     made = _fused_class(kind)
     return made.__new__(made)
 
 
-def _kind(net: Fused) -> type[nn.Sequential]:
+def _kind(net: nn.Module) -> type[nn.Module]:
     """Returns the class before `fuse_`."""
-    return cast(type[nn.Sequential], type(net).__bases__[-1])
+    kind = type(net)
+    return cast(type[nn.Module], kind.__bases__[-1]) if issubclass(kind, Fused) else kind
 
 
-def fuse_(net: Net) -> Net:
-    """Computes neighbours in every `nn.Sequential` of a net as one block, in place; returns the net.
+def fuse_(net: Net, x: Tensor | None = None) -> Net:
+    """Computes modules behind each other as one block, in place; returns the net.
+
+    Neighbours in every `nn.Sequential` are found without an input. With an input `x` the net runs twice without
+    gradients, in training and in evaluation mode, and modules that its classes' own `forward` call one after the other
+    are found as well: blocks of residual nets and of your own classes. Blocks are:
 
     - `SRMConv2d` with the `SpikeAvgPool2d` behind it, or `SpikingConv2d` with the average pooling of its kind of
       gradient: one kernel, which does not store the spikes before pooling, the largest tensors of a spiking conv net;
@@ -104,16 +135,20 @@ def fuse_(net: Net) -> Net:
 
     `fuse_` leaves out pools with overlap, padding, `ceil_mode` or a divisor; standalone neurons with an event-driven
     gradient, whose weights need another signal than their currents; batch norm with statistics per step; and
-    subclasses of `nn.Sequential` with their own `forward`.
+    modules that are called several times, or whose output something else reads; classes whose `forward` reads values
+    of tensors, as in `if x.sum() > 0`; and, without `x`, all classes with their own `forward`. Call `unfuse_` before
+    `copy.copy` of a part or `nn.DataParallel`, if `fuse_` had an input.
 
     Args:
         net: any module.
+        x: an input of the net, `[T, N, ...]`. Buffers, modes and random numbers are afterwards what they were.
 
     Raises:
         ValueError: surrogate neurons before a `SpikeAvgPool2d`, which would mix two kinds of gradient.
 
     Warns:
-        UserWarning: a layer of exact spike times next to a module with ordinary gradients.
+        UserWarning: a layer of exact spike times next to a module with ordinary gradients; a module that is left out as
+            its `forward` reads values of tensors.
 
     >>> import torch, snnlib
     >>> net = torch.nn.Sequential(snnlib.SRMConv2d(2, 8, 3), snnlib.SpikeAvgPool2d(2))
@@ -121,21 +156,30 @@ def fuse_(net: Net) -> Net:
     >>> expected = net(x)
     >>> torch.equal(snnlib.fuse_(net)(x), expected)
     True
+    >>> class Net(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.conv = snnlib.PerStep(torch.nn.Conv2d(2, 8, 3, padding=1), torch.nn.BatchNorm2d(8))
+    ...         self.neuron = snnlib.neurons.LIF()
+    ...     def forward(self, x):
+    ...         return self.neuron(self.conv(x)).mean((3, 4))
+    >>> snnlib.fuse_(Net(), x).extra_repr()
+    'blocks: conv+neuron'
     """
     for finding in gradient_findings(net):
         warn_caller(finding)
-    found: list[tuple[nn.Sequential, type[nn.Sequential], dict[str, Block]]] = []
-    for module in net.modules():
-        if not isinstance(module, nn.Sequential):
-            continue
-        kind = _kind(module) if isinstance(module, Fused) else type(module)
-        if kind.forward is nn.Sequential.forward and (blocks := _blocks_of(module)):
-            found.append((module, kind, blocks))
-    within = {part for *_, blocks in found for block in blocks.values() for part in block.parts}
     # Nothing has changed before every block was found.
-    for module, kind, blocks in found:
-        module.__class__ = _fused_class(kind)
-        cast(Fused, module).blocks = blocks
+    unfuse_(net)
+    found = {} if x is None else _traced_blocks(net, x)
+    within = {part for blocks in found.values() for block in blocks.values() for part in block.parts}
+    for module in net.modules():
+        if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
+            blocks = _blocks_of(module, within)
+            if blocks:
+                found[module] = {**found.get(module, {}), **blocks}
+                within.update(part for block in blocks.values() for part in block.parts)
+    for module, blocks in found.items():
+        _fuse(module, blocks)
     for module in net.modules():
         if module not in within and linear_map_of(module) is not None:
             module.__class__ = EventDrivenMap
@@ -145,15 +189,72 @@ def fuse_(net: Net) -> Net:
     return net
 
 
-def _blocks_of(net: nn.Sequential) -> dict[str, Block]:
+def _fuse(module: nn.Module, blocks: dict[str, Block]) -> None:
+    """Gives a module its blocks, and their parts the way to hand their input over if it has a `forward` of its own."""
+    kind = type(module)
+    module.__class__ = _fused_class(kind)
+    cast(Fused, module).fused_blocks = blocks
+    if kind.forward is not nn.Sequential.forward:
+        for block in blocks.values():
+            for part in block.parts:
+                part.__dict__["forward"] = PartForward(part)
+
+
+def _is_leaf(module: nn.Module) -> bool:
+    """Returns whether what happens within a module is its own affair: a possible part, or one of torch and snnlib."""
+    if isinstance(module, PerStep | Neuron | SpikingLayer):
+        return True
+    package = type(module).__module__.partition(".")[0]
+    parts = (part for part in module.modules() if part is not module)
+    return package in ("torch", "snnlib") and not any(
+        isinstance(part, PerStep | Neuron | SpikingLayer) for part in parts
+    )
+
+
+def _traced_blocks(net: nn.Module, x: Tensor) -> dict[nn.Module, dict[str, Block]]:
+    """Returns the blocks among the calls of a net by owner, the innermost module whose `forward` calls all parts."""
+    chains, left = chains_in_both_modes(net, x, _is_leaf)
+    for reason in left:
+        warn_caller(f"fuse_: left as it is: {reason}")
+    names = {module: name for name, module in net.named_modules()}
+    found: dict[nn.Module, dict[str, Block]] = {}
+    within: set[nn.Module] = set()
+    for chain in chains:
+        children = [(names[call.module], call.module) for call in chain]
+        block = pooled_layer_at(children) or normalized_neurons_at(children)
+        if (
+            block is None
+            or within.intersection(block.parts)
+            or any("forward" in vars(p) for p in block.parts)
+        ):
+            continue
+        callers = [call.running for call in chain[: len(block.parts)]]
+        shared = [pair[0] for pair in zip(*callers, strict=False) if len({*pair}) == 1]
+        owner = shared[-1]
+        own = next(name for name, module in owner.named_modules() if module is block.parts[0])
+        if _kind(owner).forward is nn.Sequential.forward and any(
+            part not in owner.children() for part in block.parts
+        ):
+            # Parts of an `nn.Sequential` within another: its loop runs children alone.
+            continue
+        block.watched = (*block.parts, *{caller: None for each in callers for caller in each[len(shared) :]})
+        found.setdefault(owner, {})[own] = block
+        within.update(block.parts)
+    return found
+
+
+def _blocks_of(net: nn.Sequential, within: set[nn.Module]) -> dict[str, Block]:
+    """Returns the blocks of neighbours that are not within another block."""
     children = [(name, module) for name, module in net._modules.items() if module is not None]
     blocks: dict[str, Block] = {}
     at = 0
     while at < len(children):
         block = pooled_layer_at(children[at:]) or normalized_neurons_at(children[at:])
-        if block is not None:
-            blocks[children[at][0]] = block
-        at += 1 if block is None else len(block.parts)
+        if block is None or within.intersection(block.parts):
+            at += 1
+            continue
+        blocks[children[at][0]] = block
+        at += len(block.parts)
     return blocks
 
 
@@ -167,11 +268,19 @@ def unfuse_(net: Net) -> Net:
     """
     for module in net.modules():
         if isinstance(module, Fused):
-            del module.blocks
-            module.__class__ = _kind(module)  # type: ignore[assignment]
+            _unfuse(module)
         elif isinstance(module, EventDrivenMap):
             module.__class__ = PerStep  # type: ignore[assignment]
     return net
+
+
+def _unfuse(module: Any) -> None:
+    for block in module.fused_blocks.values():
+        for part in block.parts:
+            if isinstance(vars(part).get("forward"), PartForward):
+                del part.__dict__["forward"]
+    del module.fused_blocks
+    module.__class__ = _kind(module)
 
 
 @contextmanager
@@ -183,31 +292,31 @@ def unfused(net: nn.Module) -> Iterator[None]:
     >>> with snnlib.nn.fusion.fuse.unfused(net):
     ...     type(net)
     <class 'torch.nn.modules.container.Sequential'>
-    >>> type(net)
-    <class 'snnlib.nn.fusion.fuse.Fused'>
+    >>> net.extra_repr()
+    'blocks: 0+1'
     """
-    fused = [(module, type(module), module.blocks) for module in net.modules() if isinstance(module, Fused)]
+    fused = [(module, module.fused_blocks) for module in net.modules() if isinstance(module, Fused)]
     maps = [module for module in net.modules() if isinstance(module, EventDrivenMap)]
     unfuse_(net)
     try:
         yield
     finally:
-        for module, kind, blocks in fused:
-            module.__class__ = kind
-            module.blocks = blocks
+        for module, blocks in fused:
+            _fuse(cast(nn.Module, module), blocks)
         for each in maps:
             each.__class__ = EventDrivenMap
 
 
 def blocks_by_part(net: nn.Module) -> dict[nn.Module, Block]:
-    """Returns the block of every fused module, for tools that watch a net in a forward pass.
+    """Returns the block of every module in the blocks of an `nn.Sequential`, for tools that watch a net.
 
-    A hook on a module makes its block run as layers; a hook on the block leaves it fused and sees its output.
+    Blocks of other classes run as layers wherever a tool watches one of their parts. A hook on a module makes its block
+    run as layers; a hook on the block leaves it fused and sees its output.
     """
     found: dict[nn.Module, Block] = {}
     for module in net.modules():
-        if isinstance(module, Fused):
-            for part in module.parts():
+        if isinstance(module, Fused) and _kind(module).forward is nn.Sequential.forward:
+            for part in parts_of(module):
                 if isinstance(part, Block):
                     found.update(
                         dict.fromkeys((inner for own in part.parts for inner in own.modules()), part)

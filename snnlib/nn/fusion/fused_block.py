@@ -1,4 +1,4 @@
-"""Blocks of neighbouring modules that run as one: how they are found and computed."""
+"""Blocks of modules behind each other that run as one: how they are found and computed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.neurons.base import Output
 from snnlib.neurons.training_words import learns_when_silent
+from snnlib.nn.fusion.handover import apart
 from snnlib.nn.fusion.hooks import is_watched
 from snnlib.nn.layers.per_step import AvgPool2d, pooling_window
 from snnlib.nn.layers.spike_pool import SpikeAvgPool2d
@@ -21,7 +22,7 @@ Child = tuple[str, nn.Module]
 
 
 class Block(nn.Module):
-    """Neighbours in an `nn.Sequential` that run as one, or one after the other if one of them has a hook.
+    """Modules behind each other that run as one, or one after the other if one of them has a hook.
 
     The block stays fused if the hook, or the function that replaces the `forward` of a part, has an attribute
     `sees_blocks`: its tool handles blocks as well.
@@ -35,6 +36,8 @@ class Block(nn.Module):
         self.parts = tuple(parts)
         # The module with the weight, the part that fires, and the window over which its spikes are averaged.
         self._modules_within, self.window = (weighted, neurons), window
+        # Modules whose hooks a fused run would bypass: the parts, and containers of some of them.
+        self.watched = self.parts
 
     @property
     def weighted(self) -> nn.Module:
@@ -48,12 +51,13 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Output of the last part."""
-        return self.run_apart(x) if is_watched(self.parts) else self.run_fused(x)
+        return self.run_apart(x) if is_watched(self.watched) else self.run_fused(x)
 
     def run_apart(self, x: Tensor) -> Tensor:
         """Runs the parts one after the other."""
-        for part in self.parts:
-            x = part(x)
+        with apart(self):
+            for part in self.parts:
+                x = part(x)
         return x
 
     def run_fused(self, x: Tensor) -> Tensor:

@@ -78,12 +78,17 @@ def _rows(name: str, module: nn.Module) -> Iterator[list[_Named]]:
                 yield from _rows(f"{part_name}.{child_name}".lstrip("."), child)
 
 
+def _is_sequence(module: nn.Module) -> bool:
+    """Returns whether a module runs its children in their order; `fuse_` puts a class in front of the module's own."""
+    kind = type(module).__bases__[-1] if hasattr(module, "fused_blocks") else type(module)
+    return getattr(kind, "forward", None) is nn.Sequential.forward
+
+
 def _row(name: str, module: nn.Module) -> Iterator[_Named]:
     layers = getattr(module, "layers", None)
     if isinstance(layers, nn.ModuleList) and all(isinstance(layer, RecurrentLayer) for layer in layers):
         name, module = f"{name}.layers", layers
-    # `fuse_` makes sequences of blocks.
-    elif type(module).forward is not nn.Sequential.forward and not hasattr(module, "blocks"):
+    elif type(module).forward is not nn.Sequential.forward and not _is_sequence(module):
         yield name or "net", module
         return
     for child_name, child in module.named_children():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from snnlib.backends.memo import MOST
 from snnlib.checks import autocast_dtype, check_dtype, check_floating, in_forward_mode
 from snnlib.functional.normalized import along_channels
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
@@ -32,7 +34,13 @@ def operator_of(linear: LinearMap) -> LinearOperator:
     """Returns the operator of the map, without weight and bias."""
     if isinstance(linear, nn.Linear):
         return FullyConnected()
-    return Convolution(len(linear.kernel_size), linear.stride, linear.padding, linear.dilation, linear.groups)
+    return _convolution(
+        len(linear.kernel_size), linear.stride, linear.padding, linear.dilation, linear.groups
+    )
+
+
+# Its options take longer to check than a small layer to run.
+_convolution = lru_cache(MOST)(Convolution)
 
 
 def currents_of(linear: LinearMap, x: Tensor, time_dim: int = 0) -> Tensor:

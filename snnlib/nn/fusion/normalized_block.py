@@ -14,7 +14,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from snnlib import ops
 from snnlib.backends.arguments import LinearKernel
 from snnlib.checks import step_shape
-from snnlib.functional.normalized import after_affine, along_channels, scaled_neurons
+from snnlib.functional.normalized import affine_kernel, along_channels, scaled_neurons
 from snnlib.functional.plan import Path, layer_currents, plan_layer
 from snnlib.functional.pool import neurons_and_pool, pooled
 from snnlib.functional.spiking import spiking_layer
@@ -96,9 +96,8 @@ class NormalizedNeurons(Block):
                 return self.run_apart(x)
             return _by_statistics(current, linear.bias, norm, neuron, self.window)
         scale, mean, offset = _running_affine(linear.bias, norm, weight)
-        dynamics = neuron.dynamics(neuron.constants())
-        if dynamics is not None:
-            shifted = after_affine(dynamics, scale, offset - mean * scale).kernel(x.dtype, x.device)
+        shifted = affine_kernel(neuron, x, scale, offset - mean * scale)
+        if shifted is not None:
             plan = plan_layer(
                 x, weight, operator, neuron, kernel=shifted, return_state=False, pool=self.window
             )

@@ -124,7 +124,8 @@ class ChunkRunner:
             ValueError: a module that mixes time steps, or lacks `mixes_time`.
         """
         known = [
-            (own, type(own), own.training, vars(own).get("blocks")) for own in modules_within(self.module)
+            (own, type(own), own.training, vars(own).get("fused_blocks"))
+            for own in modules_within(self.module)
         ]
         if known == self._known:
             return
