@@ -109,29 +109,44 @@ def _sampling(x: Tensor, kernels: object) -> tuple[int, Callable[[Tensor], int] 
     return frames, native.prepare("count_sampled", elements=events, frames=frames, **layout)
 
 
+class _Costs(NamedTuple):
+    """Cost of the forward pass: events cost `fixed + share * event + active * start`, with `active` input pixels."""
+
+    fixed: float
+    event: float
+    start: float
+    dense: float
+
+
 def costs(g: Geometry, share: float, neurons: bool = True) -> tuple[float, float]:
     """Returns the costs (event-driven, dense) for inputs with this share of nonzeros, with or without `neurons`.
 
     The event-driven algorithm includes the zeros between the elements of a dilated kernel, the dense one does not.
     """
+    fixed, event, start, products = _costs(g, neurons)
+    active = 1 - (1 - share) ** g.in_channels if start else 0.0
+    return fixed + share * event + active * start, products
+
+
+@lru_cache(MOST)
+def _costs(g: Geometry, neurons: bool) -> _Costs:
     frames = g.steps * g.batch
     in_pixels, pixels = frames * g.in_height * g.in_width, frames * g.height * g.width
     inputs, vectors = in_pixels * g.in_channels, math.ceil(g.channels / GROUP)
     taps = pixels * g.kernel_h * g.kernel_w * g.in_channels
     products = dense.cheapest(g, "currents").cost
     if g.unsupported:
-        return math.inf, products
-    lists = inputs * (_LOOK + share * _EVENT) + _order_cost(g, by_rows=neurons or not by_taps(g))
+        return _Costs(math.inf, 0.0, 0.0, products)
+    fixed = inputs * _LOOK + _order_cost(g, by_rows=neurons or not by_taps(g))
     if scatters(g):
         row_vectors = g.kernel_h * math.ceil(g.kernel_w * g.channels / GROUP)
-        active = in_pixels * (1 - (1 - share) ** g.in_channels)
-        starts = active * (_PIXEL + _PIXEL_VECTOR * row_vectors)
-        return lists + starts + share * inputs * row_vectors * _SCATTER, products
+        start = in_pixels * (_PIXEL + _PIXEL_VECTOR * row_vectors)
+        return _Costs(fixed, inputs * (_EVENT + row_vectors * _SCATTER), start, products)
     near = 4 * g.kernel_w * g.in_channels * g.channels <= _NEAR_BYTES
     far = (_GATHER_FARTHEST if neurons else _TAPS) if _outgrows_cache(g) else _GATHER_FAR
     per_tap = max(vectors * (_GATHER if near else far), _CHAIN)
     runs = pixels * g.kernel_h * math.ceil(vectors / 8)
-    return lists + share * taps * per_tap + runs * _RUN, products
+    return _Costs(fixed + runs * _RUN, inputs * _EVENT + taps * per_tap, 0.0, products)
 
 
 def _order_cost(g: Geometry, by_rows: bool) -> float:
@@ -142,12 +157,14 @@ def _order_cost(g: Geometry, by_rows: bool) -> float:
     return _TAPS_CALL + weights * _TAPS_ORDER * (_MANY_FACTOR if weights >= 2 * dense.MANY else 1.0)
 
 
+@lru_cache(MOST)
 def is_matrix(g: Geometry) -> bool:
     """Returns whether the layer is fully connected over channels: one pixel, one kernel element and no padding."""
     one_cell = (g.in_height, g.in_width, g.taps) == (1, 1, 1)
     return not g.unsupported and one_cell and (g.padding_h, g.padding_w) == (0, 0)
 
 
+@lru_cache(MOST)
 def by_taps(g: Geometry) -> bool:
     """Returns whether currents without neurons are summed one kernel element at a time: weights exceed the L2 cache."""
     return is_matrix(g) or _outgrows_cache(g)
@@ -160,19 +177,22 @@ def _outgrows_cache(g: Geometry) -> bool:
 def decide(x: Tensor, g: Geometry, streaming: bool, neurons: bool = True) -> Decision:
     """Returns the algorithm of one call; streams are event-driven if possible, whose sums do not depend on chunks."""
     share = density(x)
-    by_events, dense = costs(g, share, neurons)
+    by_events, products = costs(g, share, neurons)
     if g.unsupported:
-        return Decision("dense", share, by_events, dense, g.unsupported)
-    facts = f"{share:.1%} of the inputs are events; {by_events:.3g} ns by events, {dense:.3g} ns dense"
+        return Decision("dense", share, by_events, products, g.unsupported)
+    facts = f"{share:.1%} of the inputs are events; {by_events:.3g} ns by events, {products:.3g} ns dense"
     if _choice.value != "auto":
-        return Decision(_choice.value, share, by_events, dense, f"asked for; {facts}")
+        return Decision(_choice.value, share, by_events, products, f"asked for; {facts}")
     if streaming:
-        return Decision("events", share, by_events, dense, f"a stream keeps one order of addition; {facts}")
+        return Decision(
+            "events", share, by_events, products, f"a stream keeps one order of addition; {facts}"
+        )
     if by_events < _SMALL:
-        return Decision("events", share, by_events, dense, f"too small to matter; {facts}")
-    return Decision("events" if by_events <= dense else "dense", share, by_events, dense, facts)
+        return Decision("events", share, by_events, products, f"too small to matter; {facts}")
+    return Decision("events" if by_events <= products else "dense", share, by_events, products, facts)
 
 
+@lru_cache(MOST)
 def is_small(g: Geometry) -> bool:
     """Returns whether even a dense input costs less than `_SMALL` by events."""
     return not g.unsupported and costs(g, 1.0)[0] < _SMALL
@@ -186,7 +206,8 @@ def path(x: Tensor, g: Geometry, streaming: bool, neurons: bool = True) -> Liter
         return _choice.value
     if streaming or is_small(g):
         return "events"
-    return decide(x, g, streaming, neurons).path
+    by_events, products = costs(g, density(x), neurons)
+    return "events" if by_events <= max(products, _SMALL) else "dense"
 
 
 # Backward passes.
@@ -216,6 +237,7 @@ class BackwardAlgorithms(NamedTuple):
     input: Literal["spikes", "dense"]
 
 
+@lru_cache(MOST)
 def windows_are_rows(g: Geometry) -> bool:
     """Returns whether the outputs that an input event sees under one kernel row are several neighbours."""
     inside = g.padding_h < g.kernel_h and g.padding_w < g.kernel_w
@@ -299,12 +321,19 @@ def decide_backward(
 
 def tap_cost(g: Geometry, share: float) -> float:
     """Cost of the weight gradient tap by tap, for a dense signal and inputs of which this share is not zero."""
+    fixed, event = _tap_costs(g)
+    return fixed + share * event
+
+
+@lru_cache(MOST)
+def _tap_costs(g: Geometry) -> tuple[float, float]:
+    """Returns the cost without events, and that of an input of events alone."""
     inputs, pixels = g.steps * g.batch * g.in_height * g.in_width * g.in_channels, _pixels(g)
-    events = share * inputs * (_TAP_EVENT + math.ceil(g.channels / GROUP) * _OUTER)
+    event = inputs * (_TAP_EVENT + math.ceil(g.channels / GROUP) * _OUTER)
     rows = pixels * (g.in_channels + g.channels) * _ROW
     weights = g.taps * g.in_channels * g.channels
     transposed = weights * _TRANSPOSE * (_MANY_FACTOR if weights >= 2 * dense.MANY else 1.0)
-    return _TAPS_CALL + g.taps * (events + rows) + transposed
+    return _TAPS_CALL + g.taps * rows + transposed, g.taps * event
 
 
 def _matrix_costs(g: Geometry, share: float) -> dict[str, float]:

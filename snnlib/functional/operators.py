@@ -54,7 +54,9 @@ class SequenceConvolution(NamedTuple):
         if part is None:
             return self
         pixels, elements, options = part
-        return self._replace(x=self.x[pixels], weight=self.weight[elements], options=options)
+        # Kernels read the elements several times, which lie far apart in the whole weight.
+        weight = self.weight[elements].contiguous()
+        return self._replace(x=self.x[pixels], weight=weight, options=options)
 
 
 Part = tuple[tuple[slice, ...], tuple[slice, ...], ConvOptions]

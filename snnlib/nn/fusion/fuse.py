@@ -13,11 +13,12 @@ from snnlib.checks import warn_caller
 from snnlib.neurons import Neuron
 from snnlib.nn.fusion.event_driven_map import EventDrivenMap, linear_map_of
 from snnlib.nn.fusion.fused_block import Block, pooled_layer_at
+from snnlib.nn.fusion.gain import gain_of, takes_time
 from snnlib.nn.fusion.gradient_kinds import gradient_findings
 from snnlib.nn.fusion.handover import PartForward, computed, handing_over, places_of
-from snnlib.nn.fusion.linear_map import first_linear_map
+from snnlib.nn.fusion.linear_map import first_linear_map, runs_on_events
 from snnlib.nn.fusion.normalized_block import normalized_neurons_at
-from snnlib.nn.fusion.traced_chains import chains_in_both_modes
+from snnlib.nn.fusion.traced_chains import ModuleCall, chains_in_both_modes
 from snnlib.nn.layers.per_step import PerStep
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.sequences.chunk import in_chunks
@@ -50,7 +51,7 @@ class Fused:
         # A compiler cannot follow parts that wait; in a chunk layers continue from their states.
         if torch.compiler.is_compiling() or in_chunks():
             return run(net, *args, **kwargs)
-        with handing_over(places_of([*self.fused_blocks.values()])):
+        with handing_over(places_of([block for block in self.fused_blocks.values() if block.at_home()])):
             return computed(run(net, *args, **kwargs))
 
     def extra_repr(self) -> str:
@@ -117,7 +118,8 @@ def fuse_(net: Net, x: Tensor | None = None) -> Net:
 
     Neighbours in every `nn.Sequential` are found without an input. With an input `x` the net runs twice without
     gradients, in training and in evaluation mode, and modules that its classes' own `forward` call one after the other
-    are found as well: blocks of residual nets and of your own classes. Blocks are:
+    are found as well: blocks of residual nets and of your own classes. On a CPU the costs of this batch then decide: a
+    layer or block that would not gain is left as it is. Blocks are:
 
     - `SRMConv2d` with the `SpikeAvgPool2d` behind it, or `SpikingConv2d` with the average pooling of its kind of
       gradient: one kernel, which does not store the spikes before pooling, the largest tensors of a spiking conv net;
@@ -163,25 +165,29 @@ def fuse_(net: Net, x: Tensor | None = None) -> Net:
     ...         self.neuron = snnlib.neurons.LIF()
     ...     def forward(self, x):
     ...         return self.neuron(self.conv(x)).mean((3, 4))
-    >>> snnlib.fuse_(Net(), x).extra_repr()
+    >>> snnlib.fuse_(Net(), torch.rand(4, 16, 2, 64, 64)).extra_repr()
     'blocks: conv+neuron'
     """
     for finding in gradient_findings(net):
         warn_caller(finding)
     # Nothing has changed before every block was found.
     unfuse_(net)
-    found = {} if x is None else _traced_blocks(net, x)
+    found: dict[nn.Module, dict[str, Block]] = {}
+    # Modules whose blocks and maps the costs have decided.
+    decided: dict[nn.Module, bool] = {}
+    if x is not None:
+        found, decided = _traced_blocks(net, x)
     within = {part for blocks in found.values() for block in blocks.values() for part in block.parts}
     for module in net.modules():
         if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
-            blocks = _blocks_of(module, within)
+            blocks = _blocks_of(module, within.union(decided))
             if blocks:
                 found[module] = {**found.get(module, {}), **blocks}
                 within.update(part for block in blocks.values() for part in block.parts)
     for module, blocks in found.items():
         _fuse(module, blocks)
     for module in net.modules():
-        if module not in within and linear_map_of(module) is not None:
+        if module not in within and decided.get(module, True) and linear_map_of(module) is not None:
             module.__class__ = EventDrivenMap
         linear = first_linear_map(module) if isinstance(module, PerStep) else None
         if isinstance(linear, nn.Conv2d) and linear.weight.device.type != "cpu":
@@ -190,13 +196,14 @@ def fuse_(net: Net, x: Tensor | None = None) -> Net:
 
 
 def _fuse(module: nn.Module, blocks: dict[str, Block]) -> None:
-    """Gives a module its blocks, and their parts the way to hand their input over if it has a `forward` of its own."""
+    """Gives a module its blocks, and the modules within a way to hand inputs over if it has a `forward` of its own."""
     kind = type(module)
     module.__class__ = _fused_class(kind)
     cast(Fused, module).fused_blocks = blocks
     if kind.forward is not nn.Sequential.forward:
-        for block in blocks.values():
-            for part in block.parts:
+        for part in module.modules():
+            # Other modules of this library take tensors alone.
+            if _is_leaf(part) and type(part).__module__.startswith("snnlib.") and "forward" not in vars(part):
                 part.__dict__["forward"] = PartForward(part)
 
 
@@ -211,36 +218,63 @@ def _is_leaf(module: nn.Module) -> bool:
     )
 
 
-def _traced_blocks(net: nn.Module, x: Tensor) -> dict[nn.Module, dict[str, Block]]:
-    """Returns the blocks among the calls of a net by owner, the innermost module whose `forward` calls all parts."""
+def _traced_blocks(
+    net: nn.Module, x: Tensor
+) -> tuple[dict[nn.Module, dict[str, Block]], dict[nn.Module, bool]]:
+    """Returns the blocks among the calls of a net by owner, and which linear maps gain from events without a block."""
     chains, left = chains_in_both_modes(net, x, _is_leaf)
     for reason in left:
         warn_caller(f"fuse_: left as it is: {reason}")
     names = {module: name for name, module in net.named_modules()}
     found: dict[nn.Module, dict[str, Block]] = {}
+    decided: dict[nn.Module, bool] = {}
     within: set[nn.Module] = set()
     for chain in chains:
-        children = [(names[call.module], call.module) for call in chain]
+        head = chain[0]
+        linear, gain = linear_map_of(head.module), None
+        if linear is not None and takes_time(head.x) and runs_on_events(linear, head.x):
+            gain = gain_of(linear, head.x)
+            decided[head.module] = gain.as_map > 0
+        if gain is None or (gain.as_block > max(gain.as_map, 0)):
+            added = _block_of_calls(net, chain, names, within)
+            if added is not None:
+                owner, own, block = added
+                found.setdefault(owner, {})[own] = block
+                within.update(block.parts)
+    return found, decided
+
+
+def _block_of_calls(
+    net: nn.Module, chain: Sequence[ModuleCall], names: dict[nn.Module, str], within: set[nn.Module]
+) -> tuple[nn.Module, str, Block] | None:
+    """Returns the longest block at the begin of a chain, with its owner and the name of the first part there.
+
+    The owner is the innermost module whose `forward` calls all parts.
+    """
+    children = [(names[call.module], call.module) for call in chain]
+    while len(children) > 1:
         block = pooled_layer_at(children) or normalized_neurons_at(children)
-        if (
-            block is None
-            or within.intersection(block.parts)
-            or any("forward" in vars(p) for p in block.parts)
-        ):
-            continue
+        if block is None or within.intersection(block.parts):
+            return None
         callers = [call.running for call in chain[: len(block.parts)]]
         shared = [pair[0] for pair in zip(*callers, strict=False) if len({*pair}) == 1]
         owner = shared[-1]
-        own = next(name for name, module in owner.named_modules() if module is block.parts[0])
-        if _kind(owner).forward is nn.Sequential.forward and any(
-            part not in owner.children() for part in block.parts
-        ):
-            # Parts of an `nn.Sequential` within another: its loop runs children alone.
-            continue
-        block.watched = (*block.parts, *{caller: None for each in callers for caller in each[len(shared) :]})
-        found.setdefault(owner, {})[own] = block
-        within.update(block.parts)
-    return found
+        # The loop of an `nn.Sequential` runs children alone.
+        loops = type(owner).forward is nn.Sequential.forward
+        if not (loops and any(part not in owner.children() for part in block.parts)):
+            block.homes = tuple((*_home(net, names[part]), part) for part in block.parts)
+            between = {caller: None for each in callers for caller in each[len(shared) :]}
+            block.watched = (*block.parts, *between)
+            own = next(name for name, module in owner.named_modules() if module is block.parts[0])
+            return owner, own, block
+        children = children[: len(block.parts) - 1]
+    return None
+
+
+def _home(net: nn.Module, path: str) -> tuple[nn.Module, str]:
+    """Returns the parent of a module, and its name there."""
+    parent, _, name = path.rpartition(".")
+    return net.get_submodule(parent), name
 
 
 def _blocks_of(net: nn.Sequential, within: set[nn.Module]) -> dict[str, Block]:
@@ -275,10 +309,9 @@ def unfuse_(net: Net) -> Net:
 
 
 def _unfuse(module: Any) -> None:
-    for block in module.fused_blocks.values():
-        for part in block.parts:
-            if isinstance(vars(part).get("forward"), PartForward):
-                del part.__dict__["forward"]
+    for part in module.modules():
+        if isinstance(vars(part).get("forward"), PartForward):
+            del part.__dict__["forward"]
     del module.fused_blocks
     module.__class__ = _kind(module)
 

@@ -38,6 +38,8 @@ class Block(nn.Module):
         self._modules_within, self.window = (weighted, neurons), window
         # Modules whose hooks a fused run would bypass: the parts, and containers of some of them.
         self.watched = self.parts
+        # Parent, name and part, where the parts were found by their calls.
+        self.homes: tuple[tuple[nn.Module, str, nn.Module], ...] = ()
 
     @property
     def weighted(self) -> nn.Module:
@@ -48,6 +50,13 @@ class Block(nn.Module):
     def neurons(self) -> nn.Module:
         """Returns the layer with neurons, or the standalone neurons, among the parts."""
         return self._modules_within[1]
+
+    def at_home(self) -> bool:
+        """Returns whether no part was exchanged since the block was found by calls."""
+        for parent, name, part in self.homes:  # noqa: SIM110 - `all` takes twice as long
+            if parent._modules.get(name) is not part:
+                return False
+        return True
 
     def forward(self, x: Tensor) -> Tensor:
         """Output of the last part."""

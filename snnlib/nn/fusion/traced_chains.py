@@ -41,11 +41,13 @@ class ModuleCall:
 
     Args:
         module: the module.
+        x: the tensor that it read.
         source, result: numbers of the tensors that it read and gave.
         running: modules whose `forward` made the call, the outermost first.
     """
 
     module: nn.Module
+    x: Tensor
     source: int
     result: int
     running: tuple[nn.Module, ...]
@@ -130,7 +132,7 @@ class _Recorder(TorchFunctionMode):
         tensors = len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and isinstance(result, Tensor)
         if not self._within and tensors and result is not args[0]:
             numbers = self.number(args[0]), self.number(result)
-            self.calls.made.append(ModuleCall(module, *numbers, tuple(self._running)))
+            self.calls.made.append(ModuleCall(module, args[0], *numbers, tuple(self._running)))
 
 
 def calls_of(net: nn.Module, x: Tensor, is_leaf: Leaf) -> Calls:
@@ -168,7 +170,10 @@ def unchanged(net: nn.Module) -> Iterator[None]:
 def chains_in_both_modes(
     net: nn.Module, x: Tensor, is_leaf: Leaf
 ) -> tuple[list[list[ModuleCall]], list[str]]:
-    """Returns chains of calls that evaluation and training have in common, and why others are left alone."""
+    """Returns chains of calls that evaluation and training have in common, and why others are left alone.
+
+    A chain of one call has no other call that alone reads its result.
+    """
     with unchanged(net):
         found = [calls_of(net.train(mode), x, is_leaf) for mode in (True, False)]
     names = {module: name or "net" for name, module in net.named_modules()}
@@ -183,6 +188,6 @@ def chains_in_both_modes(
     for chain in found[0].chains():
         pairs = zip(chain, evaluated.get(chain[0].module, ()), strict=False)
         same = [call for call, _ in takewhile(lambda pair: pair[0].module is pair[1], pairs)]
-        if len(same) > 1 and not reads.intersection(chain[0].running):
+        if same and not reads.intersection(chain[0].running):
             common.append(same)
     return common, left
