@@ -66,7 +66,9 @@ def convert(
     (`PerStep`). A net that loops over time in its `forward` is traced once; then each call of a step is made once,
     over the sequence. Libraries are recognised by class names, not imported.
 
-    `snnlib.fuse_` makes the result faster: its layers are event-driven, and sum in another order than torch.
+    `snnlib.fuse_(converted, x)` makes sparse and wide layers faster, and leaves those alone that would lose on a batch
+    like `x`; layers then are event-driven, and sum in another order than torch. Nets of a few neurons and inputs
+    without zeros gain nothing.
 
     Before it returns, `convert` compares the result with the original, module by module and in both modes, on four
     samples of `x` and on other numbers of steps and samples. A module that differs is kept as it is, anything else
