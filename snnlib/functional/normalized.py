@@ -58,7 +58,7 @@ def affine_kernel(neuron: Neuron, like: Tensor, scale: Tensor, shift: Tensor) ->
             None if dynamics is None else after_affine(dynamics, scale, shift).kernel(like.dtype, like.device)
         )
     if key not in tables:
-        # In float64, as scale and shift are.
+        # Float64, as scale and shift are.
         with torch.inference_mode(False):
             dynamics = neuron.dynamics(neuron.constants())
             tables[key] = None if dynamics is None else dynamics.kernel(torch.float64, like.device)

@@ -70,7 +70,7 @@ def _reached_part(x: Tensor, weight: Tensor, options: ConvOptions) -> Part | Non
     axes = zip(x.shape[3:], weight.shape[2:], *options[:3], strict=True)
     for size, kernel, stride, padding, dilation in axes:
         outputs = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-        # Of each element the first input and the last.
+        # First input of each element.
         starts = [dilation * element - padding for element in range(kernel)]
         seen = [
             element
