@@ -185,7 +185,7 @@ ALLOWANCES: dict[str, dict[str, int]] = {
         "lines of train": 6,
     },
     "Fine time": {"lines of core": 125, "lines of tests": 90, "lines of benchmarks": 2},
-    "Nets of four steps": {"lines of core": 622, "lines of tests": 410, "lines of benchmarks": 260},
+    "Nets of four steps": {"lines of core": 663, "lines of tests": 410, "lines of benchmarks": 260},
     "Recipes that hold for people nobody saw": {
         "lines of train": 60,
         "lines of events": 20,
