@@ -58,26 +58,27 @@ def main() -> None:
         args.samples = 480
     settings = recipe("nmnist").config(root=args.root or "none", epochs=args.epochs, seed=args.seed)
 
-    torch.manual_seed(settings.seed)
+    learning = settings.learning
+    torch.manual_seed(learning.seed)
     cache = frames(args.root, True, args.samples)
-    augment = AugmentFrames(shift=settings.shift, rotate=settings.rotate, warp=settings.warp)
-    batch = BatchAugmentation(augment, settings.copies)
-    train = DataLoader(cache, settings.batch_size, shuffle=True, collate_fn=batch)
+    augment = AugmentFrames(shift=learning.shift, rotate=learning.rotate, warp=learning.warp)
+    batch = BatchAugmentation(augment, learning.copies)
+    train = DataLoader(cache, learning.batch_size, shuffle=True, collate_fn=batch)
     test = DataLoader(frames(args.root, False, args.samples), 50, collate_fn=stack_time_first)
 
-    net = snnlib.fuse_(snnlib.models.nmnist_net(tau_grad=settings.tau_grad))
-    net.fc1 = snnlib.SRMReadout(net.fc1.in_features, 10, tau_m=settings.tau_m, tau_s=settings.tau_s)
+    net = snnlib.fuse_(snnlib.models.nmnist_net(tau_grad=settings.net.tau_grad))
+    net.fc1 = snnlib.SRMReadout(net.fc1.in_features, 10, tau_m=settings.net.tau_m, tau_s=settings.net.tau_s)
     first, _ = next(iter(DataLoader(cache, 50, shuffle=True, collate_fn=stack_time_first)))
-    print(snnlib.prepare_(net, first, settings.target_rate, gain=False))
+    print(snnlib.prepare_(net, first, settings.net.target_rate, gain=False))
     snnlib.nn.standardize_weights_(net)
 
-    optimizer = torch.optim.AdamW(net.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=learning.lr, weight_decay=learning.weight_decay)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, settings.lr, epochs=settings.epochs, steps_per_epoch=len(train), pct_start=0.1
+        optimizer, learning.lr, epochs=learning.epochs, steps_per_epoch=len(train), pct_start=0.1
     )
-    for epoch in range(settings.epochs):
+    for epoch in range(learning.epochs):
         start, losses = time.perf_counter(), []
-        for x, labels in tqdm(train, desc=f"epoch {epoch + 1}/{settings.epochs}", leave=False):
+        for x, labels in tqdm(train, desc=f"epoch {epoch + 1}/{learning.epochs}", leave=False):
             loss = snnlib.losses.tet_loss(net(x), labels)
             optimizer.zero_grad()
             loss.backward()

@@ -182,7 +182,7 @@ ALLOWANCES: dict[str, dict[str, int]] = {
         "lines of release": 118,
         "C++ files of a call": 2,
         "lines of tests": 327,
-        "lines of train": 6,
+        "lines of train": 62,
     },
     "Fine time": {"lines of core": 125, "lines of tests": 90, "lines of benchmarks": 2},
     "Nets of four steps": {"lines of core": 663, "lines of tests": 410, "lines of benchmarks": 260},

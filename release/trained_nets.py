@@ -48,12 +48,12 @@ Batch = tuple[Tensor, Tensor]
 
 def settings_of(config: TrainConfig, facts: DataFacts) -> dict[str, Any]:
     """Returns what describes the net of a run without its weights (`snnlib.models.trained.net_of`)."""
-    srm = {key: getattr(config, key) for key in ("tau_m", "tau_s", "tau_grad", "input_grad_scale")}
-    potentials = LOSSES[config.loss].of_potentials
+    srm = {key: config.settings()[key] for key in ("tau_m", "tau_s", "tau_grad", "input_grad_scale")}
+    potentials = LOSSES[config.learning.loss].of_potentials
     return {
-        "net": config.net,
-        "neuron": srm if config.neuron == "srm" else neuron_of(build_net(config, facts)),
-        "options": {"batch_norm": config.batch_norm, "dropout": config.dropout},
+        "net": config.net.net,
+        "neuron": srm if config.net.neuron == "srm" else neuron_of(build_net(config, facts)),
+        "options": {"batch_norm": config.net.batch_norm, "dropout": config.net.dropout},
         "readout": {key: srm[key] for key in ("tau_m", "tau_s")} if potentials else None,
         "transform": inputs_of(config),
         "classes": list(facts.classes),
@@ -71,11 +71,11 @@ def neuron_of(net: nn.Module) -> dict[str, Any]:
 
 def inputs_of(config: TrainConfig) -> dict[str, Any]:
     """Returns what describes the transform of a run's samples."""
-    if config.data == "ecg":
+    if config.data.data == "ecg":
         return {"of": "spikes"}
-    if config.data == "beats":
+    if config.data.data == "beats":
         return {"of": "beats"}
-    made, images = config.kind.transform(config, torch.float32), "images" in config.kind.has
+    made, images = config.data.kind.transform(config, torch.float32), "images" in config.data.kind.has
     if isinstance(made, WordToSteps):
         of_sound = {"sample_rate": made.front_end.sample_rate, "frames": made.steps * made.stack.hop}
         return {"of": "word", **of_sound, "hop": made.stack.hop, "window": made.stack.window}
@@ -109,7 +109,7 @@ def main(name: str, folders: Sequence[str]) -> None:
     earlier = json.loads(file.read_text(encoding="utf-8"))["card"]
     runs = [RunFolder.open(Path(run), "runs") for run in folders]
     config = runs[0][1]
-    decision: Decision = "every step" if config.kind.labels_steps else "mean"
+    decision: Decision = "every step" if config.data.kind.labels_steps else "mean"
     data = EventData(config, progress=True)
     data.setup("fit")
     batches = list(whole_batches(data))
@@ -143,7 +143,7 @@ def main(name: str, folders: Sequence[str]) -> None:
         "data": f"{of_data}, {train} samples to train and {test} to test",
         "licence": earlier["licence"],
         "command": earlier["command"],
-        "seed": config.seed,
+        "seed": config.learning.seed,
         "version": snnlib.__version__,
         "decision": decision,
         "accuracy": accuracy,

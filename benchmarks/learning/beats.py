@@ -55,12 +55,14 @@ def way_of(name: str, ratio: bool) -> Way:
         return (whole(x, train) - 128) / 42
 
     if name == "GRU":
-        return Way(GRU(channels, 40, len(CLASSES)), centred, config.epochs, config.batch_size, 5e-3)
+        return Way(
+            GRU(channels, 40, len(CLASSES)), centred, config.learning.epochs, config.learning.batch_size, 5e-3
+        )
     if name == "CNN":
         net = CNN(channels, 36, len(CLASSES), (1, 1))
-        return Way(net, centred, config.epochs, config.batch_size, 5e-3)
+        return Way(net, centred, config.learning.epochs, config.learning.batch_size, 5e-3)
     net = spiking("beats", (channels, 1, 1), NEURONS[name])
-    return Way(net, whole, config.epochs, config.batch_size, config.lr)
+    return Way(net, whole, config.learning.epochs, config.learning.batch_size, config.learning.lr)
 
 
 def main() -> None:

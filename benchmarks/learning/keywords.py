@@ -47,10 +47,10 @@ UNHEARD = 3
 def way_of(name: str, digits: bool, samples: Tensor, epochs: int | None) -> Way:
     """A net with its training."""
     config = recipe("spoken-digits" if digits else "keywords").config(root="")
-    kind, classes = config.kind, 10 if digits else 12
+    kind, classes = config.data.kind, 10 if digits else 12
     stack, vary, shift = kind.stack(config), kind.augment(config), AugmentChannels(shift=10)
-    shape = (stack.window, 1, config.channels)
-    epochs = epochs or (25 if name == "GRU" else round(SHARES.get(name, 1) * config.epochs))
+    shape = (stack.window, 1, config.data.channels)
+    epochs = epochs or (25 if name == "GRU" else round(SHARES.get(name, 1) * config.learning.epochs))
 
     def steps(x: Tensor, train: bool) -> Tensor:
         frames = x.transpose(0, 1)
@@ -64,7 +64,7 @@ def way_of(name: str, digits: bool, samples: Tensor, epochs: int | None) -> Way:
             frames = normal(x.transpose(0, 1))
             return change(frames) if train else frames
 
-        return Way(GRU(config.channels, 128, classes), at_each_frame, epochs, 32, 3e-3)
+        return Way(GRU(config.data.channels, 128, classes), at_each_frame, epochs, 32, 3e-3)
     if name == "CNN":
         net = CNN(stack.window, 116, classes, (1, 4))
         return Way(net, lambda x, train: normal(steps(x, train)), epochs, 32, 3e-3)
@@ -72,7 +72,7 @@ def way_of(name: str, digits: bool, samples: Tensor, epochs: int | None) -> Way:
     net = spiking(
         "keywords-chip" if chip else "spoken-digits" if digits else "keywords", shape, NEURONS.get(name)
     )
-    return Way(net, steps, epochs, config.batch_size, config.lr)
+    return Way(net, steps, epochs, config.learning.batch_size, config.learning.lr)
 
 
 def recordings(name: str, root: str, **changes: Any) -> tuple[Tensor, Tensor, np.ndarray]:

@@ -75,8 +75,10 @@ def spiking(
 ) -> nn.Module:
     """The net of a recipe, with other neurons in place of its own where they are given."""
     config = recipe(name).config(root="")
-    own = build_neuron(config)
-    net = snnlib.models.from_notation(config.net, shape, neuron=own, batch_norm=True, dropout=config.dropout)
+    own = build_neuron(config.net)
+    net = snnlib.models.from_notation(
+        config.net.net, shape, neuron=own, batch_norm=True, dropout=config.net.dropout
+    )
     last, layer = list(net.named_children())[-1]
     net.set_submodule(last, SRMReadout(layer.in_features, layer.out_features, tau_m=1.0, tau_s=1.0))
     if neuron is not None:

@@ -15,7 +15,7 @@ from snnlib.app.export_cli import app as export_app
 from snnlib.app.nir_cli import app as nir_app
 from snnlib.app.run_cli import evaluate, predict, profile_run
 from snnlib.app.train_cli import train
-from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.config import DEFAULTS
 from snnlib.data import EventFileError
 
 app = typer.Typer(
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if os.environ.get("SNNLIB_DEBUG"):
             raise
         text = str(error)
-        options = {*TrainConfig.__dataclass_fields__, "out", "resume", "recipe", "checkpoint"}
+        options = {*DEFAULTS, "out", "resume", "recipe", "checkpoint"}
         if isinstance(error, ConfigError) and error.field in options:
             text = f"--{error.field.replace('_', '-')}: {error.text}"
         print(f"error: {text}", file=sys.stderr)

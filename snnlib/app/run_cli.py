@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -42,12 +41,10 @@ def evaluate(
     changes: dict[str, Any] = {"device": device, "devices": 1, "nodes": 1}
     if root is not None:
         changes["root"] = str(root)
-    if data is not None and data != config.data:
+    if data is not None and data != config.data.data:
         # Where the run's data lie says nothing about other data.
         changes = {"root": None, **changes, "data": data}
-    result = test_run(
-        dataclasses.replace(config, **changes), run, checkpoint=checkpoint, progress=sys.stderr.isatty()
-    )
+    result = test_run(config.changed(**changes), run, checkpoint=checkpoint, progress=sys.stderr.isatty())
     print_summary(test_facts(result), result)
     print()
     print_confusion(result)
@@ -78,7 +75,7 @@ def profile_run(
 
     run, config = RunFolder.open(run_folder, "RUN_FOLDER")
     if root is not None:
-        config = dataclasses.replace(config, root=str(root))
+        config = config.changed(root=str(root))
     net = load_module(config, run, checkpoint).net
     data = EventData(config, progress=sys.stderr.isatty())
     data.setup("test")
@@ -86,8 +83,8 @@ def profile_run(
     if samples is not None:
         chosen = Subset(chosen, range(min(samples, len(chosen))))
     # A sequence at a time, without padding.
-    size = 1 if config.kind.ragged else config.batch_size
-    found = profile(net, DataLoader(chosen, batch_size=size, collate_fn=config.kind.collate(config)))
+    size = 1 if config.data.kind.ragged else config.learning.batch_size
+    found = profile(net, DataLoader(chosen, batch_size=size, collate_fn=config.data.kind.collate(config)))
     print(found)
     if json_file is not None:
         write_bytes_atomically(json_file, json.dumps(found.neurobench(), indent=4).encode())
@@ -135,7 +132,7 @@ def predict(
     else:
         run, config = RunFolder.open(Path(net), "RUN_FOLDER")
         predictor = Predictor.of_run(config, run, checkpoint)
-    timed = steps or predictor.config.kind.times is not None
+    timed = steps or predictor.config.data.kind.times is not None
     print("file\t" + "time\t" * timed + "class\tscore\tsecond class\tscore")
     failed = False
     for file in files:

@@ -3,7 +3,7 @@
     epochs: int = setting(8, "Pass this many times over the training set.", count(1))
 
 `check_settings` checks the values of such a dataclass, and `snnlib.app.train_cli` makes the options of its command, in
-groups named by the attribute `group` of the classes that it inherits them from. What a setting may be follows from
+groups named by the attribute `group` of the dataclasses that hold them. What a setting may be follows from
 its type where nothing else is given: one of the words of a `Literal`, a bool, text; and None where the type says so.
 """
 
@@ -64,7 +64,7 @@ def setting(default: Any, help: str, *checks: Check, **options: Any) -> Any:
 
 
 def settings_of(config: Any) -> tuple[Setting, ...]:
-    """Returns the declared settings of a dataclass, or of an object of one, in its order."""
+    """Returns the declared settings of a dataclass, or of an object of one, in its order, those of its groups too."""
     return _settings_of(config if isinstance(config, type) else type(config))
 
 
@@ -74,6 +74,9 @@ def _settings_of(config: Any) -> tuple[Setting, ...]:
 
     def declared() -> Iterator[Setting]:
         for field in dataclasses.fields(config):
+            if "setting" not in field.metadata:
+                yield from _settings_of(hints[field.name])
+                continue
             said: Setting = field.metadata["setting"]
             hint, optional = hints[field.name], NoneType in get_args(hints[field.name])
             if optional:
@@ -86,9 +89,7 @@ def _settings_of(config: Any) -> tuple[Setting, ...]:
                 name=field.name,
                 type=hint,
                 optional=optional,
-                group=next(
-                    base.group for base in config.__mro__ if field.name in inspect.get_annotations(base)
-                ),
+                group=getattr(config, "group", ""),
             )
 
     return tuple(declared())
@@ -111,8 +112,9 @@ def check_settings(config: object) -> None:
 
 
 def wrong(config: Any, name: str, expected: str) -> ConfigError:
-    """Returns the error for the value that a setting has."""
-    return ConfigError(name, f"expected {expected}, got {getattr(config, name)!r}")
+    """Returns the error for the value that a setting has, in a group of settings or in all of them."""
+    values = config.settings() if hasattr(config, "settings") else vars(config)
+    return ConfigError(name, f"expected {expected}, got {values[name]!r}")
 
 
 def describe(config: _Class) -> _Class:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import os
 import shlex
@@ -20,8 +19,9 @@ from snnlib.app.kinds import KINDS
 from snnlib.app.kinds.base import Kind
 from snnlib.app.recipes import recipe as find_recipe
 from snnlib.app.setting import Setting, settings_of
-from snnlib.app.training.config import MACHINE_FIELDS, RunSettings, TrainConfig
+from snnlib.app.training.config import DEFAULTS, MACHINE_FIELDS, TrainConfig
 from snnlib.app.training.run_folder import RunFolder
+from snnlib.app.training.settings import RunSettings
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
@@ -175,16 +175,16 @@ def _start(
     """A new run: the recipe's settings, what fits the recordings, and over both what was given."""
     from snnlib.app.training.run import is_first_process  # noqa: PLC0415
 
-    kind = KINDS[given.get("data", TrainConfig.data)]
+    kind = KINDS[given.get("data", DEFAULTS["data"])]
     chosen = find_recipe(recipe if "recipe" in given else kind.recipe)
     own = {} if "recipe" in given else kind.changes
-    changes = {name: given[name] for name in given if name in TrainConfig.__dataclass_fields__}
+    changes = {name: given[name] for name in given if name in DEFAULTS}
     if download:
-        asked = changes.get("data", chosen.settings.get("data", TrainConfig.data))
+        asked = changes.get("data", chosen.settings.get("data", DEFAULTS["data"]))
         changes["root"] = str(_downloaded(KINDS[asked], changes.get("root")))
     fitting = kind.choose(changes)
     config = chosen.config(**{**own, **(fitting.settings if fitting else {}), **changes})
-    if "root" in changes and "data" not in changes and config.kind.folder is None:
+    if "root" in changes and "data" not in changes and config.data.kind.folder is None:
         raise ConfigError(
             "root",
             "expected --data beside --root, as the embedded digits need no folder: --data folder for recordings in one "
@@ -192,16 +192,16 @@ def _start(
         )
     for field in ("time_steps", "overflow"):
         # Not refused by the settings themselves: runs of earlier versions may hold any value.
-        if field in changes and config.kind.ragged:
+        if field in changes and config.data.kind.ragged:
             raise ConfigError(
                 field,
-                f"expected no value for {config.data}, whose sequences keep their own lengths, got {given[field]}",
+                f"expected no value for {config.data.data}, whose sequences keep their own lengths, got {given[field]}",
             )
     # Only the first of several processes makes the folder; the others would find it full.
     if not is_first_process():
         return RunFolder(out or Path("runs")), config
     run = RunFolder.create(out, config)
-    usual = {name: chosen.settings.get(name, getattr(TrainConfig, name)) for name in changes}
+    usual = {name: chosen.settings.get(name, DEFAULTS[name]) for name in changes}
     changed = [
         f"{name} {changes[name]}" + ("" if usual[name] is None else f" (recipe: {usual[name]})")
         for name in changes
@@ -209,8 +209,12 @@ def _start(
     ]
     print(f"{chosen}\n  changed here: {', '.join(changed) or 'nothing'}")
     if beside := chosen.beside(changes):
-        texts = (f"{name} {getattr(config, name)}" for name in beside if name not in changes)
-        why = "standardised weights" if config.dialect is None else f"the arithmetic of {config.dialect}"
+        texts = (f"{name} {config.settings()[name]}" for name in beside if name not in changes)
+        why = (
+            "standardised weights"
+            if config.net.dialect is None
+            else f"the arithmetic of {config.net.dialect}"
+        )
         print(f"  with {why}: {', '.join(texts)}")
     if fitting:
         print("\n  ".join(["chosen for these data:", *fitting.reasons]))
@@ -243,7 +247,7 @@ def _go_on(folder: Path, given: dict[str, Any], option: str) -> tuple[RunFolder,
             raise ConfigError(name, f"expected no value beside --resume, got {str(given[name])!r}")
     run, config = RunFolder.open(folder, option, writable=True)
     for name, value in given.items():
-        before = getattr(config, name, None)
+        before = config.settings().get(name)
         if name not in MACHINE_FIELDS and value != before:
             raise ConfigError(
                 name,
@@ -251,4 +255,4 @@ def _go_on(folder: Path, given: dict[str, Any], option: str) -> tuple[RunFolder,
                 "train on with it, start a new run on the same data from these weights: "
                 f"--init-from {shlex.quote(str(run.path))} in place of --resume",
             )
-    return run, dataclasses.replace(config, **{name: given[name] for name in given if name in MACHINE_FIELDS})
+    return run, config.changed(**{name: given[name] for name in given if name in MACHINE_FIELDS})

@@ -1,6 +1,5 @@
 """A layer that dies while `snnlib train` runs is named once, in a line, and marked in the table of epochs."""
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -22,7 +21,7 @@ def train(config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
                 module.net.conv1.threshold.fill_(1e9)
 
         monkeypatch.setattr(SpikingClassifier, "on_train_batch_start", silence)
-        settings = dataclasses.replace(config, **changes)
+        settings = config.changed(**changes)
         return train_run(settings, RunFolder.create(tmp_path / "run", settings), progress=False)
 
     return train_and_silence
@@ -66,7 +65,7 @@ def test_a_layer_that_dies_is_marked_when_it_warns(train, capsys: pytest.Capture
 
 def test_a_finding_is_said_once_whatever_its_numbers(config: TrainConfig) -> None:
     said: list[str] = []
-    checkup = Checkup(SpikingClassifier(config, config.kind.facts(config)).net, said.append)
+    checkup = Checkup(SpikingClassifier(config, config.data.kind.facts(config)).net, said.append)
     for share in (12, 40):
         found = {
             ("conv1", "saturated"): f"conv1: {share}% of the neurons fired in more than half of all steps",
@@ -82,7 +81,7 @@ def test_a_finding_is_said_once_whatever_its_numbers(config: TrainConfig) -> Non
 
 def test_outputs_that_homeostasis_wakes_are_not_named(config: TrainConfig) -> None:
     said: list[str] = []
-    checkup = Checkup(SpikingClassifier(config, config.kind.facts(config)).net, said.append)
+    checkup = Checkup(SpikingClassifier(config, config.data.kind.facts(config)).net, said.append)
     checkup.doctor.found = lambda: {("fc1", "samples"): "fc1: no neuron fired in 82% of 50 samples"}  # type: ignore[union-attr, method-assign]
     checkup._layers["fc1"].training_watch.wakes = True
     checkup.on_train_epoch_end()
@@ -96,7 +95,7 @@ def test_outputs_that_homeostasis_wakes_are_not_named(config: TrainConfig) -> No
 def test_the_console_names_options_of_the_command(config: TrainConfig, advice: str) -> None:
     """Each option that takes the place of a function is one of `snnlib train`, and its value fits."""
     said: list[str] = []
-    checkup = Checkup(SpikingClassifier(config, config.kind.facts(config)).net, said.append)
+    checkup = Checkup(SpikingClassifier(config, config.data.kind.facts(config)).net, said.append)
     checkup.doctor.found = lambda: {("conv1", "lost"): f"conv1: 60% of the channels; {advice}"}  # type: ignore[union-attr, method-assign]
     checkup.on_train_epoch_end()
     (line,) = said
@@ -107,6 +106,6 @@ def test_the_console_names_options_of_the_command(config: TrainConfig, advice: s
     assert options
     for name, value in options:
         field = name.replace("-", "_")
-        assert hasattr(config, field)
+        assert field in config.settings()
         if value:
-            dataclasses.replace(config, **{field: float(value) if value.isdigit() else value})
+            config.changed(**{field: float(value) if value.isdigit() else value})

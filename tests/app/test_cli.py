@@ -1,6 +1,5 @@
 """The `snnlib` command from end to end: files, numbers, messages, exit codes."""
 
-import dataclasses
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from snnlib.app import cli
 from snnlib.app.cli import main
 from snnlib.app.training import TrainConfig, history
 from snnlib.app.training.checkpoint_io import SafeCheckpointIO
+from snnlib.app.training.config import DEFAULTS
 from snnlib.app.training.load import load
 from snnlib.exchange import from_lava
 from snnlib_command import COMMANDS
@@ -86,7 +86,7 @@ def test_a_run_tells_what_it_does_in_plain_text(
     out, err = capfd.readouterr()
     # The first lines say which data, where results go, how to stop and go on, how long it takes.
     assert "changed here: data nmnist (recipe: digits)" in out
-    assert f"reading the recordings (nmnist) in {config.root}" in out
+    assert f"reading the recordings (nmnist) in {config.data.root}" in out
     assert "test samples of 10 classes; a sample: 8 steps of 5 ms, 2 x 34 x 34 cells" in out
     assert f"run folder: {tmp_path / 'run'}, for " in out
     assert (
@@ -135,7 +135,7 @@ def test_best_epoch_is_that_of_the_validation_split(
     assert saved["epoch"] + 1 == int(best["epoch"])
     out = done(capsys, "eval", folder, "--checkpoint", "best")
     assert f"{float(best['test_accuracy']):.2%} (" in out
-    dataclasses.replace(config, val_split=0.0).save(tmp_path / "config.json")
+    config.changed(val_split=0.0).save(tmp_path / "config.json")
     err = refused(capsys, "eval", tmp_path, "--checkpoint", "best")
     assert err == "error: --checkpoint: expected last for a run without --val-split, got best\n"
 
@@ -238,7 +238,9 @@ def test_export_writes_a_program_that_says_what_it_is_fed(
     out = done(capsys, "export", "c", folder, tmp_path / "c", "--calibrate", "5", "--vectors", "2")
     assert re.search(r"RAM \d+ bytes, flash \d+ bytes", out)
     header = (tmp_path / "c" / "net.h").read_text()
-    assert f"A time step is {config.step_ms:g} ms, a recording {config.time_steps} of them" in header
+    assert (
+        f"A time step is {config.data.step_ms:g} ms, a recording {config.data.time_steps} of them" in header
+    )
     assert "0 0, 1 1, 2 2" in header and "x = (column - 0) / 1, y = (row - 0) / 1" in header
 
 
@@ -307,7 +309,7 @@ def test_resume_of_a_finished_run_repeats_the_summary(
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     out = done(capsys, "train", "--help")
     # The classes are those of the data; no option sets them.
-    for name in {field.name for field in dataclasses.fields(TrainConfig)} - {"classes"}:
+    for name in {*DEFAULTS} - {"classes"}:
         assert f"--{name.replace('_', '-')}" in out
     assert "snnlib train --recipe nmnist --root" in out
 

@@ -1,6 +1,5 @@
 """Recipes: settings that can be used as they stand, a command that says where they come from, one seed one result."""
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -28,7 +27,7 @@ def test_every_recipe_says_what_it_reached(name: str) -> None:
     assert bool(chosen.measured) == (name != "fashion-mnist")
     assert str(chosen).endswith("\n  not measured") == (not chosen.measured)
     if chosen.measured:
-        epochs = chosen.config(root="somewhere").epochs
+        epochs = chosen.config(root="somewhere").learning.epochs
         assert f"\n  measured by {epochs} epochs on {chosen.measured}" in str(chosen)
         assert re.search(r"test accuracy [5-9]\d\.\d( \+- \d\.\d)? % after the last epoch", chosen.measured)
         assert re.search(r"\((snnlib train|python benchmarks/)[^()]*\)$", chosen.measured)
@@ -41,15 +40,15 @@ def test_the_default_is_the_recipe_for_the_digits() -> None:
 def test_changes_come_before_the_recipe() -> None:
     chosen = recipe("nmnist")
     config = chosen.config(root="somewhere", epochs=3)
-    assert config.epochs == 3
-    assert config == dataclasses.replace(chosen.config(root="somewhere"), epochs=3)
+    assert config.learning.epochs == 3
+    assert config == chosen.config(root="somewhere").changed(epochs=3)
     with pytest.raises(ConfigError, match="epochs: expected an integer >= 1, got 0"):
         chosen.config(root="somewhere", epochs=0)
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_one_seed_gives_one_accuracy(name: str, data_root: Path, tmp_path: Path) -> None:
-    net = "8S-10" if "S" in recipe(name).config(root=".").net else SMALL["net"]
+    net = "8S-10" if "S" in recipe(name).config(root=".").net.net else SMALL["net"]
     # Recipes of pixels show one at each step, of events there are frames.
     small = {**SMALL, "net": net, "encoding": "current"}
     config = recipe(name).config(data="nmnist", root=str(data_root), **small)
@@ -104,11 +103,11 @@ def test_bad_choices_are_one_line(
 
 def test_standardised_weights_and_chips_bring_the_settings_that_they_learn_with() -> None:
     config = recipe("digits").config(weight_scheme="standardized", lr=5e-4)
-    assert (config.loss, config.desired, config.undesired) == ("count", 15.0, 2.0)
-    assert (config.lr, config.clip_norm, config.target_rate) == (5e-4, 0.02, 0.08)
-    assert recipe("digits").config().loss == "tet"
+    assert (config.learning.loss, config.learning.desired, config.learning.undesired) == ("count", 15.0, 2.0)
+    assert (config.learning.lr, config.learning.clip_norm, config.net.target_rate) == (5e-4, 0.02, 0.08)
+    assert recipe("digits").config().learning.loss == "tet"
     chip = recipe("nmnist").config(root="nmnist", dialect="loihi", tau=4.0)
-    assert (chip.neuron, chip.tau, chip.lr) == ("lif", 4.0, 0.02)
+    assert (chip.net.neuron, chip.net.tau, chip.learning.lr) == ("lif", 4.0, 0.02)
     # A recipe of its own keeps what was measured.
     own = recipe("mnist")
     assert own.config(root="mnist", weight_scheme="standardized") == own.config(root="mnist")

@@ -1,6 +1,5 @@
 """Run folders: one process at a time, the version that wrote them, and no folder after a failed start."""
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -42,7 +41,7 @@ def test_a_killed_process_holds_nothing(config: TrainConfig, tmp_path: Path) -> 
 
 def test_of_two_starts_in_one_folder_the_second_fails(config: TrainConfig, tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "run", config)
-    other = dataclasses.replace(config, epochs=99)
+    other = config.changed(epochs=99)
     with pytest.raises(ConfigError, match="out: expected a new or empty folder"):
         RunFolder.create(tmp_path / "run", other)
     assert TrainConfig.load(tmp_path / "run/config.json") == config
@@ -55,7 +54,7 @@ def test_failed_start_leaves_no_folder(
     changes: dict[str, object], config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    wrong = dataclasses.replace(config, **changes)  # type: ignore[arg-type]
+    wrong = config.changed(**changes)  # type: ignore[arg-type]
     for path in (None, Path("mine")):
         with pytest.raises(ConfigError):
             train_run(wrong, RunFolder.create(path, wrong), progress=False)
@@ -76,18 +75,18 @@ def test_config_names_the_version(config: TrainConfig, tmp_path: Path) -> None:
         rf"written by snnlib 0\.3\.0\.dev1, read by {snnlib.__version__}; .* missing from the file: copies=1$"
     )
     with pytest.warns(UserWarning, match=message):
-        assert RunFolder.open(tmp_path, "resume")[1] == dataclasses.replace(config, copies=1)
+        assert RunFolder.open(tmp_path, "resume")[1] == config.changed(copies=1)
 
 
 def test_leftovers_of_killed_saves_are_removed(config: TrainConfig, tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path, dataclasses.replace(config, epochs=1))
+    run = RunFolder.create(tmp_path, config.changed(epochs=1))
     run.checkpoints.mkdir()
     left = [run.path / ".metrics.csv.0123.tmp", run.checkpoints / ".best.ckpt.0123.tmp"]
     for path in left:
         path.write_bytes(b"half")
     # And a checkpoint that is no start for a resumed run: it was killed between its first two.
     SafeCheckpointIO().save_checkpoint({"epoch": 0}, run.checkpoints / "best.ckpt")
-    result = train_run(dataclasses.replace(config, epochs=1), run, resume=True, progress=False)
+    result = train_run(config.changed(epochs=1), run, resume=True, progress=False)
     assert len(result.history) == 1
     assert not any(path.exists() for path in left)
     saved = SafeCheckpointIO().load_checkpoint(run.checkpoints / "last.ckpt")

@@ -77,7 +77,7 @@ def test_every_setting_refuses_values_that_no_setting_takes(name: str, value: An
 
 
 def test_batch_norm_needs_a_surrogate_gradient() -> None:
-    assert TrainConfig(neuron="lif", batch_norm=True).batch_norm
+    assert TrainConfig(neuron="lif", batch_norm=True).net.batch_norm
     with pytest.raises(
         ConfigError, match=r"batch_norm: expected a neuron with a surrogate gradient .* got srm"
     ):
@@ -85,7 +85,7 @@ def test_batch_norm_needs_a_surrogate_gradient() -> None:
 
 
 def test_levels_need_layers_that_have_them() -> None:
-    assert TrainConfig(neuron="plif", levels=4, threshold=0.5).levels == 4
+    assert TrainConfig(neuron="plif", levels=4, threshold=0.5).net.levels == 4
     with pytest.raises(ConfigError, match=r"^levels: expected 1 with recurrent layers, got 4"):
         TrainConfig(neuron="lif", net="16R-10", levels=4)
     with pytest.raises(ConfigError, match=r"^threshold: expected 1 with loihi, got 2\.0"):
@@ -108,7 +108,7 @@ def test_levels_need_layers_that_have_them() -> None:
     ],
 )
 def test_what_a_chip_does_not_have(settings: dict[str, Any], message: str) -> None:
-    assert TrainConfig(neuron="lif", dialect="loihi").dialect == "loihi"
+    assert TrainConfig(neuron="lif", dialect="loihi").net.dialect == "loihi"
     with pytest.raises(ConfigError, match=rf"^{message}"):
         TrainConfig(dialect="loihi", **settings)
 

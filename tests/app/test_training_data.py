@@ -1,6 +1,5 @@
 """The batches of a run: training samples in copies, test samples as they are."""
 
-import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,7 @@ def opened(config: TrainConfig) -> EventData:
 
 
 def test_training_batches_hold_copies(config: TrainConfig) -> None:
-    data = opened(dataclasses.replace(config, batch_size=16, copies=3, val_split=0.0))
+    data = opened(config.changed(batch_size=16, copies=3, val_split=0.0))
     batches = list(data.train_dataloader())
     # 60 samples; the steps of an epoch are those of one copy.
     assert [len(labels) for _, labels in batches] == [48, 48, 48, 36]
@@ -39,7 +38,7 @@ def test_batches_for_a_gpu_are_pinned(config: TrainConfig, device: str) -> None:
 
 
 def test_without_augmentation_samples_stay_as_they_are(config: TrainConfig) -> None:
-    data = opened(dataclasses.replace(config, shift=0, rotate=0.0, warp=0.0, copies=2))
+    data = opened(config.changed(shift=0, rotate=0.0, warp=0.0, copies=2))
     frames, _ = next(iter(data.train_dataloader()))
     own = torch.stack([sample for sample, _ in data.train_set])  # type: ignore[attr-defined]
     for copy in frames.transpose(0, 1):
@@ -47,7 +46,7 @@ def test_without_augmentation_samples_stay_as_they_are(config: TrainConfig) -> N
 
 
 def test_the_test_set_and_the_calibration_batch_have_no_copies(config: TrainConfig) -> None:
-    one, three = (opened(dataclasses.replace(config, copies=copies)) for copies in (1, 3))
+    one, three = (opened(config.changed(copies=copies)) for copies in (1, 3))
     for left, right in zip(one.val_dataloader(), three.val_dataloader(), strict=True):
         for (frames, labels), (others, other_labels) in zip(left, right, strict=True):
             assert torch.equal(frames, others)
@@ -56,14 +55,14 @@ def test_the_test_set_and_the_calibration_batch_have_no_copies(config: TrainConf
 
 
 def test_validation_samples_are_held_out_of_every_class_alike(config: TrainConfig) -> None:
-    whole = opened(dataclasses.replace(config, val_split=0.0))
-    data = opened(dataclasses.replace(config, val_split=0.34))
+    whole = opened(config.changed(val_split=0.0))
+    data = opened(config.changed(val_split=0.34))
     assert isinstance(data.train_set, Subset) and isinstance(data.val_set, Subset)
     # Two of the six samples of each class.
     assert sorted(label for _, label in data.val_set) == [label for label in range(10) for _ in range(2)]
     assert sorted([*data.train_set.indices, *data.val_set.indices]) == list(range(len(whole.train_set)))  # type: ignore[arg-type]
     assert whole.val_set is None and len(whole.val_dataloader()) == 1
-    again = opened(dataclasses.replace(config, val_split=0.34))
+    again = opened(config.changed(val_split=0.34))
     assert data.val_set.indices == again.val_set.indices  # type: ignore[union-attr]
 
 
@@ -71,11 +70,11 @@ def test_too_small_a_share_is_named(config: TrainConfig) -> None:
     with pytest.raises(
         ConfigError, match=r"val_split: expected a share that leaves .*, got 0\.01 of 60 samples"
     ):
-        opened(dataclasses.replace(config, val_split=0.01))
+        opened(config.changed(val_split=0.01))
 
 
 def test_calibration_passes_over_recordings_without_events(config: TrainConfig) -> None:
-    data = EventData(dataclasses.replace(config, batch_size=2), progress=False)
+    data = EventData(config.changed(batch_size=2), progress=False)
     silent, full = torch.zeros(3, 2, 4, 4), torch.ones(3, 2, 4, 4)
     samples: Any = [(silent, 0)] * 20 + [(full, 1)] * 3
     data.train_set = data.test_set = samples

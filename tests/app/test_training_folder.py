@@ -23,7 +23,7 @@ def choose(root, **given):
 
 def facts(crop):
     config = TrainConfig(crop=crop)
-    return config.kind.facts(config)
+    return config.data.kind.facts(config)
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +45,14 @@ def root(tmp_path_factory):
 def test_settings_follow_from_the_recordings(root):
     choice = choose(root)
     config = TrainConfig(data="folder", root=str(root), **choice.settings)
-    assert (config.time_steps, config.step_ms, config.overflow) == (30, 2.7, "drop")
+    assert (config.data.time_steps, config.data.step_ms, config.data.overflow) == (30, 2.7, "drop")
     # Every class lies in another third of the sensor; all are kept.
-    assert config.crop_box[2] >= 88
-    assert config.crop_box[3] >= 117
-    assert config.pool == 4
-    assert config.net.endswith("-3")
-    assert config.val_split == 0.1
-    assert any("2.7" in reason and "80" not in config.net for reason in choice.reasons)
+    assert config.data.crop_box[2] >= 88
+    assert config.data.crop_box[3] >= 117
+    assert config.data.pool == 4
+    assert config.net.net.endswith("-3")
+    assert config.learning.val_split == 0.1
+    assert any("2.7" in reason and "80" not in config.net.net for reason in choice.reasons)
     given = choose(root, step_ms=10.0, pool=6, batch_size=4)
     assert given.settings["time_steps"] == 8 and not {"step_ms", "pool", "batch_size"} & set(given.settings)
 
@@ -119,7 +119,7 @@ def test_readers_get_their_options(tmp_path, capsys):
     command = ["train", "--data", "folder", "--root", tmp_path / "data", "--out", run_folder]
     small = ["--epochs", 1, "--threads", 1, "--net", "2C5s4-P2-2"]
     out = done(capsys, *command, *options, *small)
-    assert TrainConfig.load(run_folder / "config.json").reader_options == said
+    assert TrainConfig.load(run_folder / "config.json").data.reader_options == said
     code, out, err = run(capsys, "predict", run_folder, tmp_path / "data" / "left" / "3.csv")
     assert code == 0 and len(out.splitlines()) == 2 and not err
     err = refused(capsys, "train", "--data", "nmnist", "--root", tmp_path, "--reader-options", "unit=s")
@@ -191,7 +191,7 @@ def test_one_class_is_refused(root):
 def test_wrong_crop():
     with pytest.raises(ConfigError, match=r"crop: expected WIDTHxHEIGHT\+LEFT\+TOP in pixels, got '3x'"):
         TrainConfig(crop="3x")
-    assert TrainConfig(crop="30x20+4+5").crop_box == (5, 4, 20, 30)
+    assert TrainConfig(crop="30x20+4+5").data.crop_box == (5, 4, 20, 30)
     for crop in ("400x400+0+0", "30x34+5+0"):
         with pytest.raises(
             ConfigError, match=rf"crop: expected a part of the sensor of 34x34 pixels, got {re.escape(crop)}"

@@ -1,7 +1,5 @@
 """`snnlib train` on images: MNIST's files, folders of pictures, every encoding, prediction of a picture."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -76,8 +74,11 @@ def test_mnist_from_the_files_to_a_prediction(mnist, tmp_path, capsys):
 def test_recipes_of_images_begin_with_standardised_weights(mnist):
     """Mean 0, no offset, stored at the scale of plain weights: learned 5 to 45 times as fast as gain and bias."""
     recipe = RECIPES["mnist"].config(root=str(mnist), net="4C5-P2-10")
-    for config, fast in ((recipe, True), (dataclasses.replace(recipe, weight_scheme="calibrated"), False)):
-        module, data = SpikingClassifier(config, config.kind.facts(config)), EventData(config, progress=False)
+    for config, fast in ((recipe, True), (recipe.changed(weight_scheme="calibrated"), False)):
+        module, data = (
+            SpikingClassifier(config, config.data.kind.facts(config)),
+            EventData(config, progress=False),
+        )
         data.setup("fit")
         _calibrate(module, data)
         for layer in (module.net.conv1, module.net.fc1):
@@ -112,7 +113,7 @@ def test_a_folder_of_pictures(colour, pictures, tmp_path, capsys):
     ):
         assert text in out
     config = TrainConfig.load(folder / "config.json")
-    assert (config.size, config.classes, config.colour) == ("25x20", ["left", "right"], colour)
+    assert (config.data.size, config.data.classes, config.data.colour) == ("25x20", ["left", "right"], colour)
     assert float(metrics(folder)[-1]["test_accuracy"]) > 0.8
     # Without the pictures that it was trained on.
     out = done(capsys, "predict", folder, pictures / "right" / "1.png")

@@ -1,6 +1,5 @@
 """A run that begins with another run's weights, and simulated events to train the first one on."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,7 @@ def test_simulated_events_are_the_data(mnist: Path, tmp_path: Path, monkeypatch:
     times = [path.stat().st_mtime_ns for path in made]
     # Where frames do not fit into memory they are made of the same cache at each access.
     monkeypatch.setattr("snnlib.app.kinds.base.memory_bytes", lambda: 10**6)
-    again = EventData(dataclasses.replace(config, batch_size=1), progress=False)
+    again = EventData(config.changed(batch_size=1), progress=False)
     again.setup("fit")
     assert torch.equal(again.train_set[37][0], data.train_set[37][0])
     assert [path.stat().st_mtime_ns for path in sorted((tmp_path / "cache").rglob("*.events"))] == times
@@ -61,7 +60,7 @@ def test_pretrained_on_simulated_events(
         out += said
     assert "recipe mnist-events: MNIST's images as a simulated event camera sees them" in out
     assert f"weights of the run in {first}" in out
-    assert TrainConfig.load(second / "config.json").init_from == str(first)
+    assert TrainConfig.load(second / "config.json").net.init_from == str(first)
 
 
 def weights_at_start(
@@ -84,28 +83,28 @@ def weights_at_start(
 def test_init_begins_with_the_last_weights(
     config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = dataclasses.replace(config, epochs=2)
+    first = config.changed(epochs=2)
     result = train_run(first, RunFolder.create(tmp_path / "first", first), progress=False)
     trained = result.module.state_dict()
     # Fewer epochs than the run that wrote the weights, and another seed.
-    second = dataclasses.replace(config, epochs=1, seed=5, init_from=str(tmp_path / "first"))
+    second = config.changed(epochs=1, seed=5, init_from=str(tmp_path / "first"))
     begun = weights_at_start(second, tmp_path / "second", monkeypatch)
     assert begun.keys() == trained.keys()
     assert all(torch.equal(begun[name], trained[name]) for name in trained)
-    other = weights_at_start(dataclasses.replace(second, init_from=None), tmp_path / "other", monkeypatch)
+    other = weights_at_start(second.changed(init_from=None), tmp_path / "other", monkeypatch)
     assert not all(torch.equal(other[name], trained[name]) for name in trained)
 
 
 def test_init_of_another_net(config: TrainConfig, tmp_path: Path) -> None:
-    first = dataclasses.replace(config, epochs=1)
+    first = config.changed(epochs=1)
     train_run(first, RunFolder.create(tmp_path / "first", first), progress=False)
-    second = dataclasses.replace(first, net="5C5s4-P2-10", init_from=str(tmp_path / "first"))
+    second = first.changed(net="5C5s4-P2-10", init_from=str(tmp_path / "first"))
     with pytest.raises(
         CheckpointError, match="expected the weights of the net 5C5s4-P2-10, got other weights"
     ):
         train_run(second, RunFolder.create(tmp_path / "second", second), progress=False)
     assert not (tmp_path / "second").exists()
-    missing = dataclasses.replace(first, init_from=str(tmp_path / "nothing"))
+    missing = first.changed(init_from=str(tmp_path / "nothing"))
     with pytest.raises(
         ConfigError, match="init_from: expected the folder of a run of `snnlib train`, got nothing there"
     ):

@@ -1,6 +1,5 @@
 """`snnlib train` with surrogate neurons: every model, with and without batch norm, learns, fires and is counted."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,10 @@ from snnlib.nn.fusion.fuse import parts_of
     ids=["LIF, batch norm", "CubaLIF, calibrated", "LIF, graded"],
 )
 def test_a_run(settings: dict[str, Any], config: TrainConfig, tmp_path: Path) -> None:
-    config = dataclasses.replace(config, **settings)
+    config = config.changed(**settings)
     run = RunFolder.create(tmp_path / "run", config)
     result = training.train_run(config, run, progress=False)
-    names = ["neuron1"] if config.batch_norm else ["conv1", "fc1"]
+    names = ["neuron1"] if config.net.batch_norm else ["conv1", "fc1"]
     assert [layer.name for layer in result.test.layers] == names
     assert all(layer.rate > 0 for layer in result.test.layers)
     losses = [row["train_loss"] for row in result.history]
@@ -45,10 +44,10 @@ def test_a_run_in_the_dialect_of_a_chip_ends_in_integers(
     settings: dict[str, Any], config: TrainConfig, tmp_path: Path
 ) -> None:
     """Its read-out is a membrane of the chip, and the net without a floating point gives the same numbers."""
-    config = dataclasses.replace(config, dialect="loihi", **settings)
+    config = config.changed(dialect="loihi", **settings)
     run = RunFolder.create(tmp_path / "run", config)
     result = training.train_run(config, run, progress=False)
-    spiking = ["conv1", *["fc1"] * (config.loss == "count")]
+    spiking = ["conv1", *["fc1"] * (config.learning.loss == "count")]
     assert [layer.name for layer in result.test.layers] == spiking
     assert all(layer.rate > 0 for layer in result.test.layers)
     losses = [row["train_loss"] for row in result.history]
@@ -59,11 +58,11 @@ def test_a_run_in_the_dialect_of_a_chip_ends_in_integers(
 
 
 def test_every_neuron_and_surrogate_is_built() -> None:
-    shapes = [build_neuron(TrainConfig(neuron="lif", surrogate=name)) for name in SURROGATES]
+    shapes = [build_neuron(TrainConfig(neuron="lif", surrogate=name).net) for name in SURROGATES]
     assert len({type(neuron.surrogate) for neuron in shapes}) == len(shapes)
-    assert build_neuron(TrainConfig(neuron="lif", surrogate_width=0.25)).surrogate.width == 0.25
+    assert build_neuron(TrainConfig(neuron="lif", surrogate_width=0.25).net).surrogate.width == 0.25
     kinds = [
-        build_neuron(TrainConfig(neuron=name, net="8S-10" if "lru" in name else "8-10", tau=5.0))
+        build_neuron(TrainConfig(neuron=name, net="8S-10" if "lru" in name else "8-10", tau=5.0).net)
         for name in NEURONS
     ]
     assert kinds[0] is None
@@ -72,7 +71,7 @@ def test_every_neuron_and_surrogate_is_built() -> None:
     assert [neuron.gives_spikes for neuron in kinds[-2:]] == [False, True]
     assert kinds[4].tau == 5.0
     graded = [
-        build_neuron(TrainConfig(neuron=name, levels=4, threshold=0.5)) for name in sorted(GRADED_NEURONS)
+        build_neuron(TrainConfig(neuron=name, levels=4, threshold=0.5).net) for name in sorted(GRADED_NEURONS)
     ]
     assert [(neuron.levels, float(neuron.threshold)) for neuron in graded] == [(4, 0.5)] * 4
 
@@ -81,7 +80,7 @@ def test_nets_of_exact_times_are_those_of_srm_neurons() -> None:
     config = TrainConfig(neuron="cuba-event", tau_m=7.0, tau_s=3.5, net="4C3-P2-10", loss="count")
     facts = DataFacts(classes=tuple(map(str, range(10))), input_shape=(2, 8, 8))
     net = SpikingClassifier(config, facts).net
-    of_srm = SpikingClassifier(dataclasses.replace(config, neuron="srm"), facts).net
+    of_srm = SpikingClassifier(config.changed(neuron="srm"), facts).net
     own, theirs = (dict(part.named_parameters()) for part in (net, of_srm))
     assert {name: value.shape for name, value in own.items()} == {n: v.shape for n, v in theirs.items()}
     assert isinstance(net.pool1, snnlib.SpikeAvgPool2d)
@@ -92,16 +91,16 @@ def test_nets_of_exact_times_are_those_of_srm_neurons() -> None:
         3.5,
         0,
     )
-    once = build_neuron(dataclasses.replace(config, neuron="cuba-once"))
+    once = build_neuron(config.changed(neuron="cuba-once").net)
     response = once.free_potential(torch.eye(20)[:, :1, None])[:, 0, 0]
     # Response of continuous time at the ends of steps, which peaks at t = tau ln 4 for tau_m = 2 tau.
     assert once.refractory == torch.inf and int(response.argmax()) + 1 == round(7.0 * 0.6931)
-    potentials = SpikingClassifier(dataclasses.replace(config, loss="tet"), facts).net
+    potentials = SpikingClassifier(config.changed(loss="tet"), facts).net
     assert isinstance(potentials.fc1, snnlib.SRMReadout)
 
 
 def test_a_run_of_exact_times(config: TrainConfig, tmp_path: Path) -> None:
-    config = dataclasses.replace(config, neuron="cuba-event", weight_scheme="standardized", epochs=2)
+    config = config.changed(neuron="cuba-event", weight_scheme="standardized", epochs=2)
     run = RunFolder.create(tmp_path / "run", config)
     result = training.train_run(config, run, progress=False)
     assert all(layer.rate > 0 for layer in result.test.layers)

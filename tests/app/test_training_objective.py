@@ -1,6 +1,5 @@
 """Every loss that the settings name gives a gradient to a small net, and decides by the right read-out."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from snnlib.nn import SRMLinear, SRMReadout, supervised_spikes
 def test_every_loss_reaches_every_weight(name: str) -> None:
     torch.manual_seed(0)
     config = TrainConfig(loss=name, net="4C5s4-10")
-    module = SpikingClassifier(config, config.kind.facts(config))
+    module = SpikingClassifier(config, config.data.kind.facts(config))
     frames = (torch.rand(30, 5, 2, 34, 34) < 0.1).to(torch.uint8)
     labels = torch.arange(5)
     output = list(module.net.children())[-1]
@@ -82,22 +81,22 @@ def test_the_scale_of_logits_is_measured_and_kept(
         return report
 
     monkeypatch.setattr("snnlib.app.training.run.prepare_", prepare)
-    first = dataclasses.replace(config, loss=loss, epochs=1, val_split=0.0)
-    assert first.logit_scale is None
+    first = config.changed(loss=loss, epochs=1, val_split=0.0)
+    assert first.learning.logit_scale is None
     run = RunFolder.create(tmp_path / "first", first)
     result = train_run(first, run, progress=False)
     # The settings of the run have the scale: tests, loading and resuming read it there.
-    assert [result.module.config.logit_scale] == measured
-    assert TrainConfig.load(run.config).logit_scale == measured[0]
+    assert [result.module.config.learning.logit_scale] == measured
+    assert TrainConfig.load(run.config).learning.logit_scale == measured[0]
     # A run that starts from these weights is not prepared.
-    second = dataclasses.replace(first, init_from=str(run.path))
+    second = first.changed(init_from=str(run.path))
     assert (
         train_run(
             second, RunFolder.create(tmp_path / "second", second), progress=False
-        ).module.config.logit_scale
+        ).module.config.learning.logit_scale
         == measured[0]
     )
-    chosen = dataclasses.replace(first, logit_scale=0.25)
+    chosen = first.changed(logit_scale=0.25)
     assert (
         train_run(chosen, RunFolder.create(tmp_path / "third", chosen), progress=False).module.config
         == chosen

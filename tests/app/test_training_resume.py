@@ -1,6 +1,5 @@
 """A run that was stopped, killed or damaged ends as one that never was: weights, numbers and best checkpoint."""
 
-import dataclasses
 import math
 import shutil
 import signal
@@ -74,13 +73,13 @@ def test_under_slurm_no_run_begins_with_the_state_of_another(
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_one_seed_gives_one_net(whole: tuple[TrainResult, Path], config: TrainConfig, tmp_path: Path) -> None:
     """With processes that read the data as well."""
-    assert_same(whole[0], start(dataclasses.replace(config, workers=2), tmp_path), (whole[1], tmp_path))
+    assert_same(whole[0], start(config.changed(workers=2), tmp_path), (whole[1], tmp_path))
 
 
 def test_another_seed_gives_another_net(
     whole: tuple[TrainResult, Path], config: TrainConfig, tmp_path: Path
 ) -> None:
-    other = start(dataclasses.replace(config, seed=1, epochs=1), tmp_path)
+    other = start(config.changed(seed=1, epochs=1), tmp_path)
     assert not torch.equal(other.module.net.fc1.weight, whole[0].module.net.fc1.weight)
 
 
@@ -95,7 +94,7 @@ def test_training_is_fused_and_the_test_sees_every_neuron(
         return step(module, *arguments)
 
     monkeypatch.setattr(SpikingClassifier, "training_step", note)
-    result = start(dataclasses.replace(config, epochs=1), tmp_path)
+    result = start(config.changed(epochs=1), tmp_path)
     assert fused == [True] * 4
     conv1 = result.test.layers[0]
     assert conv1.neurons == 4 * 8 * 8
@@ -104,8 +103,8 @@ def test_training_is_fused_and_the_test_sees_every_neuron(
 
 
 def test_a_run_that_is_tested_once_ends_with_the_same_net(config: TrainConfig, tmp_path: Path) -> None:
-    whole = dataclasses.replace(config, val_split=0.0)
-    once = dataclasses.replace(whole, test_after="training")
+    whole = config.changed(val_split=0.0)
+    once = whole.changed(test_after="training")
     every, last = start(whole, tmp_path / "every"), start(once, tmp_path / "once")
     for name, value in every.module.state_dict().items():
         assert torch.equal(value, last.module.state_dict()[name]), name
@@ -123,7 +122,7 @@ def test_a_run_that_is_tested_once_ends_with_the_same_net(config: TrainConfig, t
 def test_validation_is_followed_by_a_test_after_every_epoch(
     whole: tuple[TrainResult, Path], config: TrainConfig, tmp_path: Path
 ) -> None:
-    once = start(dataclasses.replace(config, test_after="training"), tmp_path)
+    once = start(config.changed(test_after="training"), tmp_path)
     assert_same(whole[0], once, (whole[1], tmp_path))
 
 
@@ -212,7 +211,7 @@ def test_evaluation_repeats_the_last_test(whole: tuple[TrainResult, Path], confi
 
 
 def test_data_are_learned(config: TrainConfig, tmp_path: Path) -> None:
-    result = start(dataclasses.replace(config, net="10", epochs=15, lr=0.05), tmp_path)
+    result = start(config.changed(net="10", epochs=15, lr=0.05), tmp_path)
     assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
     assert result.test.accuracy > 0.4
 
@@ -221,7 +220,7 @@ def test_of_equal_epochs_the_first_is_best_also_in_a_folder_that_was_moved(
     config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No epoch changes anything.
-    same = dataclasses.replace(config, lr=1e-30, epochs=2)
+    same = config.changed(lr=1e-30, epochs=2)
     with interrupted(1, monkeypatch):
         start(same, tmp_path / "first")
     result = go_on((tmp_path / "first").rename(tmp_path / "moved"))

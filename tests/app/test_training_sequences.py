@@ -1,7 +1,5 @@
 """`snnlib train` on sequences without frames: labels at every step, recordings of different lengths, clear errors."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -112,7 +110,7 @@ def test_recordings_of_different_lengths(shd, tmp_path):
     assert "val_accuracy" in result.history[-1]
     assert result.test.accuracy > 0.25
     # The last batch of the test set holds other lengths alone than in batches of eight.
-    alone = run_test(dataclasses.replace(config, batch_size=1), folder, progress=False)
+    alone = run_test(config.changed(batch_size=1), folder, progress=False)
     assert torch.equal(alone.confusion, result.test.confusion)
     assert alone.loss == pytest.approx(result.test.loss, rel=1e-5)
     for a, b in zip(alone.layers, result.test.layers, strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +66,11 @@ def test_a_net_without_a_sparse_layer_is_named() -> None:
 def test_a_resumed_run_moves_the_same_connections(
     rule: str, config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = dataclasses.replace(
-        config, net="40-10", neuron="lif", loss="tet", lr=1e-2, density=0.1, rewire=rule, val_split=0.0
+    config = config.changed(
+        net="40-10", neuron="lif", loss="tet", lr=1e-2, density=0.1, rewire=rule, val_split=0.0
     )
     whole = start(config, tmp_path / "whole").module.state_dict()
-    still = start(dataclasses.replace(config, rewire="no"), tmp_path / "still").module.state_dict()
+    still = start(config.changed(rewire="no"), tmp_path / "still").module.state_dict()
     key = "net.fc1.operator.targets"
     assert whole[key].shape == still[key].shape and not torch.equal(whole[key], still[key])
     with interrupted(1, monkeypatch):

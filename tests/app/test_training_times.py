@@ -19,11 +19,11 @@ def test_a_point_is_four_spikes_at_its_times() -> None:
     config = recipe("yin-yang").config(precision="64-true")
     kind, points = KINDS["yin-yang"], YinYang("test", dtype=torch.float64)
     spikes = kind.transform(config, torch.float64)(points.samples[0])
-    assert spikes.shape == (config.time_steps, 4)
+    assert spikes.shape == (config.data.time_steps, 4)
     torch.testing.assert_close(spikes.sum(0), torch.ones(4, dtype=torch.float64))
     # The mean step of the two between which a spike is divided is its time.
-    step = torch.arange(config.time_steps, dtype=torch.float64)
-    times = (0.15 + 1.85 * points.samples[0]) * config.tau_s
+    step = torch.arange(config.data.time_steps, dtype=torch.float64)
+    times = (0.15 + 1.85 * points.samples[0]) * config.net.tau_s
     torch.testing.assert_close((spikes * step[:, None]).sum(0), times)
     x, labels = kind.collate(config)(
         [(point, int(label)) for point, label in zip(points.samples[:, None], points.targets, strict=True)]

@@ -1,7 +1,6 @@
 """Runs the command `snnlib` within a test."""
 
 import csv
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 def options(config: Any, **changes: object) -> list[str]:
     """The command line that gives these settings."""
-    values = dataclasses.asdict(config) | changes
+    values = config.settings() | changes
     words: list[str] = []
     for name, value in values.items():
         option = name.replace("_", "-")

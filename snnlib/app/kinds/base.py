@@ -115,8 +115,9 @@ class Kind(ABC):
 
     def augment(self, config: TrainConfig) -> Callable[[Tensor], Tensor] | None:
         """Returns the random augmentation of a training sample, or None."""
-        moved = config.shift or config.rotate or config.warp
-        return AugmentFrames(shift=config.shift, rotate=config.rotate, warp=config.warp) if moved else None
+        own = config.learning
+        moved = own.shift or own.rotate or own.warp
+        return AugmentFrames(shift=own.shift, rotate=own.rotate, warp=own.warp) if moved else None
 
     def choose(self, given: Mapping[str, Any]) -> Choice | None:
         """Settings that fit the data, beside those that the user has given."""
@@ -141,7 +142,13 @@ class Kind(ABC):
     def say(self, text: str, config: TrainConfig, facts: DataFacts) -> str:
         """`place` or `sample` of a run."""
         channels, height, width = facts.input_shape
-        values = {**vars(config), "noun": self.noun, "channels": channels, "height": height, "width": width}
+        values = {
+            **config.settings(),
+            "noun": self.noun,
+            "channels": channels,
+            "height": height,
+            "width": width,
+        }
         return text.format(**values)
 
 

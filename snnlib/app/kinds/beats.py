@@ -112,19 +112,21 @@ class BeatKind(Kind):
     def facts(self, config: TrainConfig) -> DataFacts:
         """Classes N, S and V, and the channels."""
         front_end = BeatFrames()
-        if config.time_steps != front_end.steps:
+        if config.data.time_steps != front_end.steps:
             raise ConfigError(
-                "time_steps", f"expected {front_end.steps} for {self.name}, got {config.time_steps}"
+                "time_steps", f"expected {front_end.steps} for {self.name}, got {config.data.time_steps}"
             )
         return DataFacts(CLASSES, (front_end.channels, 1, 1))
 
     def open(self, config: TrainConfig, split: Split, progress: bool) -> Samples:
         """All beats of a set; of the training set as many as an epoch has, balanced."""
         with naming("root"):
-            beats = Beats(config.root or "", split, config.fold, BeatFrames(), joined=split == "train")
+            beats = Beats(
+                config.data.root or "", split, config.data.fold, BeatFrames(), joined=split == "train"
+            )
         if split != "train":
             return beats
-        generator = torch.Generator().manual_seed(config.seed)
+        generator = torch.Generator().manual_seed(config.learning.seed)
         chosen = balanced(beats.targets, beats.records, DRAWN, generator)
         return Subset(beats, chosen.tolist())
 

@@ -60,17 +60,17 @@ class EventKind(Kind):
 
     def sensor(self, config: TrainConfig) -> tuple[Sequence[str], tuple[int, int]]:
         """Classes and sensor size: N-MNIST's, which the embedded digits and simulated events share."""
-        (height, width), box = NMNIST.sensor_size, config.crop_box
+        (height, width), box = NMNIST.sensor_size, config.data.crop_box
         if box and (box[0] + box[2] > height or box[1] + box[3] > width):
             raise ConfigError(
-                "crop", f"expected a part of the sensor of {width}x{height} pixels, got {config.crop}"
+                "crop", f"expected a part of the sensor of {width}x{height} pixels, got {config.data.crop}"
             )
         return NMNIST.classes, NMNIST.sensor_size
 
     def facts(self, config: TrainConfig) -> DataFacts:
         """Reads no recording, but those of a folder whose settings give no crop."""
         classes, sensor_size = self.sensor(config)
-        size = CropPool(config.crop_box or (0, 0, *sensor_size), config.pool).output_size
+        size = CropPool(config.data.crop_box or (0, 0, *sensor_size), config.data.pool).output_size
         return DataFacts(tuple(classes), (2, *size))
 
     def open(self, config: TrainConfig, split: Split, progress: bool) -> Samples:
@@ -79,7 +79,7 @@ class EventKind(Kind):
         transform = _frames(config, shape[1:], torch.uint8)
         with naming("val_split" if split == "val" else "root"):
             samples = self.recordings(config, split, progress)
-            in_memory = fits_into_memory(len(samples) * config.time_steps * math.prod(shape))
+            in_memory = fits_into_memory(len(samples) * config.data.time_steps * math.prod(shape))
             if not (in_memory or isinstance(samples, EventCache)):
                 samples = EventCache(samples, progress=progress)
             samples.transform = transform
@@ -96,25 +96,25 @@ class EventKind(Kind):
     def reader(self, config: TrainConfig) -> Reader:
         """Event files of any format."""
         # A crop leaves out what is outside the sensor; without one that is an error.
-        whole = config.crop is None and config.pool == 1
+        whole = config.data.crop is None and config.data.pool == 1
         size = self.facts(config).input_shape[1:] if whole else None
-        return event_reader(config.reader_options, sensor_size=size, **self.reading)
+        return event_reader(config.data.reader_options, sensor_size=size, **self.reading)
 
 
 def _frames(config: TrainConfig, size: tuple[int, int], dtype: torch.dtype) -> ToFrames | CroppedFrames:
     frames = ToFrames(
-        time_steps=config.time_steps,
-        step_us=config.step_us,
+        time_steps=config.data.time_steps,
+        step_us=config.data.step_us,
         sensor_size=size,
-        mode=config.frames,
-        late=config.overflow,
+        mode=config.data.frames,
+        late=config.data.overflow,
         dtype=dtype,
     )
-    if config.crop is None and config.pool == 1:
+    if config.data.crop is None and config.data.pool == 1:
         return frames
     # Without a crop all of the sensor is pooled, its last row and column perhaps of fewer pixels.
-    whole = (0, 0, size[0] * config.pool, size[1] * config.pool)
-    return CroppedFrames(CropPool(config.crop_box or whole, config.pool), frames)
+    whole = (0, 0, size[0] * config.data.pool, size[1] * config.data.pool)
+    return CroppedFrames(CropPool(config.data.crop_box or whole, config.data.pool), frames)
 
 
 def event_reader(options: Sequence[str] | None = None, **reading: Any) -> Reader:
@@ -130,7 +130,7 @@ EVENTS = (
         help="the embedded digits, which need no download",
         folder=None,
         recordings=lambda config, split, progress: EventDigits(
-            config.root, split == "train", progress=progress
+            config.data.root, split == "train", progress=progress
         ),
     ),
     EventKind(
@@ -138,7 +138,7 @@ EVENTS = (
         help="a copy of N-MNIST",
         folder="N-MNIST copy",
         public="nmnist",
-        recordings=lambda config, split, _: NMNIST(config.root or "", split == "train"),
+        recordings=lambda config, split, _: NMNIST(config.data.root or "", split == "train"),
     ),
     EventKind(
         name="mnist-events",
@@ -147,7 +147,7 @@ EVENTS = (
         public="mnist",
         # Simulated once, for this run and others.
         recordings=lambda config, split, progress: EventCache(
-            SimulatedEvents(MNIST(config.root or "", split == "train")), progress=progress
+            SimulatedEvents(MNIST(config.data.root or "", split == "train")), progress=progress
         ),
     ),
 )

@@ -50,13 +50,13 @@ IMAGE_LAYERS, RECURRENT_LAYERS = "15C5-P2-40C5-P2-300", "128R"
 class _EventFolder(EventKind):
     def sensor(self, config: TrainConfig) -> tuple[Sequence[str], tuple[int, int]]:
         """Returns classes and sensor size of the settings, or else of the folder."""
-        if config.classes and config.crop_box:
-            return config.classes, config.crop_box[2:]
+        if config.data.classes and config.data.crop_box:
+            return config.data.classes, config.data.crop_box[2:]
         with naming("root"):
-            samples = _opened(config.root, config.reader_options, None)
+            samples = _opened(config.data.root, config.data.reader_options, None)
             # The size of the sensor is found by reading.
-            size = config.crop_box[2:] if config.crop_box else samples.sensor_size
-        return config.classes or samples.classes, size
+            size = config.data.crop_box[2:] if config.data.crop_box else samples.sensor_size
+        return config.data.classes or samples.classes, size
 
     def choose(self, given: Mapping[str, Any]) -> Choice:
         """From at most 100 training recordings."""
@@ -90,8 +90,10 @@ def _opened(
 
 
 def _recordings(config: TrainConfig, split: Split, progress: bool) -> EventFolder:
-    samples = _opened(config.root, config.reader_options, split, val_share=config.val_split)
-    check_classes(samples.classes, config.classes or samples.classes, config.root)
+    samples = _opened(
+        config.data.root, config.data.reader_options, split, val_share=config.learning.val_split
+    )
+    check_classes(samples.classes, config.data.classes or samples.classes, config.data.root)
     return samples
 
 
@@ -184,18 +186,18 @@ EVENT_FOLDER = _EventFolder(
 class _ImageFolder(ImageKind):
     def classes(self, config: TrainConfig) -> tuple[str, ...]:
         """Returns the classes of the settings, or else of the folder."""
-        return tuple(config.classes or self.images(config, None).classes)
+        return tuple(config.data.classes or self.images(config, None).classes)
 
     def image_shape(self, config: TrainConfig) -> tuple[int, int, int]:
         """Returns the size of the settings, or else of the first image."""
-        height, width = config.image_size or self.images(config, None).image_size
-        return (3 if config.colour else 1, height, width)
+        height, width = config.data.image_size or self.images(config, None).image_size
+        return (3 if config.data.colour else 1, height, width)
 
     def images(self, config: TrainConfig, split: Split | None) -> ImageFolder:
         """The folder."""
-        mode = _mode(config.colour)
-        size, share = config.image_size, config.val_split
-        return ImageFolder(config.root or "", split, mode=mode, size=size, val_share=share)
+        mode = _mode(config.data.colour)
+        size, share = config.data.image_size, config.learning.val_split
+        return ImageFolder(config.data.root or "", split, mode=mode, size=size, val_share=share)
 
     def choose(self, given: Mapping[str, Any]) -> Choice:
         """From at most 200 training images."""

@@ -60,8 +60,8 @@ class ImageKind(Kind):
     def images(self, config: TrainConfig, split: Split) -> MNIST | ImageFolder:
         """The data set. Without a validation set to choose by, all that is no test image trains."""
         assert self.dataset is not None
-        own = split if config.val_split else None
-        return self.dataset(config.root or "", train=split != "test", split=own)
+        own = split if config.learning.val_split else None
+        return self.dataset(config.data.root or "", train=split != "test", split=own)
 
     def facts(self, config: TrainConfig) -> DataFacts:
         """Rows and pixels have channels, 1 and 1; they ask for as many time steps."""
@@ -69,22 +69,22 @@ class ImageKind(Kind):
             classes, shape = self.classes(config), self.image_shape(config)
         channels, height, width = shape
         steps = {"rows": height, "pixels": height * width, "permuted-pixels": height * width}
-        if config.encoding not in steps:
+        if config.data.encoding not in steps:
             return DataFacts(classes, shape)
-        if config.time_steps != steps[config.encoding]:
-            of_images = f"for the {config.encoding} of images of {width}x{height}"
-            raise wrong(config, "time_steps", f"{steps[config.encoding]} {of_images}")
-        return DataFacts(classes, (channels * width if config.encoding == "rows" else channels, 1, 1))
+        if config.data.time_steps != steps[config.data.encoding]:
+            of_images = f"for the {config.data.encoding} of images of {width}x{height}"
+            raise wrong(config, "time_steps", f"{steps[config.data.encoding]} {of_images}")
+        return DataFacts(classes, (channels * width if config.data.encoding == "rows" else channels, 1, 1))
 
     def open(self, config: TrainConfig, split: Split, progress: bool) -> Samples:
         """Images of the size and the classes that the net was made for, as frames of one step `[1, C, H, W]`."""
         with naming("root"):
             samples, shape = self.images(config, split), self.image_shape(config)
-            check_classes(samples.classes, self.classes(config), config.root)
+            check_classes(samples.classes, self.classes(config), config.data.root)
             found, (channels, height, width) = samples.image_size, shape
             if found != (height, width):
                 raise ValueError(
-                    f"expected images of {width}x{height} pixels, found {found[1]}x{found[0]} in {config.root}"
+                    f"expected images of {width}x{height} pixels, found {found[1]}x{found[0]} in {config.data.root}"
                 )
             samples.transform = one_step
             if isinstance(samples, MNIST) or not fits_into_memory(len(samples) * channels * height * width):
@@ -93,12 +93,12 @@ class ImageKind(Kind):
 
     def transform(self, config: TrainConfig, dtype: torch.dtype) -> ToSequence:
         """Permuted pixels have one order in all runs."""
-        permuted = config.encoding == "permuted-pixels"
+        permuted = config.data.encoding == "permuted-pixels"
         return ToSequence(
-            encoding="pixels" if config.encoding == "permuted-pixels" else config.encoding,
-            time_steps=config.time_steps,
-            mean=config.mean,
-            std=config.std,
+            encoding="pixels" if config.data.encoding == "permuted-pixels" else config.data.encoding,
+            time_steps=config.data.time_steps,
+            mean=config.data.mean,
+            std=config.data.std,
             permutation=0 if permuted else None,
             dtype=dtype,
         )

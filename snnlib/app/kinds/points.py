@@ -28,8 +28,8 @@ _FIRST, _LAST = 0.15, 2.0
 
 def to_spikes(points: Tensor, config: TrainConfig, dtype: torch.dtype) -> Tensor:
     """Returns spikes `[T, ..., 4]` of points `[..., 4]`, divided between the two steps around their times."""
-    times = config.tau_s * (_FIRST + (_LAST - _FIRST) * points.reshape(-1, points.shape[-1]))
-    spikes = encoding.at_times(times, config.time_steps, mode="shared", dtype=dtype)
+    times = config.net.tau_s * (_FIRST + (_LAST - _FIRST) * points.reshape(-1, points.shape[-1]))
+    spikes = encoding.at_times(times, config.data.time_steps, mode="shared", dtype=dtype)
     return spikes.reshape(-1, *points.shape)
 
 
@@ -53,8 +53,8 @@ class PointKind(Kind):
 
     def facts(self, config: TrainConfig) -> DataFacts:
         """The latest input needs a step, and one behind it."""
-        least = int(_LAST * config.tau_s) + 2
-        if config.time_steps < least:
+        least = int(_LAST * config.net.tau_s) + 2
+        if config.data.time_steps < least:
             raise wrong(config, "time_steps", f"at least 2 tau_s + 2 = {least}")
         return DataFacts(YinYang.classes, (4, 1, 1))
 

@@ -81,22 +81,24 @@ class SequenceKind(Kind):
     def open(self, config: TrainConfig, split: Split, progress: bool) -> Sequences:
         """The validation set trains too where none is asked for."""
         splits: tuple[Split, ...] = (
-            ("train", "val") if split == "train" and not config.val_split else (split,)
+            ("train", "val") if split == "train" and not config.learning.val_split else (split,)
         )
         with naming("root"):
             parts = [self._opened(config, part) for part in splits]
             # Pieces last a second at least; a piece that is read anew each time costs time only.
-            size = sum(map(len, parts)) * 1000 / config.step_ms * self.channels
+            size = sum(map(len, parts)) * 1000 / config.data.step_ms * self.channels
             sequences = Sequences(parts, keep=fits_into_memory(size), progress=progress)
         if not len(sequences):
             raise ConfigError(
-                "root", f"expected samples to {'/'.join(splits)} with in {config.root}, got none"
+                "root", f"expected samples to {'/'.join(splits)} with in {config.data.root}, got none"
             )
         return sequences
 
     def transform(self, config: TrainConfig, dtype: torch.dtype) -> Callable[[Any], Tensor]:
         """Time steps of spikes in channels."""
-        return ToChannels(step_us=config.step_us, channels=self.channels, mode=config.frames, dtype=dtype)
+        return ToChannels(
+            step_us=config.data.step_us, channels=self.channels, mode=config.data.frames, dtype=dtype
+        )
 
     def collate(self, config: TrainConfig) -> Callable[[Sequence[Any]], tuple[Tensor, ...]]:
         """With lengths."""
@@ -107,7 +109,7 @@ class SequenceKind(Kind):
         return event_reader()
 
     def _opened(self, config: TrainConfig, split: Split) -> Any:
-        return self.dataset(config.root or "", split, self.transform(config, torch.uint8))
+        return self.dataset(config.data.root or "", split, self.transform(config, torch.uint8))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,7 +56,7 @@ class WordKind(Kind):
 
     def facts(self, config: TrainConfig) -> DataFacts:
         """Frames of a step, 1, and their channels."""
-        return DataFacts(self.names, (self.stack(config).window, 1, config.channels))
+        return DataFacts(self.names, (self.stack(config).window, 1, config.data.channels))
 
     def open(self, config: TrainConfig, split: Split, progress: bool) -> Samples:
         """Frames in memory, a byte for each channel."""
@@ -66,23 +66,23 @@ class WordKind(Kind):
 
     def recordings(self, config: TrainConfig, split: Split, transform: Callable[[Tensor], Tensor]) -> Any:
         """Returns the transformed recordings of a split with their labels."""
-        return self.dataset(config.root or "", split, transform, fold=config.fold)
+        return self.dataset(config.data.root or "", split, transform, fold=config.data.fold)
 
     def augment(self, config: TrainConfig) -> AugmentChannels | None:
         """Another tempo and another voice, and parts that are not heard."""
-        if not config.vary:
+        if not config.learning.vary:
             return None
-        tempo, channels = _TEMPO * config.vary, _CHANNELS * config.vary
+        tempo, channels = _TEMPO * config.learning.vary, _CHANNELS * config.learning.vary
         masks = {"masks": self.masks, "mask_steps": 8, "mask_channels": 4}
         return AugmentChannels(
-            shift=_SHIFT, tempo=tempo, shift_channels=channels, stretch=config.vary, **masks
+            shift=_SHIFT, tempo=tempo, shift_channels=channels, stretch=config.learning.vary, **masks
         )
 
     def stack(self, config: TrainConfig) -> StackFrames:
         """Returns the transform that stacks frames into steps."""
-        if config.step_ms % _FRAME_MS:
+        if config.data.step_ms % _FRAME_MS:
             raise wrong(config, "step_ms", f"a multiple of {_FRAME_MS} ms for {self.name}")
-        hop = round(config.step_ms / _FRAME_MS)
+        hop = round(config.data.step_ms / _FRAME_MS)
         return StackFrames(hop, 2 * hop)
 
     def collate(self, config: TrainConfig) -> Callable[[Sequence[Any]], tuple[Tensor, ...]]:
@@ -91,9 +91,11 @@ class WordKind(Kind):
 
     def transform(self, config: TrainConfig, dtype: torch.dtype = torch.float32) -> WordToSteps:
         """Sound to steps."""
-        with naming("channels" if config.high_hz is None else "high_hz"):
-            front_end = LogMel(config.channels, sample_rate=self.sample_rate, high_hz=config.high_hz)
-        return WordToSteps(front_end, self.stack(config), config.time_steps, dtype)
+        with naming("channels" if config.data.high_hz is None else "high_hz"):
+            front_end = LogMel(
+                config.data.channels, sample_rate=self.sample_rate, high_hz=config.data.high_hz
+            )
+        return WordToSteps(front_end, self.stack(config), config.data.time_steps, dtype)
 
     def reader(self, config: TrainConfig) -> Reader:
         """Sound files."""

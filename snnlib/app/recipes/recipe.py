@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from snnlib.app.training.config import TrainConfig
+from snnlib.app.training.config import DEFAULTS, TrainConfig
 from snnlib.app.training.neuron import SPIKE_TIME_NEURONS
 from snnlib.learning.preparing.targets import wanted_counts
 
@@ -46,7 +46,7 @@ class Recipe:
             last epoch's figure is the one to quote: the best one was chosen on the samples that it is tested on.
 
     >>> from snnlib.recipes import recipe
-    >>> recipe("nmnist").config(root="N-MNIST", epochs=3).epochs
+    >>> recipe("nmnist").config(root="N-MNIST", epochs=3).learning.epochs
     3
     """
 
@@ -72,7 +72,7 @@ class Recipe:
 
         For a chip neurons, with standardised weights rates, loss and learning rate.
         """
-        srm = self.settings.get("neuron", TrainConfig.neuron) in SPIKE_TIME_NEURONS
+        srm = self.settings.get("neuron", DEFAULTS["neuron"]) in SPIKE_TIME_NEURONS
         if changes.get("dialect") and srm:
             return dict(ON_CHIP)
         if (
@@ -80,11 +80,11 @@ class Recipe:
             or self.settings.get("weight_scheme") == "standardized"
         ):
             return {}
-        steps = {**self.settings, **changes}.get("time_steps", TrainConfig.time_steps)
+        steps = {**self.settings, **changes}.get("time_steps", DEFAULTS["time_steps"])
         desired, undesired = wanted_counts(steps)
         return {**STANDARDIZED, "desired": float(desired), "undesired": float(undesired)}
 
     def __str__(self) -> str:
-        epochs = self.settings.get("epochs", TrainConfig.epochs)
+        epochs = self.settings.get("epochs", DEFAULTS["epochs"])
         measured = f"measured by {epochs} epochs on {self.measured}" if self.measured else "not measured"
         return f"recipe {self.name}: {self.note}\n  source: {self.source}\n  {measured}"

@@ -76,14 +76,14 @@ class SpikingClassifier(pl.LightningModule):
         self.facts = facts
         self.net = build_net(config, facts)
         self.take_settings(config)
-        self._operations = SynapticOperationsLoss(self.net) if config.operations_weight else None
+        self._operations = SynapticOperationsLoss(self.net) if config.learning.operations_weight else None
         self.activity = SpikeCounter(self.net)
         # Tallies of test set and validation set: confusion `[classes^2]`, the sum of the losses, number of samples.
         self._tallies: list[Tensor] = []
 
     def take_settings(self, config: TrainConfig) -> None:
         """Takes the settings of the loss."""
-        self.config, self.objective = config, LOSSES[config.loss].build(config)
+        self.config, self.objective = config, LOSSES[config.learning.loss].build(config)
 
     def forward(self, frames: Tensor) -> Tensor:
         """Scores `[N, classes]` of frames `[T, N, C, H, W]` of any dtype."""
@@ -113,7 +113,7 @@ class SpikingClassifier(pl.LightningModule):
                 output, answered = self._output(frames, lengths), torch.ones_like(labels, dtype=torch.bool)
         loss = self.objective.loss(output, labels, lengths)
         if self._operations is not None:
-            loss = loss + self.config.operations_weight * self._operations().to(loss.dtype)
+            loss = loss + self.config.learning.operations_weight * self._operations().to(loss.dtype)
         right = (self.objective.scores(output, lengths).argmax(-1) == labels) & answered
         # Steps without a label are never right.
         return loss, right.sum() / (labels != NO_LABEL).sum().clamp(min=1)
@@ -122,15 +122,15 @@ class SpikingClassifier(pl.LightningModule):
         """Firing rate that each layer of weights and neurons is calibrated to before training."""
         layers = [name for name, module in self.net.named_modules() if isinstance(module, SpikingLayer)]
         names = [name for name in layers if not is_readout(self.net.get_submodule(name))]
-        rates = dict.fromkeys(names, self.config.target_rate)
+        rates = dict.fromkeys(names, self.config.net.target_rate)
         # The output layer has a rate of its own, if it fires at all.
-        if not LOSSES[self.config.loss].of_potentials:
-            rates[names[-1]] = self.config.output_rate
+        if not LOSSES[self.config.learning.loss].of_potentials:
+            rates[names[-1]] = self.config.net.output_rate
         return rates
 
     def on_train_epoch_start(self) -> None:
         """Seed what is random in the epoch by its number: a resumed run then needs no state from before."""
-        torch.manual_seed(self.config.seed + 1000003 * self.current_epoch + self.global_rank)
+        torch.manual_seed(self.config.learning.seed + 1000003 * self.current_epoch + self.global_rank)
 
     def on_validation_epoch_start(self) -> None:
         """Start counting predictions and spikes."""
@@ -160,7 +160,7 @@ class SpikingClassifier(pl.LightningModule):
             counts.update({name: reduce(count, reduce_op="sum") for name, count in counts.items()})
         self.activity.steps = reduce(self.activity.steps.to(self.device), reduce_op="sum")
         results = []
-        unit = "labelled steps" if self.config.kind.labels_steps else "samples"
+        unit = "labelled steps" if self.config.data.kind.labels_steps else "samples"
         classes = self.facts.classes
         for tally in self._tallies:
             total = reduce(tally, reduce_op="sum").cpu()
@@ -179,7 +179,7 @@ class SpikingClassifier(pl.LightningModule):
     def optimizer_step(self, *arguments: Any, **options: Any) -> None:
         """Lightning's step, and then that of the rewiring."""
         super().optimizer_step(*arguments, **options)
-        if self.config.rewire == "no":
+        if self.config.learning.rewire == "no":
             return
         optimizer = self.optimizers(use_pl_optimizer=False)
         assert isinstance(optimizer, torch.optim.Optimizer)
@@ -187,7 +187,7 @@ class SpikingClassifier(pl.LightningModule):
 
     def _rewiring_of_run(self) -> Rewiring:
         if self._rewiring is None:
-            config = self.config
+            config = self.config.learning
             # As published: DEEP R moves connections at every step, SET once an epoch.
             steps = int(self.trainer.estimated_stepping_batches) // config.epochs
             every = 1 if config.rewire == "deep_r" else max(steps, 1)
@@ -212,19 +212,19 @@ class SpikingClassifier(pl.LightningModule):
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         """Scale the gradient down to `clip_norm`; without one where it is not finite, so that its step does nothing."""
-        if self.config.clip_norm is None:
+        if self.config.learning.clip_norm is None:
             return
-        norm = nn.utils.clip_grad_norm_(self.parameters(), self.config.clip_norm)
+        norm = nn.utils.clip_grad_norm_(self.parameters(), self.config.learning.clip_norm)
         if not norm.isfinite():
             optimizer.zero_grad()
 
     def configure_optimizers(self) -> Any:
         """AdamW with a linear warm-up and a cosine decay to 0, per step."""
         config = self.config
-        groups = parameter_groups(self.net, config.lr, weight_decay=config.weight_decay)
+        groups = parameter_groups(self.net, config.learning.lr, weight_decay=config.learning.weight_decay)
         optimizer = torch.optim.AdamW(groups)
         steps = int(self.trainer.estimated_stepping_batches)
-        warmup = config.warmup_epochs * steps / config.epochs
+        warmup = config.learning.warmup_epochs * steps / config.learning.epochs
 
         # A function of the step alone, so that a resumed run has the same rates.
         def factor(step: int) -> float:

@@ -24,7 +24,7 @@ class EventData(pl.LightningDataModule):
 
     Images are kept as frames of one step, in which they are augmented, and become sequences (float32) in the batch.
     Sequences without frames are batches `[T, N, channels]`, labels `[N]` or `[T, N]`, and lengths `[N]`. The validation
-    set is the data set's own, or a share of the training samples (`config.val_split`), chosen by the seed.
+    set is the data set's own, or a share of the training samples (`config.learning.val_split`), chosen by the seed.
 
     Args:
         config: the run's settings.
@@ -36,7 +36,7 @@ class EventData(pl.LightningDataModule):
 
     def __init__(self, config: TrainConfig, progress: bool = True) -> None:
         super().__init__()
-        self.config, self.kind, self.progress = config, config.kind, progress
+        self.config, self.kind, self.progress = config, config.data.kind, progress
         self.facts = self.kind.facts(config)
         self.train_set: Samples
         # Absent where no samples are held out.
@@ -45,25 +45,27 @@ class EventData(pl.LightningDataModule):
 
     def setup(self, stage: str) -> None:
         """Open the sets that `stage` needs; opening twice is free."""
-        self._check_batches(self.config.copies if stage == "fit" else 1)
+        self._check_batches(self.config.learning.copies if stage == "fit" else 1)
         if not hasattr(self, "test_set"):
             self.test_set = self.kind.open(self.config, "test", self.progress)
         if stage == "fit" and not hasattr(self, "train_set"):
             self.train_set = self.kind.open(self.config, "train", self.progress)
-            if self.config.val_split and self.kind.own_validation:
+            if self.config.learning.val_split and self.kind.own_validation:
                 self.val_set = self.kind.open(self.config, "val", self.progress)
-            elif self.config.val_split:
+            elif self.config.learning.val_split:
                 self.train_set, self.val_set = self._hold_out(self.train_set)
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Augmented batches; samples, order and random numbers follow from the seed and the epoch alone."""
         config = self.config
-        samples = SeededCopies(self.train_set, self.kind.augment(config), config.copies, config.seed)
+        samples = SeededCopies(
+            self.train_set, self.kind.augment(config), config.learning.copies, config.learning.seed
+        )
         batches = TrainingBatches(
             len(samples),
-            config.batch_size,
-            config.seed,
-            config.accumulate * self._processes,
+            config.learning.batch_size,
+            config.learning.seed,
+            config.learning.accumulate * self._processes,
             self._rank,
             self._processes,
             lengths=self._lengths,
@@ -76,7 +78,7 @@ class EventData(pl.LightningDataModule):
 
         With several processes each has its share, none twice.
         """
-        collate, size = self.kind.collate(self.config), self.config.batch_size
+        collate, size = self.kind.collate(self.config), self.config.learning.batch_size
         loaders = []
         for samples in (self.test_set, self.val_set):
             if samples is not None:
@@ -93,7 +95,10 @@ class EventData(pl.LightningDataModule):
             ConfigError: no training sample has an event there.
         """
         self.setup("fit")
-        generator, size = torch.Generator().manual_seed(self.config.seed), self.config.batch_size
+        generator, size = (
+            torch.Generator().manual_seed(self.config.learning.seed),
+            self.config.learning.batch_size,
+        )
         order = torch.randperm(len(cast(Sized, self.train_set)), generator=generator).tolist()
         if self._lengths is not None:
             # Samples of like lengths, cut to the shortest: padding would count as time without spikes.
@@ -105,7 +110,7 @@ class EventData(pl.LightningDataModule):
         chosen = list(islice((sample for sample in samples if sample[0].any()), size))
         if not chosen:
             raise ConfigError(
-                "root" if self.config.crop is None else "crop",
+                "root" if self.config.data.crop is None else "crop",
                 f"expected training samples with events within the crop and the time steps of the net, got "
                 f"{len(order)} without events",
             )
@@ -122,8 +127,8 @@ class EventData(pl.LightningDataModule):
         """Bytes of a batch's frames as float32; 0 for sequences, whose lengths are their own."""
         if self.kind.ragged:
             return 0
-        samples = copies * self.config.batch_size
-        return 4 * samples * self.config.time_steps * math.prod(self.facts.input_shape)
+        samples = copies * self.config.learning.batch_size
+        return 4 * samples * self.config.data.time_steps * math.prod(self.facts.input_shape)
 
     def _check_batches(self, copies: int) -> None:
         """Raise ConfigError where not even the frames of a batch fit into memory."""
@@ -131,8 +136,9 @@ class EventData(pl.LightningDataModule):
         if size > memory:
             raise ConfigError(
                 "time_steps",
-                f"expected batches that fit into memory, {memory / 1e9:.0f} GB, got {copies * config.batch_size} "
-                f"samples of {config.time_steps} steps: {size / 1e9:.0f} GB for the frames alone",
+                f"expected batches that fit into memory, {memory / 1e9:.0f} GB, got "
+                f"{copies * config.learning.batch_size} samples of {config.data.time_steps} steps: "
+                f"{size / 1e9:.0f} GB for the frames alone",
             )
 
     @property
@@ -151,29 +157,31 @@ class EventData(pl.LightningDataModule):
     def _loader(self, samples: Dataset[Any], **options: Any) -> DataLoader[Any]:
         return DataLoader(
             samples,
-            num_workers=self.config.workers,
-            persistent_workers=self.config.workers > 0,
+            num_workers=self.config.run.workers,
+            persistent_workers=self.config.run.workers > 0,
             # From pinned memory a batch moves to the GPU while the step before it runs; Lightning does not wait for it.
             pin_memory=self.trainer is not None and self.trainer.strategy.root_device.type == "cuda",
             # A separate generator: loaders draw a number when they start, which a resumed run does at another moment.
-            generator=torch.Generator().manual_seed(self.config.seed),
+            generator=torch.Generator().manual_seed(self.config.learning.seed),
             **options,
         )
 
     def _hold_out(self, samples: Samples) -> tuple[Samples, Samples]:
         """The samples to train on, and those held out: the same share of each class."""
         targets = _targets(samples)
-        order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(self.config.seed))
+        order = torch.randperm(
+            len(targets), generator=torch.Generator().manual_seed(self.config.learning.seed)
+        )
         held: list[int] = []
         for label in sorted(set(targets.tolist())):
             members = order[targets[order] == label]
-            held += members[: round(self.config.val_split * len(members))].tolist()
+            held += members[: round(self.config.learning.val_split * len(members))].tolist()
         kept = sorted(set(range(len(targets))) - set(held))
         if not held or not kept:
             raise ConfigError(
                 "val_split",
-                f"expected a share that leaves samples to train on and to validate with, got {self.config.val_split} "
-                f"of {len(targets)} samples",
+                "expected a share that leaves samples to train on and to validate with, got "
+                f"{self.config.learning.val_split} of {len(targets)} samples",
             )
         return Subset(samples, kept), Subset(samples, sorted(held))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,16 +21,17 @@ from snnlib.app.training.run_folder import RunFolder
 
 def how_to_feed(config: TrainConfig, classes: tuple[str, ...]) -> list[str]:
     """Describes the steps from events or sound to the net's frames, for the header of the program."""
-    top, left, *_ = config.crop_box or (0, 0)
-    late = "left out" if config.overflow == "drop" else "counted in the last one"
+    top, left, *_ = config.data.crop_box or (0, 0)
+    late = "left out" if config.data.overflow == "drop" else "counted in the last one"
     named = ", ".join(f"{number} {name}" for number, name in enumerate(classes))
     place = [
-        f"x = (column - {left}) / {config.pool}, y = (row - {top}) / {config.pool}; channel = polarity, 0 or 1.",
+        f"x = (column - {left}) / {config.data.pool}, y = (row - {top}) / {config.data.pool}; "
+        "channel = polarity, 0 or 1.",
         f"Leave out columns and rows below the offsets. Events after the last step are {late}.",
     ]
     return [
-        *(place if "frames" in config.kind.has else ()),
-        f"A time step is {config.step_ms:g} ms, a recording {config.time_steps} of them.",
+        *(place if "frames" in config.data.kind.has else ()),
+        f"A time step is {config.data.step_ms:g} ms, a recording {config.data.time_steps} of them.",
         "net_reset() before each recording. Its class is the largest output, summed over the steps:",
         f"{named}.",
     ]
@@ -44,10 +44,10 @@ def opened(folder: Path, checkpoint: Checkpoint, root: Path | None) -> tuple[Spi
         ConfigError, CheckpointError: as in `load`; a net that takes no frames.
     """
     run, config = RunFolder.open(folder, "RUN_FOLDER")
-    if not {"frames", "counts"} & config.kind.has:
-        raise ConfigError("RUN_FOLDER", f"expected a net for frames, got a net for {config.data}")
+    if not {"frames", "counts"} & config.data.kind.has:
+        raise ConfigError("RUN_FOLDER", f"expected a net for frames, got a net for {config.data.data}")
     if root is not None:
-        config = dataclasses.replace(config, root=str(root))
+        config = config.changed(root=str(root))
     # Exporters write integers or numbers of 32 bits and more, and NumPy, which writes them, has no bfloat16.
     module = load_module(config, run, checkpoint).float()
     data = EventData(config, False)
@@ -59,7 +59,7 @@ def vectors_of(data: EventData, count: int) -> tuple[Tensor, dict[str, Any]]:
     """Test samples for a program, and the options of `export_c` that say what it takes: events, frames or sound."""
     kind, config = data.kind, data.config
     if not isinstance(kind, WordKind):
-        binary = "frames" in kind.has and config.frames == "binary"
+        binary = "frames" in kind.has and config.data.frames == "binary"
         return batch_of(data, data.test_set, count)[0], {"binary": binary}
     word = kind.transform(config)
     recordings = kind.recordings(config, "test", word.sound)

@@ -55,7 +55,7 @@ class History(pl.Callback):
         assert isinstance(module, SpikingClassifier)
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         config, facts, threads = module.config, module.facts, torch.get_num_threads()
-        kind = config.kind
+        kind = config.data.kind
         tested = "each followed by a test and a line"
         if trainer.check_val_every_n_epoch != 1:
             tested = "each followed by a line, the last by a test"
@@ -65,7 +65,7 @@ class History(pl.Callback):
             f"{len(facts.classes)} classes; a sample: {kind.say(kind.sample, config, facts)}"
         )
         self.show(
-            f"net: {config.net} with {sum(weight.numel() for weight in module.parameters()):,} weights "
+            f"net: {config.net.net} with {sum(weight.numel() for weight in module.parameters()):,} weights "
             f"on {module.device.type} ({threads} CPU {'thread' if threads == 1 else 'threads'})"
         )
         self.show(

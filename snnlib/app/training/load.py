@@ -63,7 +63,7 @@ def load(run: str | Path, *, checkpoint: Checkpoint = "last") -> LoadedRun:
     """
     folder, config = RunFolder.open(Path(run), "run")
     module = load_module(config, folder, checkpoint)
-    return LoadedRun(module.net, config.kind.transform(config, dtype_of(config)), module.facts.classes)
+    return LoadedRun(module.net, config.data.kind.transform(config, dtype_of(config)), module.facts.classes)
 
 
 def load_module(config: TrainConfig, run: RunFolder, checkpoint: Checkpoint) -> SpikingClassifier:
@@ -72,14 +72,14 @@ def load_module(config: TrainConfig, run: RunFolder, checkpoint: Checkpoint) -> 
     Raises:
         ConfigError, CheckpointError: as in `load`.
     """
-    module = SpikingClassifier(config, config.kind.facts(config))
+    module = SpikingClassifier(config, config.data.kind.facts(config))
     load_weights(module, checkpoint_path(config, run, checkpoint))
     return module.to(dtype_of(config)).eval()
 
 
 def dtype_of(config: TrainConfig) -> torch.dtype:
     """Returns the dtype of a run's weights."""
-    return _DTYPES.get(config.precision, torch.float32)
+    return _DTYPES.get(config.run.precision, torch.float32)
 
 
 def checkpoint_path(config: TrainConfig, run: RunFolder, checkpoint: Checkpoint) -> Path:
@@ -90,7 +90,7 @@ def checkpoint_path(config: TrainConfig, run: RunFolder, checkpoint: Checkpoint)
         CheckpointError: the file is missing or damaged.
     """
     path = run.checkpoints / f"{checkpoint}.ckpt"
-    if checkpoint == "best" and not config.val_split and not path.exists():
+    if checkpoint == "best" and not config.learning.val_split and not path.exists():
         raise ConfigError("checkpoint", "expected last for a run without --val-split, got best")
     return find_intact(path)
 
@@ -121,7 +121,7 @@ def load_weights(
     """
     content = SafeCheckpointIO().load_checkpoint(path, map_location="cpu")
     weights, epoch = content.get("state_dict"), content.get("epoch")
-    last = module.config.epochs if epochs is None else epochs
+    last = module.config.learning.epochs if epochs is None else epochs
     if type(epoch) is not int or not 0 <= epoch <= last:
         raise CheckpointError(f"{path}: expected an epoch in 0..{last}, got {epoch!r}")
     try:
@@ -140,7 +140,7 @@ def load_weights(
     except (RuntimeError, TypeError, ValueError, AttributeError) as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(
-            f"{path}: expected the weights of the net {module.config.net}, got other weights: {reason}"
+            f"{path}: expected the weights of the net {module.config.net.net}, got other weights: {reason}"
         ) from error
 
 
@@ -151,8 +151,8 @@ def load_init(module: SpikingClassifier, folder: Path) -> tuple[float | None, st
         The run's `logit_scale`, and the name of the layer that keeps its own weights.
     """
     run, config = RunFolder.open(folder, "init_from")
-    (body, _, _), (own, _, _) = config.net.rpartition("-"), module.config.net.rpartition("-")
-    other = body == own and config.net != module.config.net
+    (body, _, _), (own, _, _) = config.net.net.rpartition("-"), module.config.net.net.rpartition("-")
+    other = body == own and config.net.net != module.config.net.net
     last = list(dict(module.net.named_children()))[-1] if other else None
-    load_weights(module, checkpoint_path(config, run, "last"), config.epochs, last)
-    return config.logit_scale, last
+    load_weights(module, checkpoint_path(config, run, "last"), config.learning.epochs, last)
+    return config.learning.logit_scale, last

@@ -36,56 +36,57 @@ def build_net(config: TrainConfig, facts: DataFacts) -> nn.Module:
         raise ConfigError("net", text if field == "notation" else str(error)) from error
     except (RuntimeError, MemoryError, OverflowError) as error:
         raise ConfigError(
-            "net", f"expected layers that fit into memory, got {config.net!r}: {str(error).splitlines()[0]}"
+            "net",
+            f"expected layers that fit into memory, got {config.net.net!r}: {str(error).splitlines()[0]}",
         ) from error
-    outputs = config.net.rpartition("-")[2].partition("D")[0]
+    outputs = config.net.net.rpartition("-")[2].partition("D")[0]
     if outputs != str(len(facts.classes)):
         raise ConfigError(
             "net",
             f"expected {len(facts.classes)} output neurons, one per class, as last layer, got {outputs!r}",
         )
-    potentials = LOSSES[config.loss].of_potentials
+    potentials = LOSSES[config.learning.loss].of_potentials
     # Weights of a chip have another size, as no time constant divides currents; so they learn at the pace of others.
     # Outputs that fire learn worse from the larger steps.
-    on_chip = config.dialect is not None and potentials and config.density == 1
-    if config.neuron in SPIKE_TIME_NEURONS or on_chip:
+    on_chip = config.net.dialect is not None and potentials and config.net.density == 1
+    if config.net.neuron in SPIKE_TIME_NEURONS or on_chip:
         standardize_weights_(
-            net, homeostasis=config.weight_scheme == "standardized" or config.neuron == "cuba-once"
+            net, homeostasis=config.net.weight_scheme == "standardized" or config.net.neuron == "cuba-once"
         )
     if potentials:
         name, last = list(net.named_children())[-1]
         assert isinstance(last, SRMLinear | SpikingLinear)
         sizes = last.in_features, last.out_features
-        if config.dialect is None:
-            readout: nn.Module = SRMReadout(*sizes, tau_m=config.tau_m, tau_s=config.tau_s)
+        if config.net.dialect is None:
+            readout: nn.Module = SRMReadout(*sizes, tau_m=config.net.tau_m, tau_s=config.net.tau_s)
         else:
-            membrane = LoihiIntegrator(config.tau_m, tau_s=config.tau_s)
+            membrane = LoihiIntegrator(config.net.tau_m, tau_s=config.net.tau_s)
             layer = SpikingLinear(*sizes, neuron=membrane)
             # With the time constant in the gain weights learn as an SRMReadout's do.
-            layer.gain.fill_(1 / config.tau_s)
-            layer.weight.data.mul_(config.tau_s)
+            layer.gain.fill_(1 / config.net.tau_s)
+            layer.weight.data.mul_(config.net.tau_s)
             readout = layer
         net.set_submodule(name, readout)
     return net
 
 
 def _layers(config: TrainConfig, facts: DataFacts) -> nn.Sequential:
-    neuron = build_neuron(config)
+    neuron = build_neuron(config.net)
     if neuron is None:
         return from_notation(
-            config.net,
+            config.net.net,
             facts.input_shape,
-            tau_m=config.tau_m,
-            tau_s=config.tau_s,
-            tau_grad=config.tau_grad,
-            input_grad_scale=config.input_grad_scale,
+            tau_m=config.net.tau_m,
+            tau_s=config.net.tau_s,
+            tau_grad=config.net.tau_grad,
+            input_grad_scale=config.learning.input_grad_scale,
         )
     return from_notation(
-        config.net,
+        config.net.net,
         facts.input_shape,
         neuron=neuron,
-        recurrent_neuron=partial(build_recurrent_neuron, config),
-        batch_norm=config.batch_norm,
-        dropout=config.dropout,
-        connections=Sparse(density=config.density) if config.density < 1 else None,
+        recurrent_neuron=partial(build_recurrent_neuron, config.net),
+        batch_norm=config.net.batch_norm,
+        dropout=config.net.dropout,
+        connections=Sparse(density=config.net.density) if config.net.density < 1 else None,
     )

@@ -12,7 +12,7 @@ from snnlib.app.setting import wrong
 from snnlib.neurons.surrogate import Surrogate
 
 if TYPE_CHECKING:
-    from snnlib.app.training.config import NetSettings
+    from snnlib.app.training.settings import NetSettings
 
 # Peak of the surrogate of recurrent layers: from 1 on gradients can grow to NaN (docs/time.md).
 _RECURRENT_PEAK = 0.4

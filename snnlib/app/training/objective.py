@@ -74,7 +74,10 @@ def _of_counts(loss_of: Callable[[TrainConfig], Loss], scale: str | None = None)
 def _entropy_of_counts(loss: Loss) -> LossChoice:
     """Cross-entropy of scaled counts; with its own scale until a net is prepared."""
     return _of_counts(
-        lambda config: partial(loss, scale=config.logit_scale) if config.logit_scale else loss, "logit_scale"
+        lambda config: (
+            partial(loss, scale=config.learning.logit_scale) if config.learning.logit_scale else loss
+        ),
+        "logit_scale",
     )
 
 
@@ -92,8 +95,8 @@ def _of_trains(loss_of: Callable[[TrainConfig], Loss]) -> LossChoice:
 
 def _first_spike(config: TrainConfig) -> Objective:
     def loss(spikes: Tensor, labels: Tensor, _: Tensor | None = None) -> Tensor:
-        times, deadline = first_spike_time(spikes), config.kind.deadline * config.time_steps
-        scale = config.logit_scale or 1 / config.time_steps
+        times, deadline = first_spike_time(spikes), config.data.kind.deadline * config.data.time_steps
+        scale = config.learning.logit_scale or 1 / config.data.time_steps
         return losses.first_spike_loss(times, labels, scale=scale, deadline=deadline)
 
     return Objective(loss, lambda spikes, _=None: -first_spike_time(spikes))
@@ -101,7 +104,7 @@ def _first_spike(config: TrainConfig) -> Objective:
 
 def _tet(config: TrainConfig) -> Objective:
     # Where labels change within a sequence no step is pulled to the potential of another: no regulariser.
-    options: dict[str, Any] = {"regularization": 0.0} if config.kind.labels_steps else {}
+    options: dict[str, Any] = {"regularization": 0.0} if config.data.kind.labels_steps else {}
 
     def loss(potential: Tensor, labels: Tensor, lengths: Tensor | None = None) -> Tensor:
         return losses.tet_loss(potential, labels, lengths=lengths, **options)
@@ -117,7 +120,7 @@ def _cross_entropy_of_means(config: TrainConfig) -> Objective:
 
 
 def _wanted(config: TrainConfig) -> dict[str, Any]:
-    return {"desired": config.desired, "undesired": config.undesired}
+    return {"desired": config.learning.desired, "undesired": config.learning.undesired}
 
 
 LOSSES: Mapping[str, LossChoice] = MappingProxyType(
@@ -130,7 +133,7 @@ LOSSES: Mapping[str, LossChoice] = MappingProxyType(
         "cross-entropy+": _entropy_of_counts(losses.count_cross_entropy_plus),
         "first-spike": LossChoice(_first_spike, scale="time_scale"),
         "spike-time": _of_trains(lambda config: losses.spike_time_loss),
-        "van-rossum": _of_trains(lambda config: partial(losses.van_rossum_loss, tau=config.tau_s)),
+        "van-rossum": _of_trains(lambda config: partial(losses.van_rossum_loss, tau=config.net.tau_s)),
         "tet": LossChoice(_tet, of_potentials=True, knows_lengths=True, labels_steps=True),
         "mean-potential": LossChoice(_cross_entropy_of_means, of_potentials=True, knows_lengths=True),
     }
@@ -150,7 +153,7 @@ def _mean_potential(potential: Tensor, lengths: Tensor | None = None) -> Tensor:
 
 def _distance_to_wanted_train(loss: Loss, config: TrainConfig, spikes: Tensor, labels: Tensor) -> Tensor:
     steps, _, classes = spikes.shape
-    desired, undesired = int(config.desired), int(config.undesired)
+    desired, undesired = int(config.learning.desired), int(config.learning.undesired)
     train = losses.target_spike_train(
         labels, steps, classes, desired=desired, undesired=undesired, dtype=spikes.dtype
     )

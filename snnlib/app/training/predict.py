@@ -68,12 +68,13 @@ class Predictor:
         Raises:
             ConfigError: a net with a class for every step.
         """
-        if config.kind.labels_steps:
+        if config.data.kind.labels_steps:
             raise ConfigError(
-                "RUN_FOLDER", f"expected a net that classifies whole recordings, got a net for {config.data}"
+                "RUN_FOLDER",
+                f"expected a net that classifies whole recordings, got a net for {config.data.data}",
             )
         module = load_module(config, run, checkpoint)
-        transform = config.kind.transform(config, dtype_of(config))
+        transform = config.data.kind.transform(config, dtype_of(config))
         return cls(module.net, module.objective.scores, transform, module.facts.classes, config)
 
     @classmethod
@@ -95,7 +96,7 @@ class Predictor:
                 another rate.
             OSError: the file cannot be read.
         """
-        kind = self.config.kind
+        kind = self.config.data.kind
         content, done = kind.reader(self.config)(file)
         x = self.transform(content)
         if not x.any() and "images" not in kind.has:
@@ -116,15 +117,17 @@ class Predictor:
         """
         transform, stream = self.transform, Stream(self.net)
         if not isinstance(transform, WordToSteps):
-            raise ConfigError("steps", f"expected a net for words, got a net for {self.config.data}")
-        sound, _ = self.config.kind.reader(self.config)(file)
+            raise ConfigError("steps", f"expected a net for words, got a net for {self.config.data.data}")
+        sound, _ = self.config.data.kind.reader(self.config)(file)
         outputs: deque[Tensor] = deque(maxlen=transform.steps)
         heard = None
         for number, part in enumerate(sound.split(transform.hop), start=1):
             x, heard = transform.run(part, heard)
             if len(x):
                 outputs.append(stream(x.unsqueeze(1)))
-                yield Answer(self.decide(torch.cat(tuple(outputs)))[0], number * self.config.step_ms / 1000)
+                yield Answer(
+                    self.decide(torch.cat(tuple(outputs)))[0], number * self.config.data.step_ms / 1000
+                )
 
     def names_of(self, scores: Tensor) -> tuple[str, str]:
         """Returns the classes with the highest and the second highest score; ties go to the lower class."""

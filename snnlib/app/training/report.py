@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from torch.utils.data import DataLoader
 
 from snnlib.app.report import Report, report
@@ -24,17 +22,19 @@ def write_report(result: TrainResult, run: RunFolder) -> Report:
     page = report(
         module.net,
         DataLoader(
-            result.data.test_set, batch_size=config.batch_size, collate_fn=config.kind.collate(config)
+            result.data.test_set,
+            batch_size=config.learning.batch_size,
+            collate_fn=config.data.kind.collate(config),
         ),
         classes=module.facts.classes,
         out=run.report,
         history=result.history,
         scores=module.objective.scores,
-        step_ms=config.step_ms,
+        step_ms=config.data.step_ms,
         title=f"Training run {run.path.resolve().name}",
-        seed=config.seed,
+        seed=config.learning.seed,
         facts=facts,
-        settings=dataclasses.asdict(config),
+        settings=config.settings(),
     )
     for file, image in page.images.items():
         write_bytes_atomically(run.path / file, image)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 from contextlib import nullcontext
@@ -93,10 +92,10 @@ def train_run(
             _say(f"reading {data.kind.say(data.kind.place, config, data.facts)}")
             data.setup("fit")
             _say_of_data(config, data)
-            if checkpoint is None and config.init_from is not None:
-                scale, new = load_init(module, Path(config.init_from))
+            if checkpoint is None and config.net.init_from is not None:
+                scale, new = load_init(module, Path(config.net.init_from))
                 but = f", but a new last layer for {len(data.facts.classes)} classes" if new else ""
-                _say(f"weights of the run in {config.init_from}{but}")
+                _say(f"weights of the run in {config.net.init_from}{but}")
                 _scale_logits(module, run, scale if new is None else _calibrate(module, data, new))
             elif checkpoint is None:
                 _say("scaling weights so that neurons fire at the wanted rates (calibration)")
@@ -179,9 +178,9 @@ def is_first_process() -> bool:
 
 
 def _prepare(config: TrainConfig, progress: bool) -> tuple[SpikingClassifier, EventData]:
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
-    torch.manual_seed(config.seed)
+    if config.run.threads is not None:
+        torch.set_num_threads(config.run.threads)
+    torch.manual_seed(config.learning.seed)
     data = EventData(config, progress and is_first_process())
     return SpikingClassifier(config, data.facts), data
 
@@ -193,10 +192,10 @@ def _say(text: str) -> None:
 
 def _say_of_data(config: TrainConfig, data: EventData) -> None:
     """Words on what may surprise: large batches, and classes that cannot be learned."""
-    size = data.batch_bytes(config.copies)
+    size = data.batch_bytes(config.learning.copies)
     if size > _LARGE_BATCH:
         _say(
-            f"a batch has {config.time_steps} steps and {size / 1e9:.1f} GB of frames; a step of training takes "
+            f"a batch has {config.data.time_steps} steps and {size / 1e9:.1f} GB of frames; a step of training takes "
             "several times as much memory, and time in proportion"
         )
     if missing := data.untrained_classes():
@@ -208,9 +207,9 @@ def _say_of_data(config: TrainConfig, data: EventData) -> None:
 def _scale_logits(module: SpikingClassifier, run: RunFolder, scale: float | None) -> None:
     """Sets the scale of logits where the loss has one and the settings have none, and keeps it in the run."""
     config = module.config
-    if LOSSES[config.loss].scale is None or scale is None or config.logit_scale is not None:
+    if LOSSES[config.learning.loss].scale is None or scale is None or config.learning.logit_scale is not None:
         return
-    module.take_settings(dataclasses.replace(config, logit_scale=scale))
+    module.take_settings(config.changed(logit_scale=scale))
     _say(f"logit scale {scale:g}")
     if is_first_process():
         module.config.save(run.config)
@@ -235,7 +234,7 @@ def _calibrate(module: SpikingClassifier, data: EventData, new: str | None = Non
     try:
         for weight in frozen:
             weight.requires_grad_(False)
-        standardize = module.config.weight_scheme == "standardized"
+        standardize = module.config.net.weight_scheme == "standardized"
         report = prepare_(net, batch, rates, gain=recurrent, standardize=standardize, again=new is not None)
     except ValueError as error:
         raise ConfigError("target_rate", str(error).removeprefix("target_rate: ")) from error
@@ -244,5 +243,5 @@ def _calibrate(module: SpikingClassifier, data: EventData, new: str | None = Non
             weight.requires_grad_(True)
     for finding in report.findings():
         _say(finding)
-    scale = LOSSES[module.config.loss].scale
+    scale = LOSSES[module.config.learning.loss].scale
     return None if scale is None else float(getattr(report, scale))

@@ -55,7 +55,7 @@ class RunFolder:
         Raises:
             ConfigError: the folder holds files already, or cannot be written to.
         """
-        run = cls(path or Path(_DEFAULT_PARENT, f"{config.data}-{datetime.now():%Y%m%d-%H%M%S}"))
+        run = cls(path or Path(_DEFAULT_PARENT, f"{config.data.data}-{datetime.now():%Y%m%d-%H%M%S}"))
         try:
             run.path.mkdir(parents=True, exist_ok=True)
             # Two processes may start in one folder: the second finds the first one's settings.

@@ -80,25 +80,25 @@ def build_trainer(config: TrainConfig, run: RunFolder | None = None, *callbacks:
     """
     options: dict[str, Any] = {"logger": False, "enable_checkpointing": False}
     accelerator = _accelerator(config)
-    tested_once = config.test_after == "training" and not config.val_split
+    tested_once = config.learning.test_after == "training" and not config.learning.val_split
     bars: list[pl.Callback] = [ProgressBar()] if sys.stdout.isatty() else []
     checkpoints: list[pl.Callback] = []
     if run is not None:
         # The order counts: the second saves the state of the first. "step" grows, so `last` is always new.
-        best = [_keep(run, "best", monitor="val_accuracy")] if config.val_split else []
+        best = [_keep(run, "best", monitor="val_accuracy")] if config.learning.val_split else []
         checkpoints = [*best, _keep(run, "last", monitor="step")]
         # A folder of its own: under Slurm Lightning begins with what an interrupted run has left in this one.
         logger = TensorBoardLogger(run.path, name="tensorboard", version="")
         options = {"logger": logger, "default_root_dir": run.path}
     return pl.Trainer(
-        max_epochs=config.epochs,
-        check_val_every_n_epoch=config.epochs if tested_once else 1,
+        max_epochs=config.learning.epochs,
+        check_val_every_n_epoch=config.learning.epochs if tested_once else 1,
         accelerator=accelerator,
-        devices=config.devices,
-        num_nodes=config.nodes,
+        devices=config.run.devices,
+        num_nodes=config.run.nodes,
         strategy=_strategy(config, accelerator),
-        accumulate_grad_batches=config.accumulate,
-        precision=config.precision,
+        accumulate_grad_batches=config.learning.accumulate,
+        precision=config.run.precision,
         callbacks=[OrderedGradients(), *bars, *callbacks, *checkpoints],
         plugins=[SafeCheckpointIO()],
         # The data module has samplers of its own, which also fix the order within one process.
@@ -153,20 +153,22 @@ def _keep(run: RunFolder, name: str, monitor: str) -> FiniteCheckpoint:
 
 def _strategy(config: TrainConfig, accelerator: str) -> Strategy | str:
     """Processes that train together exchange gradients by NCCL between GPUs, by gloo between CPUs."""
-    if config.devices * config.nodes == 1:
+    if config.run.devices * config.run.nodes == 1:
         return "auto"
     if accelerator == "cuda" and not dist.is_nccl_available():
         # gloo cannot gather what lies on GPUs.
-        raise ConfigError("devices", f"expected one GPU, as this torch has no NCCL, got {config.devices}")
+        raise ConfigError("devices", f"expected one GPU, as this torch has no NCCL, got {config.run.devices}")
     return DDPStrategy(process_group_backend="nccl" if accelerator == "cuda" else "gloo")
 
 
 def _accelerator(config: TrainConfig) -> str:
     gpus = torch.cuda.device_count()
-    if config.device == "cuda" and gpus < config.devices:
+    if config.run.device == "cuda" and gpus < config.run.devices:
         raise ConfigError(
-            "device", f"expected {config.devices} CUDA device(s) for cuda, got {gpus} on this machine"
+            "device", f"expected {config.run.devices} CUDA device(s) for cuda, got {gpus} on this machine"
         )
     return (
-        "cuda" if config.device == "cuda" or (config.device == "auto" and gpus >= config.devices) else "cpu"
+        "cuda"
+        if config.run.device == "cuda" or (config.run.device == "auto" and gpus >= config.run.devices)
+        else "cpu"
     )
