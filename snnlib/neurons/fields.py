@@ -120,7 +120,12 @@ _BY_TYPE: dict[Any, Check] = {bool: check_flag, float: finite_number, float | No
 
 def declare(model: type[Neuron]) -> None:
     """Collects the fields of a class, and generates its `__init__` unless it defines one."""
-    model.former = {**getattr(super(model, model), "former", {}), **model.former}
+    # Mixins such as `ByEvent` come before the base that has the options.
+    model.former = {
+        name: meaning
+        for base in reversed(model.__mro__)
+        for name, meaning in vars(base).get("former", {}).items()
+    }
     own = {name: field for name, field in vars(model).items() if isinstance(field, Field)}
     if not own:
         return

@@ -10,6 +10,7 @@ from torch import Tensor
 
 import snnlib
 from snnlib.neurons import ALIF, LIF, MODELS, PLIF, Neuron, bound_, config, from_config
+from snnlib.neurons.firing import SpikingNeuron
 
 MADE = [
     (name, dialect) for name, model in MODELS.items() for dialect in (None, *getattr(model, "dialects", ()))
@@ -158,6 +159,11 @@ def test_files_with_options_of_earlier_versions_load() -> None:
     unpickled = Former()
     unpickled.__setstate__({**vars(Former()), "gamma": 0.9})
     assert not hasattr(unpickled, "gamma")
+
+
+@pytest.mark.parametrize("model", [model for model in MODELS.values() if issubclass(model, SpikingNeuron)])
+def test_models_behind_a_mixin_have_the_options_of_earlier_versions(model: type[SpikingNeuron]) -> None:
+    assert {"max_spikes", "single_spike"} <= model.former.keys()
 
 
 @pytest.mark.parametrize(
