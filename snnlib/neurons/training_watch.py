@@ -73,13 +73,15 @@ def count_rate(samples: int, steps: int) -> float:
     return 1e-3 * math.sqrt(min(1.0, samples / 50)) * math.pow(min(1.0, _FEW_STEPS / steps), 1.5)
 
 
-def surrogate_rate(samples: int, steps: int, layers: int) -> float:
+def surrogate_rate(samples: int, steps: int, layers: int, adaptive: bool) -> float:
     """Returns the learning rate of Adam that fits a loss on spike counts of layers with a surrogate gradient.
 
     The rate is `7e-4 min(1, (N / 25)^0.5) min(1, (30 / T)^0.5) min(1, 3 / L)` for N samples, T steps and L layers, as
-    every layer moves the spikes of all layers behind it. Measurements: docs/measurements/first-loss.md.
+    every layer moves the spikes of all layers behind it; 0.3 of it with thresholds that adapt, since outputs of `ALIF`
+    else jump to fire at every step. Measurements: docs/measurements/first-loss.md.
     """
-    return 7e-4 * math.sqrt(min(1.0, samples / 25) * min(1.0, 30 / steps)) * min(1.0, 3 / layers)
+    rate = 7e-4 * math.sqrt(min(1.0, samples / 25) * min(1.0, 30 / steps)) * min(1.0, 3 / layers)
+    return 0.3 * rate if adaptive else rate
 
 
 def spike_time_rate(samples: int) -> float:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import snnlib
-from snnlib.neurons import LIF
+from snnlib.neurons import ALIF, LIF
 
 
 def _images(samples: int, steps: int) -> Tensor:
@@ -56,6 +56,11 @@ LOSSES: dict[str, tuple[Callable[[], nn.Module], bool, float]] = {
         lambda: snnlib.SpikingLinear(40, 4, neuron=LIF(tau=2.0)),
         True,
         7e-4 * math.sqrt(8 / 25),
+    ),
+    "counts of ALIF": (
+        lambda: snnlib.SpikingLinear(40, 4, neuron=ALIF(tau_m=8.0, tau_a=20.0)),
+        True,
+        0.3 * 7e-4 * math.sqrt(8 / 25),
     ),
     "counts of LIF, SGD": (lambda: snnlib.SpikingLinear(40, 4, neuron=LIF(tau=2.0)), False, 0.1),
     "potentials": (lambda: snnlib.SRMReadout(40, 4), True, 1e-3),

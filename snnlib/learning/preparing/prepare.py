@@ -23,7 +23,7 @@ from snnlib.learning.preparing.logit_scale import scales
 from snnlib.learning.preparing.neurons import Sources, kept_by_batch_norm, set_module_before
 from snnlib.learning.preparing.report import LayerPreparation, Preparation
 from snnlib.learning.preparing.targets import OUTPUT_RATE, STANDARDIZED_RATE
-from snnlib.neurons import Neuron
+from snnlib.neurons import ALIF, Neuron
 from snnlib.neurons.training_words import learns_when_silent
 from snnlib.nn.fusion.fuse import unfused
 from snnlib.nn.fusion.gradient_kinds import gradient_findings
@@ -161,7 +161,8 @@ def prepare_(
     silent_learn = all(map(learns_when_silent, ends))
     if outputs and len(ended) == 1 and ended[0].dim() >= 3:
         report.logit_scale, report.time_scale = scales(ended[0].detach(), samples_first, silent_learn)
-    report.advise(x.shape[:2][:: -1 if samples_first else 1], gain, silent_learn)
+    adaptive = any(isinstance(neuron_of(module), ALIF) for module in spiking.values())
+    report.advise(x.shape[:2][:: -1 if samples_first else 1], gain, silent_learn, adaptive)
     # Adam's; a standardised weight has steps of its own.
     _sign(prepared, _mark(net, x, options), report.learning_rate if gain and not standardized else None)
     return report

@@ -140,13 +140,14 @@ class Preparation(ShownAsText):
         ready = f"spikes arrive at the output and gradients at all {self.parameters} parameters"
         return "\n".join([*lines, *(self.findings() or [ready]), f"learn with {self.advice}"])
 
-    def advise(self, sizes: Sequence[int], gain: bool, silent_learn: bool) -> None:
+    def advise(self, sizes: Sequence[int], gain: bool, silent_learn: bool, adaptive: bool) -> None:
         """Sets optimiser and loss for the initialisation, from docs/measurements.
 
         Args:
             sizes: T and N of the batch.
             gain: whether layers have gains.
             silent_learn: whether silent outputs get a gradient.
+            adaptive: whether thresholds of neurons adapt.
 
         Warns:
             UserWarning: standardised layers before potentials.
@@ -172,7 +173,7 @@ class Preparation(ShownAsText):
         elif silent_learn:
             # Batch norm keeps the rates of layers, however deep.
             depth = 1 if self.start == "as drawn" else len(self.layers)
-            self.learning_rate = surrogate_rate(samples, steps, depth)
+            self.learning_rate = surrogate_rate(samples, steps, depth, adaptive)
             loss = f" and losses.count_cross_entropy(counts, labels, scale={self.logit_scale:g})"
         else:
             self.learning_rate = spike_time_rate(samples)
