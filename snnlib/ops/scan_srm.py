@@ -20,7 +20,7 @@ from snnlib.ops.sequence_layout import as_walkable, empty_state, neuron_order, s
 
 
 def _arguments(current: Tensor, neuron: SrmKernel, time_dim: int) -> dict[str, Any]:
-    """Returns `SpikeTimeArgs` of cpp/include/snnlib/loop/scan.h, on a GPU `SrmArgs` of loop/srm.h."""
+    """Returns fields of `SpikeTimeForwardArgs` of cpp/include/snnlib/loop/scan.h, on a GPU `SrmArgs`."""
     threshold = neuron.constants.to(state_dtype(current)).reshape(-1)
     if neuron.constants.dim() > 0 and current.dim() > 2:
         order = [dim - 2 for dim in neuron_order(current) or []]
