@@ -150,7 +150,7 @@ BUDGETS = {
     "arguments of LIF": 21,
     "public names": 344,
     "public names of snnlib itself": 66,
-    "lines of core": 31562,
+    "lines of core": 31466,
     "lines of events": 7375,
     "lines of exchange": 6953,
     "lines of train": 6530,
@@ -181,7 +181,7 @@ ALLOWANCES: dict[str, dict[str, int]] = {
     "One neuron, three credits": {
         "lines of release": 118,
         "C++ files of a call": 2,
-        "lines of tests": 327,
+        "lines of tests": 347,
         "lines of train": 62,
     },
     "Fine time": {"lines of core": 125, "lines of tests": 90, "lines of benchmarks": 2},

@@ -33,9 +33,11 @@ def placed(values: Tensor, dtype: torch.dtype) -> Tensor:
 def scan_tasks(neurons: int, dtype: torch.dtype) -> Moves:
     noise = torch.randn(2, 30, 1, neurons, generator=torch.Generator().manual_seed(0))
     current, gradient = (placed(x, dtype) for x in (noise[0] * 0.3 + 0.15, noise[1]))
-    copied, threshold = cpu_memory.empty_like(current), torch.tensor(1.0)
+    copied = cpu_memory.empty_like(current)
     ops = torch.ops.snnlib
-    srm = (current, threshold, None, (), (5.0, 3.0, 3.0, 4.0), 0, (1, 1))
+    neuron = snnlib.neurons.SRM(5.0, 3.0).kernel(current)
+    assert neuron is not None
+    srm = (current, neuron.constants, None, (), neuron.taus, 0, (1, 1))
 
     def forward() -> None:
         ops.scan_forward(*srm, False)

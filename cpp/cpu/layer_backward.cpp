@@ -69,7 +69,7 @@ class InputsBySpikes {
              s.in_channels, s.kernel_w, s.stride_w, s.kernel_w - 1 - s.padding_w};
     tile_ = padded(conv_.tile_floats());
     field_.zeroed(in.count() * tile_);
-    if (a.neuron == LayerNeuron::kExact) {
+    if (a.times_spikes()) {
       of_current_.zeroed(in.count() * tile_);
       later_.zeroed(in.count() * s.in_width * s.in_channels);
       changes_.start(conv_, reaching.count());
@@ -83,8 +83,8 @@ class InputsBySpikes {
     spikes_.start(conv_, reaching.count());
     constants_ = synapse_constants(a);
     decay_ = constants_.decay_m;
-    if (a.neuron == LayerNeuron::kSrm) {
-      decay_ = float(a.srm.flags.e_g);
+    if (a.is_srm()) {
+      decay_ = a.shared(SrmRows::decay_g);
       no_successors(successors_, reaching.count() * s.row(), s.steps);
       double power = 1.0;
       float* left = left_.reserve(s.steps + 1);
@@ -96,7 +96,7 @@ class InputsBySpikes {
 
   void begin_step() {
     spikes_.clear(false);
-    if (a_->neuron == LayerNeuron::kExact) changes_.clear(false);
+    if (a_->times_spikes()) changes_.clear(false);
   }
 
   // The spikes of row y at step t; rows in ascending order.
@@ -125,7 +125,7 @@ class InputsBySpikes {
   void step(int64_t t) {
     const ConvShape& s = a_->shape;
     const int64_t row = s.in_width * s.in_channels;
-    const bool exact = a_->neuron == LayerNeuron::kExact;
+    const bool exact = a_->times_spikes();
     if (!undecayed_ && !exact) scale(field_.data(), in_.count() * tile_, decay_);
     undecayed_ = false;
     add_to_field(spikes_, field_.data());
@@ -140,7 +140,7 @@ class InputsBySpikes {
         write_floats(grad_row_.data(), row, a_->grad_input, at);
         continue;
       }
-      if (a_->neuron != LayerNeuron::kSrm) {
+      if (!a_->is_srm()) {
         scaled(field_row(y) + conv_.first_pixel(), row, a_->input_grad_scale, grad_row_.data());
         write_floats(grad_row_.data(), row, a_->grad_input, at);
         continue;
@@ -170,9 +170,9 @@ class InputsBySpikes {
   // The field of what comes back to the state after the last step. Of SRM neurons it decays from the last step on as
   // that of a spike there does, to that of other neurons the last step adds its entries as it is.
   void start_from_state() {
-    const bool srm = a_->neuron == LayerNeuron::kSrm;
+    const bool srm = a_->is_srm();
     add_state(srm ? 2 : 0, srm, field_.data());
-    if (a_->neuron == LayerNeuron::kExact) add_state(1, false, of_current_.data());
+    if (a_->times_spikes()) add_state(1, false, of_current_.data());
     undecayed_ = !srm;
   }
 
@@ -276,7 +276,7 @@ void run_band(const LayerBackwardArgs& a, int64_t task, float* grad, Workspace& 
   if (own.count() && !a.by_inputs) w.weights_by_spikes.start(a, n, own, rows.spikes(), grad);
   if (own.count() && a.by_inputs) w.weights_by_inputs.start(a, n, own, grad);
   if (in.count()) w.inputs.start(a, n, in, reaching);
-  const bool linear = a.neuron == LayerNeuron::kLinear, srm = a.neuron == LayerNeuron::kSrm;
+  const bool linear = a.is_linear(), srm = a.is_srm();
   // The inputs of SRM neurons have a signal of their own.
   const Rows walked = srm ? either(own, state) : all;
   if (linear) w.adjoint.start(a, n, all);
@@ -312,7 +312,7 @@ void run_band_of_signals(const LayerSignalsArgs& args, int64_t task, Workspace& 
   const int64_t n = task / args.bands.count;
   const size_t bytes = size_t(s.row()) * sizeof(float);
   const Rows own = output_rows(s, args.bands, task % args.bands.count);
-  const bool linear = args.neuron == LayerNeuron::kLinear, srm = args.neuron == LayerNeuron::kSrm;
+  const bool linear = args.is_linear(), srm = args.is_srm();
   SpikeRows rows(args, n, own.first, own.last, w.rows);
   linear ? w.adjoint.start(args, n, own) : w.spikes.start(args, n, own);
   for (int64_t t = s.steps - 1; t >= 0; --t) {
@@ -360,7 +360,7 @@ void layer_backward(const LayerBackwardArgs& a) {
     const int64_t end = (block + 1) * a.tasks_per_block < tasks ? (block + 1) * a.tasks_per_block : tasks;
     float* grad = a.grad_weight_blocks ? a.grad_weight_blocks + block * a.block_floats : nullptr;
     if (grad) std::memset(grad, 0, size_t(a.block_floats) * sizeof(float));
-    const auto run = a.neuron == LayerNeuron::kNone ? run_band_of_currents : run_band;
+    const auto run = a.gives_currents() ? run_band_of_currents : run_band;
     for (int64_t task = block * a.tasks_per_block; task < end; ++task) run(a, task, grad, workspace);
   });
   if (a.grad_weight_blocks) sum_blocks(a, blocks);

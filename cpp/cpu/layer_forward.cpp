@@ -47,7 +47,7 @@ class Band {
         row_(s_.row()),
         padded_row_(padded(row_)),
         strip_(strip_rows(padded(conv_.tile_floats()), rows_.count())),
-        streamed_(a.neuron == LayerNeuron::kNone && a.output.dtype == DType::kFloat32 &&
+        streamed_(a.gives_currents() && a.output.dtype == DType::kFloat32 &&
                   streamable(a.output.data, s_.steps * s_.batch * s_.height * row_ * int64_t(sizeof(float)),
                              row_ * int64_t(sizeof(float)))) {
     w.in_row.reserve(s_.in_width * s_.in_channels);
@@ -55,12 +55,13 @@ class Band {
     w.current.zeroed(padded_row_);
     w.spike_row.zeroed(padded_row_ + kGroup);
     w.pooled_row.reserve(padded_row_ + kGroup);
-    if (a.neuron == LayerNeuron::kSrm) {
+    if (a.is_srm()) {
       float* limit = w.threshold.reserve(padded_row_);
-      for (int64_t i = 0; i < padded_row_; ++i) limit[i] = i < row_ ? a.srm.rows[i % a.srm.period] : 1.0f;
-    } else if (a.neuron == LayerNeuron::kLinear) {
+      const float* limits = a.exact.rows + SrmRows::threshold * a.exact.period;
+      for (int64_t i = 0; i < padded_row_; ++i) limit[i] = i < row_ ? limits[i % a.exact.period] : 1.0f;
+    } else if (a.is_linear()) {
       w.coefficients.load(a.linear, row_);
-    } else if (a.neuron == LayerNeuron::kExact) {
+    } else if (a.moves_spikes()) {
       w.exact.load(a.exact, row_);
     }
     // Rows of the tile that may hold something but zeros.
@@ -82,13 +83,13 @@ class Band {
       const int64_t frame = a_.frames(t, n_);
       for (int64_t y = rows_.first; y < rows_.last; ++y) {
         const float* current = current_row(frame, y);
-        if (a_.neuron == LayerNeuron::kNone) {
+        if (a_.gives_currents()) {
           write_current(current, (frame * s_.height + y) * row_);
           continue;
         }
         if (kKeep) {
           w_.delta_u.grow(count + padded_row_ + kGroup, count);
-          if (a_.neuron != LayerNeuron::kLinear) w_.delta_ut.grow(count + padded_row_ + kGroup, count);
+          if (!a_.is_linear()) w_.delta_ut.grow(count + padded_row_ + kGroup, count);
         }
         // The rows of a window are summed in `spike_row`.
         const int64_t at = (frame * s_.height + y) * row_;
@@ -126,19 +127,19 @@ class Band {
   template <Keep kKeep, bool Count>
   int64_t step_row_as(const float* current, int64_t y, bool add, float* out, uint16_t* bits, int64_t count) {
     float* du = w_.delta_u.data() + count;
-    if (a_.neuron == LayerNeuron::kLinear) {
+    if (a_.is_linear()) {
       const auto step = add ? linear_row<kKeep, true, Count> : linear_row<kKeep, false, Count>;
       return step(current, w_.coefficients, a_.linear.flags, state(0, y), states() > 1 ? state(1, y) : nullptr, row_,
                   out, bits, du, &w_.fired);
     }
-    if (a_.neuron == LayerNeuron::kExact) {
+    if (a_.times_spikes()) {
       const auto step = add ? exact_row<kKeep, true, Count> : exact_row<kKeep, false, Count>;
       return step(current, w_.exact, a_.exact.flags, state(0, y), state(1, y), states() > 2 ? state(2, y) : nullptr,
                   row_, out, bits, du, w_.delta_ut.data() + count, &w_.fired);
     }
     const auto step = add ? srm_row<kKeep, true, Count> : srm_row<kKeep, false, Count>;
-    return step(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_, float_decay(a_.srm.flags),
-                out, bits, du, w_.delta_ut.data() + count, &w_.fired);
+    return step(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_, srm_decay(a_), out, bits, du,
+                w_.delta_ut.data() + count, &w_.fired);
   }
 
   void add_fired() {
@@ -173,9 +174,8 @@ class Band {
 
   // Variables of a neuron's state.
   int64_t states() const {
-    if (a_.neuron == LayerNeuron::kExact) return 2 + added_rows(a_.exact.flags);
-    if (a_.neuron == LayerNeuron::kLinear) return 1 + added_rows(a_.linear.flags);
-    return a_.neuron == LayerNeuron::kSrm ? 3 : 0;
+    if (a_.is_linear()) return 1 + added_rows(a_.linear.flags);
+    return a_.moves_spikes() ? 2 + added_rows(a_.exact.flags) : 0;
   }
 
   const float* current_row(int64_t frame, int64_t y) {
@@ -322,20 +322,20 @@ class Band {
 
 // The exact size, from malloc: the bindings hand it over to a tensor and free it.
 void keep_entries(TaskSpikes& task, const Workspace& w, int64_t count, const LayerForwardArgs& a) {
-  const int64_t values = a.neuron == LayerNeuron::kLinear ? 1 : 2;
+  const int64_t values = a.is_linear() ? 1 : 2;
   task.slope_gain = static_cast<float*>(std::malloc(count ? size_t(values * count) * sizeof(float) : 1));
   if (!task.slope_gain) throw std::bad_alloc();
   task.count = count;
-  if (a.neuron == LayerNeuron::kLinear) {
+  if (a.is_linear()) {
     if (count) std::memcpy(task.slope_gain, w.delta_u.data(), size_t(count) * sizeof(float));
     return;
   }
-  if (a.neuron == LayerNeuron::kExact) {
+  if (a.times_spikes()) {
     if (count) std::memcpy(task.slope_gain, w.delta_u.data(), size_t(count) * sizeof(float));
     if (count) std::memcpy(task.slope_gain + count, w.delta_ut.data(), size_t(count) * sizeof(float));
     return;
   }
-  const float clamp = float(a.srm.flags.grad_clamp);
+  const float clamp = a.shared(SrmRows::bound);
   to_slope_and_gain(w.delta_u.data(), w.delta_ut.data(), count, clamp, task.slope_gain, task.slope_gain + count);
 }
 

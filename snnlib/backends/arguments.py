@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -17,45 +17,7 @@ from snnlib.backends.fixed_point import check_states
 from snnlib.backends.flags import Flags
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 from snnlib.backends.memo import kind, once
-
-SRM_STATES = ("u", "s", "g")
-# Row of a single neuron model: a number or tensor.
-Row = TypeVar("Row")
-
-
-class ExactFlags(NamedTuple):
-    """Options of neurons with exact spike times; `SynapseFlags` of cpp/include/snnlib/neurons/synapse.h."""
-
-    strict: bool
-    reset_current: bool
-    # True if input events of a layer get their gradient by time.
-    by_time: bool
-    # Steps, -1 for ever.
-    refractory: int
-
-    @classmethod
-    @once
-    def of(cls, numbers: Sequence[int]) -> ExactFlags:
-        """Returns the options, from zeros and ones, and steps."""
-        *others, refractory = numbers
-        if not set(others) <= {0, 1} or refractory < -1:
-            raise ValueError(f"flags: expected three of 0 or 1 and a number >= -1, got {list(numbers)}")
-        strict, reset_current, by_time = map(bool, others)
-        return cls(strict, reset_current, by_time, refractory)
-
-
-class ExactRows(NamedTuple, Generic[Row]):
-    """Rows of their coefficients `[P, C]`; `SynapseRows` of cpp/include/snnlib/neurons/synapse.h."""
-
-    decay_m: Row
-    decay_s: Row
-    gain_m: Row
-    gain_s: Row
-    leak: Row
-    fall: Row
-    reset: Row
-    threshold: Row
-    bound: Row
+from snnlib.backends.spike_time import SRM_FLAGS, SRM_STATES, SpikeCredit, SpikeTimeFlags, SpikeTimeRows
 
 
 def row_names(states: int) -> tuple[str, ...]:
@@ -74,20 +36,6 @@ def count_states(rows: int) -> int:
     return states
 
 
-class Decay(NamedTuple):
-    """Factors of one time step, computed once in float64 and then rounded to the state's dtype."""
-
-    e_m: float
-    e_s: float
-    e_g: float
-    r_s: float
-
-
-def decay_factors(tau_m: float, tau_s: float, tau_grad: float) -> Decay:
-    """`e_x = 1 - 1/tau_x` and `r_s = 1/tau_s`, tau in time steps."""
-    return Decay(1 - 1 / tau_m, 1 - 1 / tau_s, 1 - 1 / tau_grad, 1 / tau_s)
-
-
 class Neurons:
     """Checks that the kernels of all neurons share."""
 
@@ -99,6 +47,15 @@ class Neurons:
     # True if the gradient of a mean of spikes goes to its spikes alone, each of which it moves.
     moves_spikes: ClassVar[bool] = True
     is_fixed_point: bool = False
+    # Credit of neurons whose inputs have a signal of their own.
+    credit: SpikeCredit | None = None
+    # True if a layer gives input events the gradient by their time.
+    times_input: bool = False
+
+    @property
+    def taus(self) -> Sequence[float]:
+        """The numbers of the credit, as the schemas of ops have them."""
+        return self.credit or ()
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
@@ -164,66 +121,19 @@ class Neurons:
         """Checks a state of these neurons, or its gradient, for steps `[N, C, ...]`."""
         checks.check_state_shape(state, self.state_names, step, like, name)
 
+    def check_layer(self) -> None:
+        """Checks that the kernels of a layer support these neurons."""
+
+    def check_record(self) -> None:
+        """Checks that a layer's record can suffice for the gradients."""
+
+    def check_gradients(self, of_state: bool) -> None:
+        """Checks that the record suffices for the requested gradients, `of_state` among them."""
+
     def check_final(self, state: Tensor | None) -> None:
         """Checks that the last states, if known, did not overflow fixed point."""
         if state is not None and self.is_fixed_point:
             check_states(state)
-
-
-@dataclass(frozen=True)
-class SrmKernel(Neurons):
-    """Neurons of the spike response model whose spikes reset all states: `SrmConstants` of neurons/srm.h.
-
-    Args:
-        constants: the threshold, `[]` or `[C]`.
-        taus: tau_m, tau_s, tau_grad and grad_clamp.
-        state: u, s and g before the first step `[3, N, ...]`; None: zero.
-    """
-
-    constants: Tensor
-    taus: Sequence[float]
-    state: Tensor | None = None
-
-    family, constants_name = "srm", "threshold"
-    states = len(SRM_STATES)
-    state_names = SRM_STATES
-    # Options in the schemas of ops.
-    flags: ClassVar[Sequence[int]] = ()
-    # A layer's record tells all gradients, also those of states.
-    runs_in_layer = records = records_states = pools = True
-    reorders = recurs = False
-
-    @property
-    def decay(self) -> Decay:
-        """Factors of a time step."""
-        tau_m, tau_s, tau_grad, _ = self.taus
-        return decay_factors(tau_m, tau_s, tau_grad)
-
-    @property
-    def clamp(self) -> float:
-        """Largest shift of a spike per unit of potential."""
-        return self.taus[-1]
-
-    def settings(self) -> dict[str, float]:
-        """Returns the fields of `SrmConstants`."""
-        return {**self.decay._asdict(), "grad_clamp": self.clamp}
-
-    def moved(self, threshold: Tensor) -> ExactKernel:
-        """Returns the same neurons as those with spike times, with thresholds `[P]`."""
-        e_m, e_s, e_g, r_s = self.decay
-        rows = threshold.new_tensor(
-            [e_m, e_s, r_s, 1.0, 0.0, 0.0, 0.0, 0.0, self.clamp, e_g], dtype=torch.float64
-        )
-        rows = rows.to(threshold.dtype).unsqueeze(1).repeat(1, len(threshold))
-        rows[ExactRows._fields.index("threshold")] = threshold
-        return ExactKernel(rows, ExactFlags(False, True, False, 0), self.state, srm=True)
-
-    def check(self, channels: int, like: Tensor) -> None:
-        """See `Neurons.check`."""
-        tau_m, tau_s, tau_grad, grad_clamp = self.taus
-        checks.check_time_constants(tau_m, tau_s, tau_grad)
-        checks.check_grad_clamp(grad_clamp)
-        checks.check_threshold(self.constants, channels, like)
 
 
 @dataclass(frozen=True)
@@ -245,7 +155,6 @@ class LinearKernel(Neurons):
     floored: bool = True
 
     family, moves_spikes = "linear", False
-    taus: ClassVar[Sequence[float]] = ()
     # The adjoint of a state is a sum over entries, whose order depends on where a chunk ends; by currents it does not.
     records_states, reorders = False, True
 
@@ -307,44 +216,84 @@ class LinearKernel(Neurons):
         checks.check_coefficients(self.constants, channels, like)
         check_dynamics(self.options, self.variables)
 
+    def check_layer(self) -> None:
+        """See `Neurons.check_layer`."""
+        options = self.options
+        if options.reset_next or options.membrane or options.rectified or options.quadratic:
+            raise ValueError(
+                "flags: expected a reset in the same step, spikes as values, no rectified membrane and no products of "
+                f"states, got {options}"
+            )
+        rows = len(row_names(1))
+        if len(self.constants) != rows:
+            raise ValueError(
+                f"coefficients: expected {rows} rows for one state, got shape {tuple(self.constants.shape)}"
+            )
+
+    def check_record(self) -> None:
+        """See `Neurons.check_record`: it lacks steps of a refractory time."""
+        if self.options.refractory:
+            raise ValueError(
+                f"flags: expected no refractory time beside a record, got {self.options.refractory} steps"
+            )
+
 
 @dataclass(frozen=True)
-class ExactKernel(Neurons):
-    """Neurons with exact spike times: `SynapseRows` and `SynapseFlags` of neurons/synapse.h.
+class SpikeTimeKernel(Neurons):
+    """Neurons whose spike times are differentiated: `SynapseRows` and `SynapseFlags` of neurons/synapse.h.
 
     Args:
-        constants: coefficients `[9, C]` in the order of `ExactRows`.
+        constants: coefficients `[9, C]` in the order of `SpikeTimeRows`, `[10, C]` with a credit.
         options: of the call.
         state: before the first step `[K, N, ...]`; None: zero.
         alike: whether all channels decay alike, so that their adjoint in a layer is one field over inputs.
-        srm: in the units of the spike response model, with its rule of credit.
+        credit: of SRM neurons, whose spikes reset all states; None: the time of a spike alone.
     """
 
     constants: Tensor
-    options: ExactFlags
+    options: SpikeTimeFlags
     state: Tensor | None = None
     alike: bool = False
-    srm: bool = False
+    credit: SpikeCredit | None = None
 
     family = "exact"
-    taus: ClassVar[Sequence[float]] = ()
     runs_in_layer = True
-    records_states = pools = recurs = False
+    recurs = False
 
     @property
     def flags(self) -> list[int]:
-        """Options as the schemas of ops have them."""
-        return list(map(int, self.options))
+        """Options as the schemas of ops have them, none beside a credit."""
+        return [] if self.credit else list(map(int, self.options))
+
+    @property
+    def times_input(self) -> bool:  # type: ignore[override]
+        """See `Neurons.times_input`."""
+        return self.options.by_time
 
     @property
     def states(self) -> int:
         """See `Neurons.states`."""
-        return 2 + bool(self.options.refractory) + self.srm
+        return len(SRM_STATES) if self.credit else 2 + bool(self.options.refractory)
+
+    @property
+    def state_names(self) -> Sequence[str]:
+        """See `Neurons.state_names`."""
+        return SRM_STATES if self.credit else super().state_names
+
+    @property
+    def pools(self) -> bool:
+        """Returns whether the kernels of a scan can also pool."""
+        return self.credit is not None
 
     @property
     def records(self) -> bool:
         """Returns whether a layer's record suffices for the gradients: it lacks the end of refractory times."""
         return self.alike and self.options.refractory <= 0
+
+    @property
+    def records_states(self) -> bool:
+        """Returns whether the record tells gradients of states, too, wherever a sequence is cut."""
+        return self.credit is not None
 
     @property
     def reorders(self) -> bool:
@@ -353,34 +302,50 @@ class ExactKernel(Neurons):
 
     def settings(self) -> dict[str, float]:
         """Returns the fields of `SynapseFlags`."""
-        return {**self.options._asdict(), "srm": self.srm}
+        return {**self.options._asdict(), "srm": self.credit is not None}
 
     def check(self, channels: int, like: Tensor) -> None:
         """See `Neurons.check`."""
+        if self.credit:
+            checks.check_time_constants(*self.credit[:3])
+            checks.check_grad_clamp(self.credit.grad_clamp)
         checks.check_coefficients(self.constants, channels, like)
-        checks.check_shape("coefficients", self.constants, (len(ExactRows._fields), self.constants.shape[1]))
+        rows = len(SpikeTimeRows._fields) - (self.credit is None)
+        checks.check_shape("coefficients", self.constants, (rows, self.constants.shape[1]))
+
+    def check_gradients(self, of_state: bool) -> None:
+        """See `Neurons.check_gradients`."""
+        refractory = self.options.refractory
+        if refractory < 0 and of_state:
+            raise ValueError(
+                "grad_state: expected no gradients of states of neurons that fire once (refractory -1)"
+            )
+        if refractory > 0:
+            raise ValueError(
+                f"flags: expected a refractory time of 0 or -1, as none that ends is on the record, got {refractory}"
+            )
 
 
-NeuronKernel = SrmKernel | LinearKernel | ExactKernel
+NeuronKernel = LinearKernel | SpikeTimeKernel
 
 
 def neuron_kernel(
     constants: Tensor, state: Tensor | None, flags: Sequence[int] = (), taus: Sequence[float] = ()
 ) -> NeuronKernel:
-    """Returns the kernel of an op's flat arguments: `taus` of the spike response model, flags of the others.
+    """Returns the kernel of an op's flat arguments: `taus` of a credit, flags of other neurons.
 
     Raises:
         ValueError: flags beside taus, or flags of neither family.
     """
     if len(taus):
-        if len(taus) != len(("tau_m", "tau_s", "tau_grad", "grad_clamp")) or len(flags):
+        if len(taus) != len(SpikeCredit._fields) or len(flags):
             raise ValueError(
                 "taus: expected tau_m, tau_s, tau_grad and grad_clamp without flags, or none beside flags, "
                 f"got {list(taus)} and flags {list(flags)}"
             )
-        return SrmKernel(constants, taus, state)
-    if len(flags) == len(ExactFlags._fields):
-        return ExactKernel(constants, ExactFlags.of(flags), state)
+        return SpikeTimeKernel(constants, SRM_FLAGS, state, True, SpikeCredit(*taus))
+    if len(flags) == len(SpikeTimeFlags._fields):
+        return SpikeTimeKernel(constants, SpikeTimeFlags.of(flags), state)
     return LinearKernel(constants, Flags.of(flags), state)
 
 

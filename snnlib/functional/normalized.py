@@ -113,11 +113,10 @@ class _ScaledNeurons(torch.autograd.Function):
             grad, _, rows, _ = ops.scan.scan_backward(grad_value, None, *neurons, True, False, learn)
         elif window == ops.scan.NO_POOLING:
             given = current, kernel.from_state(start), time_dim, learn
-            grad, rows, _ = ops.scan_linear.backward(grad_value, None, *given)
+            grad, _, rows, _ = ops.scan_linear.backward(grad_value, None, *given)
         else:
-            grad, rows, _ = ops.scan_pool.linear_backward(
-                grad_value, None, current, kernel, time_dim, window, learn
-            )
+            pools = current, kernel, time_dim, window, learn
+            grad, _, rows, _ = ops.scan_pool.backward(grad_value, None, *pools, (True, False))
         grad_scale: Tensor | None = None
         grad_offset: Tensor | None = None
         if moments is not None:

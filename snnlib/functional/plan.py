@@ -18,7 +18,7 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends import native
-from snnlib.backends.arguments import ExactKernel, LayerArgs, SrmKernel
+from snnlib.backends.arguments import LayerArgs, SpikeTimeKernel
 from snnlib.backends.geometry import geometry
 from snnlib.backends.memo import once
 from snnlib.backends.program_kernel import AnyKernel, ProgramKernel
@@ -326,7 +326,7 @@ class LayerPlan(NamedTuple):
                 last = (newest,)
         if self.path is Path.LAYER:
             value, after = self._in_one_op(x, weight, state)
-        elif isinstance(self.kernel, SrmKernel) and self.back is None:
+        elif self.kernel is not None and self.kernel.credit and self.back is None:
             value, after = self._by_two_signals(x, weight, self.kernel, state)
         else:
             current = SequenceMap(operator, time_dim, self.by_events).currents(x, weight)
@@ -369,9 +369,9 @@ class LayerPlan(NamedTuple):
             assert start is not None
             kernel = kernel.from_state(start.reshape(-1, g.batch, g.channels, *g.space))
         # A literal: torch.compile takes defaults that are floats for inputs of the graph.
-        input_grad_scale = neuron.input_grad_scale if isinstance(neuron, SRM) else 1.0
+        input_grad_scale = neuron.input_grad_scale if kernel.credit else 1.0
         watched: Any = nullcontext()
-        if isinstance(kernel, ExactKernel):
+        if isinstance(kernel, SpikeTimeKernel) and not kernel.credit:
             assert isinstance(neuron, ByEvent)
             by_time = neuron.input_gradient != "dense" and self._times_within_op and x.requires_grad
             kernel = replace(kernel, options=kernel.options._replace(by_time=by_time))
@@ -396,7 +396,7 @@ class LayerPlan(NamedTuple):
             final = final.squeeze(added) if final is not None and return_state else None
         return Output(out, (final,) if final is not None and return_state else ())
 
-    def _by_two_signals(self, x: Tensor, weight: Tensor, kernel: SrmKernel, state: State | None) -> Output:
+    def _by_two_signals(self, x: Tensor, weight: Tensor, kernel: AnyKernel, state: State | None) -> Output:
         """Runs SRM neurons behind any operator, with different signals for weights and inputs."""
         neuron, start, operator = self.neuron, first_state(state), self.operator
         assert isinstance(neuron, SRM) and operator is not None
@@ -406,7 +406,10 @@ class LayerPlan(NamedTuple):
             delay, operator = operator.delay, replace(operator, delay=operator.delay.detach())
         one_pass = whole and delay is None and self.pool == (2, 2) and ops.scan_pool.has_srm_kernels(x)
         linear = SequenceMap(operator, time_dim, self.by_events)
-        tensors, options = (x, weight, delay, start, kernel.constants), (kernel.taus, neuron.input_grad_scale)
+        tensors, options = (
+            (x, weight, delay, start, kernel.constants),
+            (kernel.credit, neuron.input_grad_scale),
+        )
         window = self.pool if one_pass else ops.scan.NO_POOLING
         spikes, final = TwoSignals.apply(  # type: ignore[no-untyped-call]
             *tensors, linear, *options, time_dim, window, self.return_state

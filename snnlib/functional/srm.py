@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.backends.arguments import SrmKernel
-from snnlib.checks import check_floating
+from snnlib.backends import reference
+from snnlib.backends.arguments import SpikeTimeKernel
+from snnlib.checks import check_floating, check_threshold
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons.models.srm import SRM
@@ -59,10 +60,20 @@ def srm_neurons(name: str, like: Tensor, **options: Unpack[NeuronOptions]) -> SR
     return neuron
 
 
-def _kernel(neuron: SRM, like: Tensor) -> SrmKernel:
-    found = neuron.kernel(like)
-    assert isinstance(found, SrmKernel)
+def kernel_of(neuron: SRM, current: Tensor) -> SpikeTimeKernel:
+    """Returns the neurons as kernels take them, for currents whose rank the ops check."""
+    check_threshold(neuron.threshold, current.shape[2] if current.dim() > 2 else 1, current)
+    found = neuron.kernel(current)
+    assert isinstance(found, SpikeTimeKernel)
     return found
+
+
+def trace_of(current: Tensor, kernel: SpikeTimeKernel, time_dim: int) -> SRMTrace:
+    """Returns the neurons at every step, which no kernel writes, in the dtype of the current."""
+    kernel.check_sequence(current, time_dim)
+    run = reference.exact.trace(current.detach(), kernel, time_dim)
+    columns = run.spikes, run.potential, run.slope, run.trace
+    return SRMTrace(*(column.movedim(0, time_dim).to(current.dtype) for column in columns))
 
 
 def srm_neuron(current: Tensor, **neuron: Unpack[NeuronOptions]) -> Tensor:
@@ -97,7 +108,7 @@ def srm_neuron(current: Tensor, **neuron: Unpack[NeuronOptions]) -> Tensor:
     [0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0]
     """
     made = srm_neurons("current", current, **neuron)
-    return ops.scan.run(current, _kernel(made, current), int(made.batch_first), return_state=False)[0]
+    return ops.scan.run(current, kernel_of(made, current), int(made.batch_first), return_state=False)[0]
 
 
 class SRMTrace(NamedTuple):
@@ -121,11 +132,7 @@ def srm_trace(current: Tensor, **neuron: Unpack[NeuronOptions]) -> SRMTrace:
     [0.4, 0.986667, 1.633778]
     """
     made = srm_neurons("current", current, **neuron)
-    return SRMTrace(
-        *ops.scan_srm.trace(
-            current.detach(), _kernel(made, current).constants, made.taus, int(made.batch_first)
-        )
-    )
+    return trace_of(current, kernel_of(made, current), int(made.batch_first))
 
 
 def srm_backward(
@@ -148,7 +155,7 @@ def srm_backward(
     (0.285714, 0.285714)
     """
     made = srm_neurons("current", current, **neuron)
-    kernel = _kernel(made, current)
+    kernel = kernel_of(made, current)
     neurons = current, kernel.constants, None, (), kernel.taus, int(made.batch_first)
     a, b, *_ = ops.scan.scan_backward(grad_spikes, None, *neurons, ops.scan.NO_POOLING, True, True, False)
     return a, b

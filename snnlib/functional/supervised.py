@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from snnlib import ops
+from snnlib.backends.arguments import SpikeTimeKernel
+from snnlib.backends.spike_time import SRM_FLAGS
 from snnlib.checks import check_floating, check_labels, check_rank, check_threshold, time_dimension
-from snnlib.functional.srm import SRMTrace, srm_neurons
+from snnlib.functional.srm import srm_neurons, trace_of
+from snnlib.neurons.dynamics import pack
 from snnlib.neurons.models.srm import SRM
 
 __all__ = ["supervised_current"]
@@ -66,15 +68,15 @@ def supervised_current(
         raise ValueError(f"current: expected at least one time step, got shape {tuple(current.shape)}")
     check_labels(target, current.select(time_dim, 0))
     chosen = target.long().view(1, samples, 1)
-    like = srm_neurons("current", current, threshold=threshold).kernel(current)
-    assert like is not None
-    thresholds = like.constants
+    thresholds: Tensor = srm_neurons("current", current, threshold=threshold).threshold
     check_threshold(thresholds, classes, current)
+    thresholds = thresholds.to(torch.promote_types(current.dtype, torch.float32))
     thresholds = thresholds.expand(classes)[target.long()]
     # Currents of the labelled neurons only, with samples in place of channels: [T, 1, N].
     labelled = current.detach().movedim(time_dim, 0).gather(2, chosen.expand(steps, samples, 1))
     labelled = labelled.transpose(1, 2).to(thresholds.dtype)
-    trace = SRMTrace(*ops.scan_srm.trace(labelled, thresholds, neuron.taus, 0))
+    rows = pack(neuron.credit.rows(thresholds), thresholds.dtype, thresholds.device)
+    trace = trace_of(labelled, SpikeTimeKernel(rows, SRM_FLAGS, alike=True, credit=neuron.credit), 0)
     highest, best = trace.potential[:, 0].max(0)
     best = torch.where(highest > 0, best, steps - 1)
     push = neuron.tau_s * ((1 + _MARGIN) * thresholds - trace.potential[:, 0].gather(0, best.unsqueeze(0))[0])

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
+from snnlib.backends.spike_time import SpikeCredit
 from snnlib.checks import differentiable_once
 from snnlib.functional.currents import SequenceMap
-from snnlib.ops.srm_credit import through_state
 
 
 class TwoSignals(torch.autograd.Function):
@@ -33,9 +33,9 @@ class TwoSignals(torch.autograd.Function):
         weight: Tensor,
         delay: Tensor | None,
         state: Tensor | None,
-        threshold: Tensor,
+        constants: Tensor,
         linear: SequenceMap,
-        taus: tuple[float, float, float, float],
+        credit: SpikeCredit,
         input_grad_scale: float,
         time_dim: int,
         window: tuple[int, int],
@@ -43,11 +43,11 @@ class TwoSignals(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         current = linear.currents(x, weight)
         spikes, final = ops.scan.scan_forward(
-            current, threshold, state, (), taus, time_dim, window, return_state
+            current, constants, state, (), credit, time_dim, window, return_state
         )
-        by_spikes = return_state or state is not None or delay is not None
-        ctx.save_for_backward(x, weight, delay, current, threshold, state, spikes if by_spikes else None)
-        ctx.linear, ctx.numbers, ctx.time_dim, ctx.window = linear, taus, time_dim, window
+        saved = None if delay is None else spikes
+        ctx.save_for_backward(x, weight, delay, current, constants, state, saved)
+        ctx.linear, ctx.credit, ctx.time_dim, ctx.window = linear, credit, time_dim, window
         ctx.input_grad_scale, ctx.shape = input_grad_scale, spikes.shape
         # A state that nobody uses has no gradient, not one of zeros.
         ctx.set_materialize_grads(False)
@@ -63,21 +63,16 @@ class TwoSignals(torch.autograd.Function):
     def backward(
         ctx: Any, grad_spikes: Tensor | None, grad_state: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        x, weight, delay, current, threshold, state, spikes = ctx.saved_tensors
+        x, weight, delay, current, constants, state, spikes = ctx.saved_tensors
         need_x, need_weight, need_delay, need_state = ctx.needs_input_grad[:4]
         if not ctx.gives_state:
             # A compiler's is one without elements.
             grad_state = None
-        with_state = need_state or grad_state is not None
         if grad_spikes is None:
             grad_spikes = current.new_zeros(ctx.shape)
-        needs = (need_weight or need_delay or with_state, need_x or with_state)
-        neurons = current, threshold, state, (), ctx.numbers, ctx.time_dim, ctx.window
-        a, b, _, _ = ops.scan.scan_backward(grad_spikes, None, *neurons, *needs, False)
-        *taus, _ = ctx.numbers
-        grad_start = beyond = None
-        if with_state:
-            a, b, grad_start, beyond = through_state(a, b, spikes, grad_state, taus, ctx.time_dim)
+        neurons = current, constants, state, (), ctx.credit, ctx.time_dim, ctx.window
+        needs = need_weight or need_delay, need_x
+        a, b, _, grad_start = ops.scan.scan_backward(grad_spikes, grad_state, *neurons, *needs, False)
         grad_x = grad_weight = grad_delay = None
         if need_x:
             grad_x = ctx.linear.input_backward(b, x, weight).mul_(x)
@@ -86,7 +81,9 @@ class TwoSignals(torch.autograd.Function):
         if need_weight:
             grad_weight = ctx.linear.weight_backward(a, x, weight)
         if need_delay:
-            slope = eps_slope(a, spikes, taus, ctx.time_dim, beyond)
+            # dL/ds after the last step goes on as the signal does.
+            beyond = None if grad_state is None else grad_state[1]
+            slope = eps_slope(a, spikes, ctx.credit[:2], ctx.time_dim, beyond)
             # For a channel the products with its inputs and with its weights have one sum.
             products = -weight * ctx.linear.weight_backward(slope, x, weight)
             grad_delay = _sum_of_channels(products, len(delay)) if delay.dim() == 1 else products
@@ -103,7 +100,7 @@ def _sum_of_channels(products: Tensor, channels: int) -> Tensor:
 
 
 def eps_slope(
-    a: Tensor, spikes: Tensor, taus: tuple[float, float, float], time_dim: int, beyond: Tensor | None = None
+    a: Tensor, spikes: Tensor, taus: tuple[float, float], time_dim: int, beyond: Tensor | None = None
 ) -> Tensor:
     """Returns the signal a with `eps'`, the derivative of eps by the time since the input, in place of eps.
 
@@ -114,7 +111,7 @@ def eps_slope(
     so the signal is `p a[t] + o a[t+1]`, without the second term at a spike, after which a belongs to the next spike.
     `beyond` is a[T], with the gradient of the state after the last step; None: zero.
     """
-    tau_m, tau_s, _ = taus
+    tau_m, tau_s = taus
     # A time constant of one step has forgotten all after it.
     e_s, e_m = (max(1 - 1 / tau, 1e-12) for tau in (tau_s, tau_m))
     alike = abs(e_s - e_m) < 1e-6

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from snnlib import ops
 from snnlib.backends import algorithm, native
 from snnlib.backends.algorithm import BackwardAlgorithms, Decision
-from snnlib.backends.arguments import SrmKernel
 from snnlib.backends.geometry import Geometry, geometry
 from snnlib.functional.operators import Convolution, FullyConnected, SequenceConvolution
 from snnlib.functional.plan import BY_STEPS, LayerPlan, Path
@@ -161,7 +160,7 @@ def _backward(
     kernel = plan.kernel
     if plan.path is not Path.LAYER or kernel is None:
         return BackwardAlgorithms(algorithm.decide_for_signal(conv.x, g), "dense"), 1.0
-    if isinstance(kernel, SrmKernel):
+    if kernel.credit:
         return algorithm.decide_backward(conv.x, g, round(rate * g.neuron_steps)), rate
     neurons = (1, 1), kernel.flags, kernel.taus, int(plan.neuron.batch_first)
     *_, entries, _ = ops.layer_forward.layer_forward(

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.utils import parametrize
 
-from snnlib.backends.arguments import SrmKernel
 from snnlib.checks import check_floating
 from snnlib.functional.plan import Path
 from snnlib.inspect.shown import ByLayer, ShownAsText, in_columns
@@ -249,7 +248,7 @@ def _of_neurons(layer: SpikingLayer, x: Tensor, out: Tensor, fused: bool) -> tup
     plan = layer.plan(x, layer.effective_weight)
     if not plan.by_events:
         return neuron_steps, spikes, float(neuron_steps * out.element_size())
-    if plan.path is not Path.LAYER or plan.facts.kernel is not SrmKernel:
+    if plan.path is not Path.LAYER or plan.kernel is None or not plan.kernel.credit:
         # How many of its steps are entries follows from the potentials, which are not in memory.
         return neuron_steps, spikes, math.nan
     return neuron_steps, spikes, neuron_steps * _BYTES_PER_STEP + spikes * _BYTES_PER_SPIKE

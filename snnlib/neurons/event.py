@@ -24,8 +24,9 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import reference
-from snnlib.backends.arguments import ExactKernel, ExactRows
+from snnlib.backends.arguments import SpikeTimeKernel
 from snnlib.backends.program_kernel import AnyKernel
+from snnlib.backends.spike_time import SpikeTimeRows
 from snnlib.checks import check_untransformed, differentiable_once, warn_caller
 from snnlib.neurons.base import Neuron, Output
 from snnlib.sequences.input_time import spike_time_gradient
@@ -74,7 +75,7 @@ class ByEvent(Neuron):
         return Output(value, (*after, timed.last))
 
     def _by_kernel(self, current: Tensor, kernel: AnyKernel, window: tuple[int, int]) -> Output:
-        if isinstance(kernel, ExactKernel):
+        if isinstance(kernel, SpikeTimeKernel) and not kernel.credit:
             with self.watching():
                 self._count_clamped(current, kernel)
         return super()._by_kernel(current, kernel, window)
@@ -86,10 +87,10 @@ class ByEvent(Neuron):
             yield None if self._steps is None else partial(self._note_record, coefficients)
 
     def _note_record(self, coefficients: Tensor, record: Tensor) -> None:
-        clamped = torch.isin(record[0], coefficients[ExactRows._fields.index("bound")]).sum()
+        clamped = torch.isin(record[0], coefficients[SpikeTimeRows._fields.index("bound")]).sum()
         self.note_clamped(torch.stack((torch.full_like(clamped, record.shape[1]), clamped)))
 
-    def _count_clamped(self, current: Tensor, kernel: ExactKernel) -> None:
+    def _count_clamped(self, current: Tensor, kernel: SpikeTimeKernel) -> None:
         """Counts spikes and clamped gradients for these currents, since kernels do not count them."""
         if self._steps is not None:
             with torch.no_grad():

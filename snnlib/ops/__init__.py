@@ -22,7 +22,6 @@ from snnlib.ops import (
     scan,
     scan_pool,
     scan_program,
-    scan_srm,
 )
 
 __all__ = [
@@ -42,7 +41,6 @@ __all__ = [
     "scan",
     "scan_pool",
     "scan_program",
-    "scan_srm",
 ]
 
 

@@ -16,7 +16,7 @@ from snnlib.backends.memo import once
 from snnlib.ops import conv_layout, counting, torch_conv
 
 # `LayerNeuron` of cpp/include/snnlib/layer/layer.h.
-_NEURONS, _NO_NEURONS = {"srm": 0, "linear": 1, "exact": 3}, 2
+_NEURONS, _NO_NEURONS = {"linear": 0, "exact": 2}, 1
 # Partial weight gradients: enough for many cores to share the work, as long as they fit.
 _MOST_BLOCKS, _BLOCK_BYTES, _LEAST_BLOCKS = 32, 16 << 20, 4
 
@@ -38,7 +38,7 @@ def _layer_fields(call: LayerArgs, neuron: NeuronKernel | None, place: int) -> d
 
     Without neurons the output is currents.
     """
-    neurons: dict[str, Any] = dict.fromkeys(("srm", "linear", "exact"))
+    neurons: dict[str, Any] = dict.fromkeys(("linear", "exact"))
     if neuron is None:
         return {**_sizes(call), **neurons, "neuron": _NO_NEURONS}
     neurons[neuron.family] = {**neuron.native(neuron.constants), "rows": native.slot(place)}

@@ -16,11 +16,10 @@ from torch import Tensor
 from snnlib import checks
 from snnlib.backends import algorithm, native, reference
 from snnlib.backends.arguments import (
-    ExactKernel,
     LayerArgs,
     LinearKernel,
     NeuronKernel,
-    SrmKernel,
+    SpikeTimeKernel,
     neuron_kernel,
     row_names,
 )
@@ -30,7 +29,7 @@ from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_layout, currents, torch_conv
 from snnlib.ops.conv_call import GradientCall, SavedRecord
 from snnlib.ops.declare import custom_op, register_fake
-from snnlib.ops.layer_forward import OPTIONS, check, check_record, record_rows
+from snnlib.ops.layer_forward import OPTIONS, check, record_rows
 
 # Row of the coefficients that every current is multiplied by.
 _GAIN = row_names(1).index("b0")
@@ -86,7 +85,7 @@ def layer_backward(c: SimpleNamespace) -> tuple[Tensor, ...]:
     needs = Needs(c.need_weight, c.need_input, c.need_state)
     saved = Saved(c.output, c.bits, c.record, c.starts)
     check(call, neuron)
-    check_record(neuron)
+    neuron.check_record()
     g = call.geometry
     shape = conv_layout.output_shape(c.x, g, call.pool)
     checks.check_gradient("grad_output", c.grad_output, shape, "the output's shape", c.x)
@@ -122,10 +121,8 @@ def run(
     needs: Needs,
 ) -> Gradients:
     """Returns the gradients of `layer_backward` from arguments of checked kinds; None for those that are not needed."""
-    if isinstance(neuron, SrmKernel):
-        checks.check_finite("input_grad_scale", input_grad_scale)
-    if isinstance(neuron, ExactKernel):
-        _check_exact(neuron, grad_state, needs)
+    checks.check_finite("input_grad_scale", input_grad_scale)
+    neuron.check_gradients(grad_state is not None or needs.state)
     x, plan = call.x, _plan(call, neuron, native.cpu_kernels())
     numbers = checks.check_record(*saved[1:], plan.bits, plan.tasks, values=record_rows(neuron))
     output = _checked_output(call, neuron, saved.output)
@@ -144,14 +141,14 @@ def run(
         None if output is None else conv_layout.laid_out(output, x.dtype),
     )
     # Factor of an SRM neuron's signal b, or of the signal a of the linear family; that of exact times has it.
-    gain = 1.0 if isinstance(neuron, ExactKernel) else input_grad_scale
+    gain = _input_scale(neuron, input_grad_scale)
     if isinstance(neuron, LinearKernel):
         gain = float(constants[_GAIN, 0])
     gradient = GradientCall(call, neuron, tensors, gain, 1.0 if neuron.moves_spikes else gain)
     ways = _choose(call, neuron, numbers, needs, grad_state is not None)
     grad_start = conv_layout.empty_state(x, call.geometry, neuron.states) if needs.state else None
     any_dense = ways.dense_weight or ways.dense_input
-    by_signal = _by_two_signals if isinstance(neuron, SrmKernel) else _by_signal
+    by_signal = _by_two_signals if neuron.credit else _by_signal
     dense = by_signal(gradient, ways, grad_start) if any_dense else (None, None)
     by_events = gradient.by_events(
         needs.weight and not ways.dense_weight,
@@ -160,24 +157,15 @@ def run(
         None if any_dense else grad_start,
     )
     grad_weight, grad_x = (event if one is None else one for one, event in zip(dense, by_events, strict=True))
-    if grad_x is not None and ways.dense_input and isinstance(neuron, ExactKernel) and neuron.options.by_time:
+    if grad_x is not None and ways.dense_input and neuron.times_input:
         grad_x = reference.exact.by_time(grad_x, x, call.time_dim)
     if grad_weight is not None:
         grad_weight = grad_weight.to(call.weight.dtype)
     return grad_weight, None if grad_x is None else grad_x.to(x.dtype), grad_start
 
 
-def _check_exact(neuron: ExactKernel, grad_state: Tensor | None, needs: Needs) -> None:
-    """Checks that the record of neurons with exact spike times suffices for the requested gradients."""
-    refractory = neuron.options.refractory
-    if refractory < 0 and (grad_state is not None or needs.state):
-        raise ValueError(
-            "grad_state: expected no gradients of states of neurons that fire once (refractory -1)"
-        )
-    if refractory > 0:
-        raise ValueError(
-            f"flags: expected a refractory time of 0 or -1, as none that ends is on the record, got {refractory}"
-        )
+def _input_scale(neuron: NeuronKernel, input_grad_scale: float) -> float:
+    return input_grad_scale if neuron.credit else 1.0
 
 
 def _by_reference(
@@ -190,15 +178,14 @@ def _by_reference(
     input_grad_scale: float,
 ) -> Gradients:
     x, weight = call.x, call.weight
-    if isinstance(neuron, ExactKernel):
+    if isinstance(neuron, SpikeTimeKernel):
         found = reference.exact.layer_backward(call, neuron, saved[1:], grad_output, grad_state)
     else:
-        path = reference.srm_conv if isinstance(neuron, SrmKernel) else reference.layer
-        found = path.backward(call, neuron, saved[1:], grad_output, grad_state)
+        found = reference.layer.backward(call, neuron, saved[1:], grad_output, grad_state)
     grad_x = grad_start = None
     if needs.input:
         # The linear family has its own among its constants.
-        scale = input_grad_scale if isinstance(neuron, SrmKernel) else 1.0
+        scale = _input_scale(neuron, input_grad_scale)
         grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]).copy_(found[1] * scale)
     if needs.state:
         grad_start = conv_layout.empty_state(x, call.geometry, neuron.states).copy_(found[2])
@@ -228,7 +215,7 @@ def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
 
 def _choose(call: LayerArgs, neuron: NeuronKernel, numbers: int, needs: Needs, from_state: bool) -> Ways:
     x, g = call.x, call.geometry
-    if isinstance(neuron, SrmKernel):
+    if neuron.credit:
         paths = algorithm.decide_backward(x, g, numbers, needs.weight, from_state)
         dense_weight, dense_input = paths.weight == "dense", paths.input == "dense"
         return Ways(needs.weight and dense_weight, needs.input and dense_input, paths.weight == "inputs")

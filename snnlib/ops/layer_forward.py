@@ -22,16 +22,11 @@ from torch import Tensor
 from snnlib import checks
 from snnlib.backends import algorithm, cpu_memory, native, reference
 from snnlib.backends.arguments import (
-    ExactKernel,
     LayerArgs,
-    LinearKernel,
     NeuronKernel,
-    SrmKernel,
-    count_states,
+    SpikeTimeKernel,
     neuron_kernel,
-    row_names,
 )
-from snnlib.backends.flags import Flags
 from snnlib.backends.geometry import ConvOptions
 from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype
@@ -46,32 +41,10 @@ OPTIONS = f"{CONVOLUTION}, SymInt[] pool, SymInt[] flags, float[] taus"
 def check(call: LayerArgs, neuron: NeuronKernel) -> None:
     """Checks the convolution, that the layer's kernels support the neurons, and their state."""
     call.check()
-    if isinstance(neuron, LinearKernel):
-        _check_flags(neuron.options)
+    neuron.check_layer()
     neuron.check(call.weight.shape[0], call.x)
-    if isinstance(neuron, LinearKernel) and count_states(len(neuron.constants)) != 1:
-        rows = len(row_names(1))
-        raise ValueError(
-            f"coefficients: expected {rows} rows for one state, got shape {tuple(neuron.constants.shape)}"
-        )
     g = call.geometry
     neuron.check_state(neuron.state, (g.batch, g.channels, *g.space), call.x)
-
-
-def _check_flags(options: Flags) -> None:
-    if options.reset_next or options.membrane or options.rectified or options.quadratic:
-        raise ValueError(
-            "flags: expected a reset in the same step, spikes as values, no rectified membrane and no products of "
-            f"states, got {options}"
-        )
-
-
-def check_record(neuron: NeuronKernel) -> None:
-    """Checks that a record suffices for the gradient: it lacks steps of a refractory time."""
-    if isinstance(neuron, LinearKernel) and neuron.options.refractory:
-        raise ValueError(
-            f"flags: expected no refractory time beside a record, got {neuron.options.refractory} steps"
-        )
 
 
 def record_rows(neuron: NeuronKernel) -> int:
@@ -157,7 +130,7 @@ def layer_forward(c: SimpleNamespace) -> tuple[Tensor, ...]:
     call = LayerArgs(c.x, c.weight, ConvOptions.of(c), tuple(c.pool), c.time_dim)
     neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
     if c.keep:
-        check_record(neuron)
+        neuron.check_record()
     return _given(call, neuron, run(call, neuron, c.return_state, c.keep, c.exact))
 
 
@@ -188,16 +161,6 @@ def _by_reference(
     call: LayerArgs, neuron: NeuronKernel, room: tuple[Tensor, Tensor | None, Tensor | None, Tensor]
 ) -> Tensor:
     """Fills the outputs by the reference, and returns the numbers of the record."""
-    if isinstance(neuron, ExactKernel):
+    if isinstance(neuron, SpikeTimeKernel):
         return reference.exact.layer_forward(call, neuron, *room)
-    if not isinstance(neuron, SrmKernel):
-        return reference.layer.forward(call, neuron, *room)
-    out, final, bits, starts = room
-    current = reference.srm_conv.convolve(call.x, call.weight, call.options)
-    trace = reference.srm.srm_trace(current, neuron, call.time_dim)
-    out.copy_(reference.srm_conv.pool_spikes(trace.spikes, call.pool))
-    if final is not None:
-        final.copy_(trace.state)
-    if bits is None:
-        return trace.spikes.new_empty(2, 0)
-    return reference.srm_conv.make_record(trace, neuron.clamp, call.band, call.time_dim, bits, starts)
+    return reference.layer.forward(call, neuron, *room)

@@ -1,8 +1,7 @@
 """Neurons over whole sequences, with optional average pooling: one pair of ops for all models.
 
-The linear family and neurons with exact spike times have one gradient of the current, `a`; the spike response model
-has two signals, `a` for the weights and `b` for the inputs of a layer. `scan_linear.py`, `scan_srm.py` and
-`scan_pool.py` call the kernels.
+Neurons have one gradient of the current, `a`; the spike response model has two signals, `a` for the weights and `b` for
+the inputs of a layer. `scan_linear.py` and `scan_pool.py` call the kernels.
 """
 
 from __future__ import annotations
@@ -15,14 +14,13 @@ import torch
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends.arguments import ExactKernel, NeuronKernel, SrmKernel, neuron_kernel
+from snnlib.backends.arguments import NeuronKernel, neuron_kernel
 from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype
 from snnlib.backends.program_kernel import AnyKernel, ProgramKernel
-from snnlib.ops import scan_linear, scan_pool, scan_program, scan_srm
+from snnlib.ops import scan_linear, scan_pool, scan_program
 from snnlib.ops.declare import custom_op, register_fake
 from snnlib.ops.sequence_layout import as_walkable, empty_state
-from snnlib.ops.srm_credit import through_state
 
 # Neurons, and how they meet the currents, in the schemas of both ops.
 _NEURON = "Tensor constants, Tensor? state, SymInt[] flags, float[] taus, SymInt time_dim, SymInt[] window"
@@ -58,7 +56,7 @@ def _checked(
     neuron.check_sequence(current, time_dim)
     checks.check_axes("window", window, 2, 1)
     high, wide = window
-    if (high, wide) != NO_POOLING and isinstance(neuron, ExactKernel):
+    if (high, wide) != NO_POOLING and neuron.moves_spikes and not neuron.credit:
         raise ValueError(f"window: expected [1, 1] of neurons with exact spike times, got {list(window)}")
     if (high, wide) != NO_POOLING:
         scan_pool.check(current, neuron, (high, wide), return_state)
@@ -76,10 +74,8 @@ def scan_forward(c: SimpleNamespace) -> tuple[Tensor, Tensor]:
     sizes = _checked(c.current, neuron, c.time_dim, c.window, c.return_state)
     if sizes != NO_POOLING:
         value, final = scan_pool.forward(c.current, neuron, c.time_dim, sizes)
-    elif isinstance(neuron, SrmKernel):
-        value, final = scan_srm.forward(c.current, neuron, c.time_dim, c.return_state)
     else:
-        value, final = scan_linear.forward(c.current, neuron, c.time_dim)
+        value, final = scan_linear.forward(c.current, neuron, c.time_dim, c.return_state)
     return value, final if c.return_state else final.new_empty(0)
 
 
@@ -108,8 +104,7 @@ def scan_backward(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Returns the signals a and b, dL/dcoefficients `[P, C]`, and dL/dstate before the first step.
 
     The linear family has no b, and a gradient of its coefficients only if they `learn`. The spike response model has
-    those of a and b that are needed; `srm_credit.through_state` adds the contribution of the state. Missing results
-    have no elements.
+    those of a and b that are needed, and a gradient of the state if one was given. Missing results have no elements.
     """
     current, time_dim = c.current, c.time_dim
     neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
@@ -117,22 +112,13 @@ def scan_backward(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     shape = current.shape if sizes == NO_POOLING else scan_pool.empty_value(current, sizes).shape
     checks.check_gradient("grad_value", c.grad_value, shape, "the output's shape", current)
     neuron.check_state(c.grad_state, checks.step_shape(current.shape, time_dim), current, "grad_state")
-    if isinstance(neuron, SrmKernel):
-        signals = (c.grad_value, current, neuron, time_dim)
-        needs = (c.need_weight, c.need_input)
-        if sizes == NO_POOLING:
-            a, b = scan_srm.backward(*signals, needs)
-        else:
-            a, b = scan_pool.srm_backward(*signals, sizes, needs)
-        return a, b, c.constants.new_empty(0), current.new_empty(0, dtype=state_dtype(current))
-    gradients = (c.grad_value, c.grad_state, current, neuron, time_dim)
-    if isinstance(neuron, ExactKernel) and c.learn:
+    if c.learn and neuron.moves_spikes:
         raise ValueError("learn: expected False of neurons with exact spike times, got True")
+    gradients = (c.grad_value, c.grad_state, current, neuron, time_dim)
+    needs = c.need_weight, c.need_input
     if sizes == NO_POOLING:
-        a, rows, start = scan_linear.backward(*gradients, c.learn)
-    else:
-        a, rows, start = scan_pool.linear_backward(*gradients, sizes, c.learn)
-    return a, current.new_empty(0), rows, start
+        return scan_linear.backward(*gradients, c.learn, needs)
+    return scan_pool.backward(*gradients, sizes, c.learn, needs)
 
 
 @register_fake(scan_backward)
@@ -140,20 +126,29 @@ def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
     _checked(c.current, neuron, c.time_dim, c.window)
     current = _laid_out(c.current, c.window)
-    none = current.new_empty(0)
-    if isinstance(neuron, SrmKernel):
-        a, b = (torch.empty_like(current) if need else none for need in (c.need_weight, c.need_input))
-        return a, b, c.constants.new_empty(0), current.new_empty(0, dtype=state_dtype(current))
+    if neuron.credit:
+        needs = c.need_weight, c.need_input
+        a, b = (torch.empty_like(current) if need else current.new_empty(0) for need in needs)
+        states = neuron.states if c.state is not None else 0
+        start = (
+            empty_state(current, states, c.time_dim)
+            if states
+            else current.new_empty(0, dtype=state_dtype(current))
+        )
+        return a, b, c.constants.new_empty(0), start
     rows = torch.empty_like(c.constants) if c.learn else c.constants.new_empty(0)
-    return torch.empty_like(current), none, rows, empty_state(current, neuron.states, c.time_dim)
+    return (
+        torch.empty_like(current),
+        current.new_empty(0),
+        rows,
+        empty_state(current, neuron.states, c.time_dim),
+    )
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     current, constants, state, ctx.flags, ctx.taus, ctx.time_dim, ctx.window, ctx.gives_state = inputs
     value, final = output
-    # The last spikes decide what a state adds to the signals of the spike response model.
-    by_spikes = ctx.taus and (ctx.gives_state or state is not None)
-    ctx.save_for_backward(current, constants, state, value if by_spikes else None)
+    ctx.save_for_backward(current, constants, state)
     ctx.shape = value.shape
     # A state that nobody uses has no gradient, not one of zeros.
     ctx.set_materialize_grads(False)
@@ -162,25 +157,17 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 
 
 def _backward(ctx: Any, grad_value: Tensor | None, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
-    current, constants, state, spikes = ctx.saved_tensors
-    learn, need_state = ctx.needs_input_grad[1:3]
+    current, constants, state = ctx.saved_tensors
+    learn = ctx.needs_input_grad[1]
     if not ctx.gives_state:
         # A compiler's is one without elements.
         grad_state = None
     if grad_value is None:
         grad_value = current.new_zeros(ctx.shape)
     neurons = current, constants, state, ctx.flags, ctx.taus, ctx.time_dim, ctx.window
-    if not ctx.taus:
-        a, _, rows, start = scan_backward(grad_value, grad_state, *neurons, True, False, learn)
-        return a, rows if learn else None, start if state is not None else None, *[None] * 5
     # A neuron without a layer around it has one gradient to give: the weight signal, as dL/dcurrent.
-    with_state = need_state or grad_state is not None
-    a, b, _, _ = scan_backward(grad_value, None, *neurons, True, with_state, False)
-    start = None
-    if with_state:
-        *taus, _ = ctx.taus
-        a, _, start, _ = through_state(a, b, spikes, grad_state, (taus[0], taus[1], taus[2]), ctx.time_dim)
-    return a, None, start if need_state else None, *[None] * 5
+    a, _, rows, start = scan_backward(grad_value, grad_state, *neurons, True, False, learn)
+    return a, rows if learn else None, start if state is not None else None, *[None] * 5
 
 
 scan_forward.register_autograd(_backward, setup_context=_setup_context)

@@ -8,14 +8,16 @@ recurrence.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from snnlib.backends import cpu_memory, native, reference
-from snnlib.backends.arguments import ExactKernel, LinearKernel
+from snnlib.backends.arguments import NeuronKernel, SpikeTimeKernel
 from snnlib.backends.native import state_dtype
+from snnlib.ops import scan_srm_cuda
 from snnlib.ops.sequence_layout import as_walkable, empty_state, laid_out_state, neuron_order, scan_arguments
 
 
@@ -34,86 +36,122 @@ def per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
     return coefficients.contiguous()
 
 
-def _arguments(
-    current: Tensor, neuron: LinearKernel | ExactKernel, time_dim: int, learn: bool = False
-) -> dict[str, Any]:
+def _arguments(current: Tensor, neuron: NeuronKernel, time_dim: int, learn: bool = False) -> dict[str, Any]:
     """Returns the arguments of a scan, see cpp/include/snnlib/loop/scan.h."""
     # The arithmetic is in float32 anyhow: a kernel that does not convert itself gets a wider copy.
-    if neuron.states > 1 or learn or not native.scan_takes_half(current):
+    converts = neuron.credit or (neuron.states == 1 and not learn and native.scan_takes_half(current))
+    if not converts:
         current = current.to(state_dtype(current))
     return scan_arguments(current, neuron, per_neuron(neuron.constants, current), time_dim)
 
 
-def _family(neuron: LinearKernel | ExactKernel, current: Tensor) -> str:
-    if isinstance(neuron, ExactKernel):
-        return "exact"
+def _family(neuron: NeuronKernel, current: Tensor) -> str:
+    if isinstance(neuron, SpikeTimeKernel):
+        return neuron.family
     # GPUs have no kernels for fixed-point states and for a later reset with a refractory time: no kernel has this name.
     options = neuron.options
     unknown = options.fixed_point or (options.reset_next and options.refractory)
     return "fixed_point" if unknown and current.is_cuda else "scan"
 
 
-def forward(current: Tensor, neuron: LinearKernel | ExactKernel, time_dim: int) -> tuple[Tensor, Tensor]:
-    """Returns the value of every step and the last state."""
+def forward(
+    current: Tensor, neuron: NeuronKernel, time_dim: int, return_state: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Returns the value of every step and the last state, which SRM neurons have only with `return_state`."""
     current = as_walkable(current)
-    final = empty_state(current, neuron.states, time_dim)
+    srm = scan_srm_cuda.taken_by(neuron, current)
+    if srm is not None:
+        rows = per_neuron(neuron.constants, current)
+        return scan_srm_cuda.forward(current, srm, rows, time_dim, return_state)
+    wanted = return_state or not neuron.credit
+    final = current.new_empty(0, dtype=state_dtype(current))
+    if wanted:
+        final = empty_state(current, neuron.states, time_dim)
     kernel = native.kernel(f"{_family(neuron, current)}_forward", current, **neuron.tensors())
     if kernel is None:
-        if isinstance(neuron, ExactKernel):
+        if isinstance(neuron, SpikeTimeKernel):
             value, last = reference.exact.forward(current, neuron, time_dim)
         else:
             value, last = reference.linear.forward(current, neuron, time_dim)
-        value, final = torch.empty_like(current).copy_(value), final.copy_(last)
+        value = torch.empty_like(current).copy_(value)
+        final = final.copy_(last) if wanted else final
     else:
         arguments = _arguments(current, neuron, time_dim)
         value = cpu_memory.empty_like(arguments["current"])
-        kernel(**arguments, value=value, state_out=final)
+        kernel(**arguments, value=value, state_out=final if wanted else None)
         value = value.to(current.dtype)
     neuron.check_final(final)
     return value, final
+
+
+class Gradients(NamedTuple):
+    """Results of a backward pass; unneeded ones have no elements."""
+
+    # dL/dcurrent, and the signal for the inputs of neurons that have one.
+    current: Tensor
+    inputs: Tensor
+    coefficients: Tensor
+    state: Tensor
 
 
 def backward(
     grad_value: Tensor,
     grad_state: Tensor | None,
     current: Tensor,
-    neuron: LinearKernel | ExactKernel,
+    neuron: NeuronKernel,
     time_dim: int,
-    learn: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns dL/dcurrent, dL/dcoefficients `[P, C]`, without elements unless `learn`, and dL/dstate."""
+    learn: bool = False,
+    needs: tuple[bool, bool] = (True, False),
+) -> Gradients:
+    """Returns dL/dcurrent and the inputs' signal, dL/dcoefficients `[P, C]` if they `learn`, and dL/dstate.
+
+    SRM neurons have the signals that are needed, and a gradient of a state if one was given.
+    """
     coefficients, current = neuron.constants, as_walkable(current)
-    grad_start = empty_state(current, neuron.states, time_dim)
+    # Outputs of an op are tensors of their own.
+    empty, no_rows = partial(current.new_empty, 0), coefficients.new_empty(0)
+    srm = scan_srm_cuda.taken_by(neuron, current)
+    if srm is not None:
+        rows = per_neuron(coefficients, current)
+        a, b, start = scan_srm_cuda.backward(grad_value, grad_state, current, srm, rows, time_dim, needs)
+        return Gradients(a if needs[0] else empty(), b if needs[1] else empty(), no_rows, start)
+    of_current, of_inputs = needs if neuron.credit else (True, False)
+    with_state = not neuron.credit or neuron.state is not None
+    grad_start = current.new_empty(0, dtype=state_dtype(current))
+    if with_state:
+        grad_start = empty_state(current, neuron.states, time_dim)
     kernel = native.kernel(
         f"{_family(neuron, current)}_backward", current, grad_value=grad_value, **neuron.tensors()
     )
     if kernel is None:
-        if isinstance(neuron, ExactKernel):
-            rows = coefficients
-            grad, start = reference.exact.backward(grad_value, grad_state, current, neuron, time_dim)
+        rows = coefficients
+        if isinstance(neuron, SpikeTimeKernel):
+            grad, signal, start = reference.exact.backward(grad_value, grad_state, current, neuron, time_dim)
         else:
             grad, rows, start = reference.linear.backward(grad_value, grad_state, current, neuron, time_dim)
-        return (
-            torch.empty_like(current).copy_(grad),
-            sum_neurons(rows, coefficients) if learn else coefficients.new_empty(0),
-            grad_start.copy_(start),
+            signal = grad
+        return Gradients(
+            torch.empty_like(current).copy_(grad) if of_current else empty(),
+            torch.empty_like(current).copy_(signal) if of_inputs else empty(),
+            sum_neurons(rows, coefficients) if learn else no_rows,
+            grad_start.copy_(start) if with_state else grad_start,
         )
     arguments = _arguments(current, neuron, time_dim, learn)
     wide = arguments["current"]
-    grad = cpu_memory.empty_like(wide)
+    grad, signal = (cpu_memory.empty_like(wide) if need else empty() for need in (of_current, of_inputs))
     by_neuron = empty_state(wide, len(coefficients), time_dim) if learn else None
-    if isinstance(neuron, ExactKernel):
-        arguments["input_signal"] = None
+    if neuron.moves_spikes:
+        arguments["input_signal"] = signal if of_inputs else None
     kernel(
         **arguments,
         grad_value=cpu_memory.laid_out_like(grad_value, wide),
         grad_state_out=laid_out_state(grad_state, wide, time_dim),
-        grad_current=grad,
-        grad_state_in=grad_start,
+        grad_current=grad if of_current else None,
+        grad_state_in=grad_start if with_state else None,
         grad_coefficients=by_neuron,
     )
-    rows = coefficients.new_empty(0) if by_neuron is None else sum_neurons(by_neuron, coefficients)
-    return grad.to(current.dtype), rows, grad_start
+    rows = no_rows if by_neuron is None else sum_neurons(by_neuron, coefficients)
+    return Gradients(grad.to(current.dtype), signal, rows, grad_start)
 
 
 def sum_neurons(rows: Tensor, coefficients: Tensor) -> Tensor:

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends import cpu_memory, native
-from snnlib.backends.arguments import ExactKernel, LinearKernel, NeuronKernel, SrmKernel, Windows
+from snnlib.backends.arguments import LinearKernel, NeuronKernel, SpikeTimeKernel, Windows
 from snnlib.backends.native import state_dtype
-from snnlib.ops import avg_pool, scan_linear, scan_srm
+from snnlib.ops import avg_pool, scan_linear, scan_srm_cuda
+from snnlib.ops.scan_linear import Gradients
 from snnlib.ops.sequence_layout import empty_state, laid_out_state, neuron_order, scan_arguments
 
 Window = tuple[int, int]
@@ -67,7 +68,7 @@ def _kernel(
     """Returns the kernel of a pass, `forward` or `backward`; None if neurons and pooling run one after the other."""
     if not can_fuse(current, neuron, window):
         return None
-    family = "srm" if isinstance(neuron, SrmKernel) else "scan"
+    family = "srm" if neuron.credit else "scan"
     return native.kernel(f"{family}_pool_{name}", current, **grads, **neuron.tensors())
 
 
@@ -75,7 +76,7 @@ def check(current: Tensor, neuron: NeuronKernel, window: Window, return_state: b
     """Checks that a scan of these currents and neurons can pool; with pooling SRM neurons take no state."""
     checks.check_rank("current", current, "[T, N, C, H, W]", exactly=5)
     space = tuple(current.shape[3:])
-    if isinstance(neuron, SrmKernel):
+    if neuron.credit:
         if neuron.state is not None:
             raise ValueError("state: expected None, a state of zero, beside a window, got a tensor")
         if return_state:
@@ -133,10 +134,11 @@ def planes_of(current: Tensor, window: Window) -> dict[str, int]:
 def _arguments(current: Tensor, neuron: NeuronKernel, time_dim: int, window: Window) -> dict[str, Any]:
     """Returns `ScanPool...Args` or `SrmPool...Args` of cpp/include/snnlib/loop, for a zero initial state."""
     current, constants = aligned(current), neuron.constants.to(state_dtype(current)).contiguous()
-    return {
-        **scan_arguments(current, neuron, constants, time_dim),
-        "planes": planes_of(current, window),
-    }
+    if isinstance(neuron, SpikeTimeKernel):
+        arguments = scan_srm_cuda.arguments(current, neuron, constants, time_dim)
+    else:
+        arguments = scan_arguments(current, neuron, constants, time_dim)
+    return {**arguments, "planes": planes_of(current, window)}
 
 
 def forward(current: Tensor, neuron: NeuronKernel, time_dim: int, window: Window) -> tuple[Tensor, Tensor]:
@@ -145,14 +147,11 @@ def forward(current: Tensor, neuron: NeuronKernel, time_dim: int, window: Window
     value = empty_value(current, window)
     kernel = _kernel("forward", current, neuron, window)
     if kernel is None:
-        if isinstance(neuron, SrmKernel):
-            spikes, final = scan_srm.forward(current, neuron, time_dim, False)
-        else:
-            spikes, final = scan_linear.forward(current, neuron, time_dim)
+        spikes, final = scan_linear.forward(current, neuron, time_dim, not neuron.credit)
         means = avg_pool.forward(spikes.flatten(0, 1), Windows.nonoverlapping(window))
         return value.copy_(means.view(value.shape)), final
     arguments = _arguments(current, neuron, time_dim, window)
-    if isinstance(neuron, SrmKernel):
+    if neuron.credit:
         nothing = dict.fromkeys(("state_out", "potential", "delta_u", "delta_ut"))
         kernel(**arguments, spikes=value, **nothing)
         return value, current.new_empty(0, dtype=state_dtype(current))
@@ -161,55 +160,43 @@ def forward(current: Tensor, neuron: NeuronKernel, time_dim: int, window: Window
     return value, final
 
 
-def linear_backward(
+def backward(
     grad_value: Tensor,
     grad_state: Tensor | None,
     current: Tensor,
-    neuron: LinearKernel | ExactKernel,
+    neuron: NeuronKernel,
     time_dim: int,
     window: Window,
     learn: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns dL/dcurrent, dL/dcoefficients if they `learn` (by the scan), and dL/dstate."""
+    needs: tuple[bool, bool],
+) -> Gradients:
+    """Returns the gradients of `scan_linear.backward` from those of the windows; of `learn`, by the scan."""
     current = as_planes(current)
     kernel = None if learn else _kernel("backward", current, neuron, window, grad_value=grad_value)
     if kernel is None:
-        shares = avg_pool.shares(grad_value, current.shape, window)
-        return scan_linear.backward(shares, grad_state, current, neuron, time_dim, learn)
+        if neuron.moves_spikes:
+            # The gradient of a mean goes to its spikes.
+            spikes, _ = scan_linear.forward(current, neuron, time_dim, False)
+            windows = Windows.nonoverlapping(window)
+            shared = avg_pool.backward(grad_value.flatten(0, 1), spikes.flatten(0, 1), windows)
+            shares = shared.view(current.shape)
+        else:
+            shares = avg_pool.shares(grad_value, current.shape, window)
+        return scan_linear.backward(shares, grad_state, current, neuron, time_dim, learn, needs)
+    no_rows = neuron.constants.new_empty(0)
+    arguments, means = _arguments(current, neuron, time_dim, window), as_windows(grad_value, current, window)
+    if neuron.credit:
+        a, b = (torch.empty_like(current) if need else current.new_empty(0) for need in needs)
+        signals = {"weight_signal": a if needs[0] else None, "input_signal": b if needs[1] else None}
+        kernel(**arguments, grad_spikes=means, **signals)
+        return Gradients(a, b, no_rows, current.new_empty(0, dtype=state_dtype(current)))
     grad, start = torch.empty_like(current), empty_state(current, neuron.states, time_dim)
     kernel(
-        **_arguments(current, neuron, time_dim, window),
-        grad_value=as_windows(grad_value, current, window),
+        **arguments,
+        grad_value=means,
         grad_state_out=laid_out_state(grad_state, current, time_dim),
         grad_current=grad,
         grad_state_in=start,
         grad_coefficients=None,
     )
-    return grad, neuron.constants.new_empty(0), start
-
-
-def srm_backward(
-    grad_means: Tensor,
-    current: Tensor,
-    neuron: SrmKernel,
-    time_dim: int,
-    window: Window,
-    needs: tuple[bool, bool],
-) -> tuple[Tensor, Tensor]:
-    """Returns the signals of `scan_srm.backward` for the pool's event-time gradient; recomputes the spikes."""
-    current = as_planes(current)
-    kernel = _kernel("backward", current, neuron, window, grad_means=grad_means)
-    if kernel is None:
-        spikes, _ = scan_srm.forward(current, neuron, time_dim, False)
-        shared = avg_pool.backward(
-            grad_means.flatten(0, 1), spikes.flatten(0, 1), Windows.nonoverlapping(window)
-        )
-        return scan_srm.backward(shared.view(current.shape), current, neuron, time_dim, needs)
-    a, b = (torch.empty_like(current) if need else current.new_empty(0) for need in needs)
-    kernel(
-        **_arguments(current, neuron, time_dim, window),
-        grad_spikes=as_windows(grad_means, current, window),
-        weight_signal=a if needs[0] else None,
-        input_signal=b if needs[1] else None,
-    )
-    return a, b
+    return Gradients(grad, current.new_empty(0), no_rows, start)

@@ -21,10 +21,12 @@ import snnlib
 from snnlib import functional as F
 from snnlib import losses, readout
 from snnlib.backends import reference
-from snnlib.backends.arguments import LinearKernel, SrmKernel, Windows
+from snnlib.backends.arguments import LinearKernel, SpikeTimeKernel, Windows
 from snnlib.backends.flags import Flags
+from snnlib.backends.spike_time import SRM_FLAGS, SpikeCredit
 from snnlib.functional import operators
 from snnlib.neurons import MODELS
+from snnlib.neurons.dynamics import pack
 
 T, N, CLASSES = 6, 2, 4
 TAUS = (5.0, 3.0, 3.0, 4.0)
@@ -253,12 +255,18 @@ def _(device: torch.device) -> Any:
     )
 
 
+def srm_neurons(threshold: Tensor) -> SpikeTimeKernel:
+    credit = SpikeCredit(*TAUS)
+    rows = pack(credit.rows(threshold), threshold.dtype, threshold.device)
+    return SpikeTimeKernel(rows, SRM_FLAGS, alike=True, credit=credit)
+
+
 @case("reference of SRM neurons")
 def _(device: torch.device) -> Any:
     current, limit = events(device, 3, 4), torch.ones(3, device=device)
-    neuron = SrmKernel(limit, TAUS)
-    reference.srm.srm_forward(current, neuron, 0)
-    return reference.srm.srm_backward(current, current, neuron, 0)
+    neuron = srm_neurons(limit)
+    reference.exact.forward(current, neuron, 0)
+    return reference.exact.backward(current, None, current, neuron, 0)
 
 
 @case("reference of pools")
@@ -365,8 +373,12 @@ def test_entries_are_written_where_the_tensors_are() -> None:
     """As many values as there are entries: a number that fake tensors leave open."""
     device = torch.device("cuda", 0)
     with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True), NoCopies():
-        neuron = SrmKernel(torch.ones((), device=device), TAUS)
-        trace = reference.srm.srm_trace(events(device, 2, 3, 4), neuron, 0)
+        run = reference.exact.trace(events(device, 2, 3, 4), srm_neurons(torch.ones((), device=device)), 0)
         bits = torch.zeros(T, N, 3, 1, dtype=torch.int16, device=device)
         starts = torch.zeros(N + 1, dtype=torch.long, device=device)
-        assert reference.srm_conv.make_record(trace, 4.0, 3, 0, bits, starts).device.type == "cuda"
+        assert (
+            reference.srm_conv.write_entries(
+                run.fired, [run.rise, run.passed], 3, 0, bits, starts
+            ).device.type
+            == "cuda"
+        )

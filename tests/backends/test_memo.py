@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from op_calls import srm_rows
 
 import snnlib
 from snnlib import functional, neurons, ops
@@ -114,7 +115,7 @@ def backward(first):
         torch.full((3, 2, 3, 3), 0.3),
         ((1, 1), (0, 0), (1, 1), 1, (1, 1), (), (5.0, 3.0, 4.0, 1.0)),
     )
-    neuron = torch.tensor(1.0)
+    neuron = srm_rows(torch.tensor(1.0), options[-1])
     out, _, bits, record, starts = ops.layer_forward.layer_forward(
         FRAMES, weight, neuron, None, *options, 0, False, True, True
     )
@@ -126,7 +127,7 @@ def backward(first):
 
 
 def scan(flags, taus=()):
-    rows = torch.ones(() if taus else (13, 1))
+    rows = torch.ones(10 if taus else 13, 1)
     return ops.scan.scan_forward(FRAMES, rows, None, flags, taus, 0, (1, 1), False)
 
 

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
+from snnlib.backends.arguments import SpikeTimeKernel, neuron_kernel
+from snnlib.functional.srm import trace_of
 
 NO_POOLING = list(ops.scan.NO_POOLING)
 # Starts and targets of a full matrix, and delay, starts, targets and outputs of one without delays.
@@ -70,11 +72,22 @@ def _with_its_own_arguments(name: str) -> Case:
     return Case(resolve)
 
 
+def srm_rows(threshold: Tensor, taus: Sequence[float]) -> Tensor:
+    """Returns the coefficients `[10, C]` of SRM neurons with thresholds `[]` or `[C]`; taus with the clamp."""
+    tau_m, tau_s, tau_grad, clamp = torch.tensor(list(taus), dtype=torch.float64)
+    of_i = [torch.ones(()), *[torch.zeros(())] * 4]
+    rows = torch.stack([1 - 1 / tau_m, 1 - 1 / tau_s, 1 / tau_s, *of_i, clamp, 1 - 1 / tau_grad])
+    dtype = torch.promote_types(threshold.dtype, torch.float32)
+    rows = rows.to(threshold.device, dtype).unsqueeze(1).repeat(1, threshold.numel())
+    rows[7] = threshold.flatten()
+    return rows
+
+
 @Case
 def srm_forward(current: Tensor, threshold: Tensor, state: Tensor | None, *others: Any) -> OpCall:
     """Others: taus and clamp, time_dim, return_state."""
     *taus, time_dim, return_state = others
-    arguments = (current, threshold, state, [], taus, time_dim, NO_POOLING, return_state)
+    arguments = (current, srm_rows(threshold, taus), state, [], taus, time_dim, NO_POOLING, return_state)
     return OpCall(_op("scan_forward"), arguments)
 
 
@@ -84,7 +97,7 @@ def srm_backward(
 ) -> OpCall:
     """Others: taus and clamp, time_dim, need_weight, need_input."""
     *taus, time_dim, need_weight, need_input = others
-    neurons = (current, threshold, state, [], taus, time_dim, NO_POOLING)
+    neurons = (current, srm_rows(threshold, taus), state, [], taus, time_dim, NO_POOLING)
     arguments = (grad_spikes, None, *neurons, need_weight, need_input, False)
     return OpCall(_op("scan_backward"), arguments, (0, 1))
 
@@ -92,14 +105,22 @@ def srm_backward(
 @Case
 def srm_trace(current: Tensor, threshold: Tensor, *others: Any) -> OpCall:
     """Others: taus, time_dim."""
-    return OpCall(ops.scan_srm.trace, (current, threshold, others[:3], others[3]))
+    return OpCall(_trace, (current, threshold, others[:3], others[3]))
+
+
+def _trace(current: Tensor, threshold: Tensor, taus: Sequence[float], time_dim: int) -> Any:
+    numbers = *taus, torch.inf
+    kernel = neuron_kernel(srm_rows(threshold, numbers), None, (), numbers)
+    assert isinstance(kernel, SpikeTimeKernel)
+    return trace_of(current, kernel, time_dim)
 
 
 @Case
 def srm_pool_forward(current: Tensor, threshold: Tensor, *others: Any) -> OpCall:
     """Others: taus, time_dim."""
     *taus, time_dim = others
-    arguments = (current, threshold, None, [], [*taus, torch.inf], time_dim, [2, 2], False)
+    taus = [*taus, torch.inf]
+    arguments = (current, srm_rows(threshold, taus), None, [], taus, time_dim, [2, 2], False)
     return OpCall(_op("scan_forward"), arguments, (0,))
 
 
@@ -107,7 +128,7 @@ def srm_pool_forward(current: Tensor, threshold: Tensor, *others: Any) -> OpCall
 def srm_pool_backward(grad_means: Tensor, current: Tensor, threshold: Tensor, *others: Any) -> OpCall:
     """Others: taus and clamp, time_dim, need_weight, need_input."""
     *taus, time_dim, need_weight, need_input = others
-    neurons = (current, threshold, None, [], taus, time_dim, [2, 2])
+    neurons = (current, srm_rows(threshold, taus), None, [], taus, time_dim, [2, 2])
     arguments = (grad_means, None, *neurons, need_weight, need_input, False)
     return OpCall(_op("scan_backward"), arguments, (0, 1))
 
@@ -154,7 +175,9 @@ def srm_conv_forward(
 ) -> OpCall:
     """Others: stride, padding, dilation, groups, pool, taus and clamp, time_dim, return_state, keep, exact."""
     options, taus, rest = others[:5], list(others[5:9]), others[9:]
-    return OpCall(_op("layer_forward"), (x, weight, threshold, state, *options, [], taus, *rest))
+    return OpCall(
+        _op("layer_forward"), (x, weight, srm_rows(threshold, taus), state, *options, [], taus, *rest)
+    )
 
 
 @Case
@@ -172,8 +195,8 @@ def srm_conv_backward(
     """Others: stride, padding, dilation, groups, pool, taus, input_grad_scale, time_dim, needs, and those of states."""
     options, taus, rest = others[:5], [*others[5:8], torch.inf], others[8:]
     record_of = (output, bits, record, starts)
-    threshold = x.new_ones((), dtype=torch.float32)
-    arguments = (grad_output, x, weight, threshold, *record_of, *options, [], taus, *rest, *last.values())
+    rows = srm_rows(x.new_ones((), dtype=torch.float32), taus)
+    arguments = (grad_output, x, weight, rows, *record_of, *options, [], taus, *rest, *last.values())
     return OpCall(_op("layer_backward"), arguments)
 
 

@@ -16,16 +16,18 @@ from op_samples import SEQUENCES, SRM_CONVS, Arguments, Sample
 from opdb_neurons import COMPACT, _convolved, _pooled, in_words, layer_sample
 from torch import Tensor
 
-from snnlib.backends.arguments import ExactFlags, ExactRows
+from snnlib.backends.spike_time import SpikeTimeFlags, SpikeTimeRows
 
 
 def coefficients(channels: int, generator: torch.Generator, own: bool = False, **rows: float) -> Tensor:
     """`[P, C]`, float64: thresholds and bounds per channel, and decays if they have their `own`."""
-    base = dict.fromkeys(ExactRows._fields, 0.0) | {"decay_m": 0.5, "decay_s": 0.5, "gain_m": 1.0}
+    # All rows but that of a credit.
+    names = SpikeTimeRows._fields[:-1]
+    base = dict.fromkeys(names, 0.0) | {"decay_m": 0.5, "decay_s": 0.5, "gain_m": 1.0}
     base |= {"gain_s": 1.0, "threshold": 1.0, "bound": 1.0} | rows
-    table = torch.tensor([[base[name]] * channels for name in ExactRows._fields], dtype=torch.float64)
+    table = torch.tensor([[base[name]] * channels for name in names], dtype=torch.float64)
     for name in ("threshold", "bound", "decay_m", "decay_s")[: (4 if own else 2) * (channels > 1)]:
-        table[ExactRows._fields.index(name)] = torch.randint(1, 4, (channels,), generator=generator) / 4
+        table[SpikeTimeRows._fields.index(name)] = torch.randint(1, 4, (channels,), generator=generator) / 4
     return table
 
 
@@ -83,7 +85,8 @@ def run(
     """
     x = current.double().movedim(time_dim, 0).numpy()
     shape = (-1, *[1] * (current.dim() - 3)) if current.dim() > 2 else ()
-    k = ExactRows(*(row.numpy().reshape(shape) for row in table.double()))._asdict()
+    rows = (row.numpy().reshape(shape) for row in table.double())
+    k = dict(zip(SpikeTimeRows._fields, rows, strict=False))
     strict, reset_current, _, refractory = flags
     steps, step = len(x), x.shape[1:]
     spikes, (v, i), rests = np.zeros((steps + 3, *x.shape)), np.zeros((2, steps + 3, *step)), np.zeros(step)
@@ -135,7 +138,7 @@ def exact_layer_sample(name: str, flags: list[int], **options: Any) -> Sample:
         state = state if state is None else _states(state.shape[1:], flags[3], generator)
         return (x, weight, table, state, *others[:5], flags, *others[6:])
 
-    return Sample(", ".join(filter(None, (linear.name, in_words(ExactFlags, flags)))), make)
+    return Sample(", ".join(filter(None, (linear.name, in_words(SpikeTimeFlags, flags)))), make)
 
 
 def exact_layer_backward_sample(

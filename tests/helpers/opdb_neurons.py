@@ -12,8 +12,9 @@ import torch
 from op_samples import SEQUENCES, SRM_CONVS, Arguments, Sample, _conv_arguments
 from torch import Tensor
 
-from snnlib.backends.arguments import ExactFlags, row_names
+from snnlib.backends.arguments import row_names
 from snnlib.backends.flags import Flags
+from snnlib.backends.spike_time import SpikeTimeFlags
 from snnlib.backends.surrogate import KINDS
 
 
@@ -132,7 +133,7 @@ NEURONS: dict[str, tuple[str, int, list[int], dict[str, float]]] = {
 }
 
 
-def in_words(kind: type[Flags] | type[ExactFlags], flags: Sequence[int]) -> str:
+def in_words(kind: type[Flags] | type[SpikeTimeFlags], flags: Sequence[int]) -> str:
     """Returns the options of a neuron that are not 0, such as "strict, refractory=2"."""
     named = dict(zip(kind._fields, flags, strict=False))
     words = {name: f"{name}={named.get(name)}" for name in ("refractory", "levels")} | {

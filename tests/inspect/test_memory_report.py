@@ -61,15 +61,15 @@ def test_numbers_worked_out_by_hand() -> None:
     # A sequence of float32 for the next layer; what leaves the net is the loss's affair.
     assert [layer.sequence_bytes for layer in report.layers] == [4 * 24, 4 * 128, 0]
     # A bit per neuron-step, two float32 per spike, and where the spikes of a sample begin: 2 + 1 numbers of 8 bytes.
-    # And the threshold in float32.
-    assert first.state_bytes == 128 // 8 + 8 * 128 + 24 + 4
-    assert second.state_bytes == 256 // 8 + 8 * 256 + 24 + 4
+    # And the coefficients in float32.
+    assert first.state_bytes == 128 // 8 + 8 * 128 + 24 + 40
+    assert second.state_bytes == 256 // 8 + 8 * 256 + 24 + 40
     assert first.predicted_state_bytes == 128 / 8 + 8 * 128
     assert first.bytes_per_neuron_step == first.state_bytes / 128
     assert report.total.state_bytes == first.state_bytes + second.state_bytes
     assert report.total.sequence_bytes == 4 * (24 + 128)
     assert report.total.neuron_steps == 128 + 256
-    assert memory_report(net, torch.zeros(4, 2, 3))["0"].state_bytes == 128 // 8 + 24 + 4
+    assert memory_report(net, torch.zeros(4, 2, 3))["0"].state_bytes == 128 // 8 + 24 + 40
     assert math.isnan(report["input"].rate) and math.isnan(report["input"].bytes_per_neuron_step)
 
 
@@ -90,8 +90,8 @@ def test_reference_path_keeps_the_current(dtype: torch.dtype) -> None:
     with snnlib.use_path("auto" if dtype == torch.float64 else "reference"):
         layer = memory_report(_always(3, 16).to(dtype), torch.ones(4, 2, 3, dtype=dtype))["net"]
     assert layer.predicted_state_bytes == dtype.itemsize * 128
-    # The threshold is copied to float32.
-    assert layer.state_bytes == dtype.itemsize * 128 + (0 if dtype == torch.float64 else 4)
+    # Ten coefficients, in the dtype of states.
+    assert layer.state_bytes == dtype.itemsize * 128 + 10 * max(dtype.itemsize, 4)
 
 
 def test_total_is_what_autograd_keeps() -> None:

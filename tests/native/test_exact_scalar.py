@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from snnlib.backends import native
-from snnlib.backends.arguments import ExactKernel
+from snnlib.backends.arguments import SpikeTimeKernel
 from snnlib.neurons import CubaLIF
 from snnlib.ops import scan
 
@@ -36,7 +36,7 @@ def test_scalars_give_the_bits_of_vectors(tmp_path: Path) -> None:
     ):
         neuron = CubaLIF(gradient="event", threshold=0.6, **options)
         kernel = neuron.kernel(x)
-        assert isinstance(kernel, ExactKernel)
+        assert isinstance(kernel, SpikeTimeKernel)
         rows = kernel.constants
         spikes, _ = scan.scan_forward(x, rows, None, kernel.flags, (), 0, (1, 1), False)
         calls = q, None, x, rows, None, kernel.flags, (), 0, (1, 1), True, False, False

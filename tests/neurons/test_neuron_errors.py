@@ -269,7 +269,15 @@ def test_neurons_without_linear_dynamics() -> None:
 
 
 def test_pooled_srm_neurons_give_no_state() -> None:
-    arguments = (torch.zeros(3, 2, 4, 2, 6), torch.ones(()), None, [], [5.0, 3.0, 3.0, 4.0], 0, [2, 2])
+    arguments = (
+        torch.zeros(3, 2, 4, 2, 6),
+        SRM().kernel(torch.ones(1)).constants,
+        None,
+        [],
+        [5.0, 3.0, 3.0, 4.0],
+        0,
+        [2, 2],
+    )
     for device in ("cpu", "meta"):
         on = [part.to(device) if isinstance(part, torch.Tensor) else part for part in arguments]
         with pytest.raises(ValueError, match=r"return_state: expected False beside a window, got True"):

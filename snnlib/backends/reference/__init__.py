@@ -17,7 +17,6 @@ from snnlib.backends.reference import (
     program,
     recurrent,
     sparse,
-    srm,
     srm_conv,
 )
 
@@ -34,7 +33,6 @@ __all__ = [
     "program",
     "recurrent",
     "sparse",
-    "srm",
     "srm_conv",
 ]
 

@@ -1,4 +1,6 @@
-"""Neurons with exact spike times, one time step per loop turn. Equations: cpp/include/snnlib/neurons/credit.h.
+"""Neurons whose spike times are differentiated, one time step per loop turn.
+
+Equations: cpp/include/snnlib/neurons/synapse.h and credit.h.
 
 Every sum is taken in the order of the kernels, so both give the same bits.
 """
@@ -10,24 +12,34 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from snnlib.backends.arguments import ExactKernel, ExactRows, LayerArgs
+from snnlib.backends.arguments import LayerArgs, SpikeTimeKernel
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference import srm_conv
+from snnlib.backends.spike_time import SpikeTimeRows
 from snnlib.checks import step_shape
 
 
-def _rows(coefficients: Tensor, axes: int) -> ExactRows[Tensor]:
+def _rows(coefficients: Tensor, axes: int) -> SpikeTimeRows[Tensor]:
     """Coefficients by name, each in a shape that broadcasts with one step `[N, C, ...]`."""
     channels = coefficients.shape[1]
     shape = [channels, *[1] * max(axes - 2, 0)] if channels != 1 else []
-    return ExactRows(*(row.reshape(shape) for row in coefficients))
+    rows = [row.reshape(shape) for row in coefficients]
+    # Neurons without a credit have no decay of its trace.
+    unused = [torch.zeros_like(rows[0])] * (len(SpikeTimeRows._fields) - len(rows))
+    return SpikeTimeRows._make([*rows, *unused])
 
 
 class Trace(NamedTuple):
     """Record of a forward pass: each step of the neurons `[T, N, C, ...]`, and their last state `[K, N, C, ...]`."""
 
     spikes: Tensor
-    # Steps per unit of potential that a spike is moved by, and the share of the membrane's gradient that it passes on.
+    # Potential before the reset, and how far it rose in the step.
+    potential: Tensor
+    slope: Tensor
+    # Trace that gives the inputs' signal before the reset; of neurons without one the potential.
+    trace: Tensor
+    # Steps per unit of potential that a spike is moved by, and the share of the membrane's gradient that it passes on,
+    # or with a credit `1 / trace`.
     rise: Tensor
     passed: Tensor
     fired: Tensor
@@ -39,8 +51,8 @@ class Trace(NamedTuple):
 
 
 def _prepared(
-    current: Tensor, neuron: ExactKernel, time_dim: int
-) -> tuple[Tensor, ExactRows[Tensor], Tensor]:
+    current: Tensor, neuron: SpikeTimeKernel, time_dim: int
+) -> tuple[Tensor, SpikeTimeRows[Tensor], Tensor]:
     dtype, state = state_dtype(current), neuron.state
     if state is None:
         state = current.new_zeros([neuron.states, *step_shape(current.shape, time_dim)], dtype=dtype)
@@ -48,16 +60,21 @@ def _prepared(
     return current.to(dtype).movedim(time_dim, 0), rows, state.to(dtype)
 
 
-def trace(current: Tensor, neuron: ExactKernel, time_dim: int) -> Trace:
+def trace(current: Tensor, neuron: SpikeTimeKernel, time_dim: int) -> Trace:
     """Returns what neurons make of their currents, with time as the first axis."""
     steps, k, start = _prepared(current, neuron, time_dim)
-    flags, (v, i, *over) = neuron.options, start.unbind(0)
-    left = over[0] if over else torch.zeros_like(v)
+    flags, srm = neuron.options, neuron.credit is not None
+    v, i, *over = start.unbind(0)
+    left = over[0] if flags.refractory else torch.zeros_like(v)
+    g = over[0] if srm else v
     found: list[tuple[Tensor, ...]] = []
     for x in steps.unbind(0):
-        charged = k.decay_s * i + k.gain_s * x
+        # The state of SRM neurons is `decay_s i`.
+        charged = i + x if srm else k.decay_s * i + k.gain_s * x
         charge = k.gain_m * charged
-        h = k.decay_m * v + charge + k.leak
+        h = k.decay_m * v + charge
+        if not srm:
+            h = h + k.leak
         acts = left == 0
         fired = (h > k.threshold if flags.strict else h >= k.threshold) & acts
         # `h - h` is zero for every finite number: a NaN potential gives a NaN spike, not a silent 0.
@@ -65,54 +82,77 @@ def trace(current: Tensor, neuron: ExactKernel, time_dim: int) -> Trace:
         slope = h - v
         time = torch.where(fired & (slope > 0), 1 / slope, 0.0)
         rise = torch.minimum(time, k.bound)
-        passed = (k.fall if flags.reset_current else charge + k.fall) * rise
-        found.append((spike, rise, passed, fired, acts, time > k.bound))
+        g = (g + x) * k.decay_g if srm else h
+        passed = _reciprocal(g) if srm else (k.fall if flags.reset_current else charge + k.fall) * rise
+        found.append((spike, h, slope, g, rise, passed, fired, acts, time > k.bound))
         v = torch.where(acts, torch.where(fired, k.reset, h), v)
+        charged = k.decay_s * charged if srm else charged
         kept = charged.masked_fill(fired, 0.0) if flags.reset_current else charged
         i = torch.where(acts, kept, i)
+        g = g.masked_fill(fired, 0.0)
         if flags.refractory:
             last = 1.0 if flags.refractory < 0 else float(flags.refractory)
             left = torch.where(acts, fired.to(left.dtype) * last, left if flags.refractory < 0 else left - 1)
-    final = torch.stack((v, i, left) if over or flags.refractory else (v, i))
+    final = torch.stack((v, i, *((left,) if flags.refractory else ()), *((g,) if srm else ())))
     if not found:
         none, nowhere = torch.empty_like(steps), torch.empty_like(steps, dtype=torch.bool)
-        return Trace(none, none, none, nowhere, nowhere, nowhere, final)
-    spikes, rise, passed, fired, acts, clamped = (torch.stack(column) for column in zip(*found, strict=True))
-    return Trace(spikes, rise, passed, fired, acts, clamped, final)
+        return Trace._make([none] * 6 + [nowhere] * 3 + [final])
+    return Trace._make([*(torch.stack(column) for column in zip(*found, strict=True)), final])
 
 
-def forward(current: Tensor, neuron: ExactKernel, time_dim: int) -> tuple[Tensor, Tensor]:
+def _reciprocal(trace: Tensor) -> Tensor:
+    return torch.where(trace > 0, 1 / trace, 0.0)
+
+
+def forward(current: Tensor, neuron: SpikeTimeKernel, time_dim: int) -> tuple[Tensor, Tensor]:
     """Spikes in the current's dtype, and the state after the last step."""
     run = trace(current, neuron, time_dim)
     return run.spikes.movedim(0, time_dim).to(current.dtype), run.state
 
 
 def adjoint(
-    q: Tensor, run: Trace, neuron: ExactKernel, grad_state: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """dL/dcurrent from dL/ds, both `[T, N, C, ...]`, and dL/dstate before the first step."""
-    k, flags = _rows(neuron.constants.to(q.dtype), q.dim() - 1), neuron.options
+    q: Tensor, run: Trace, neuron: SpikeTimeKernel, grad_state: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dL/dcurrent and the inputs' signal from dL/ds, all `[T, N, C, ...]`, and dL/dstate before the first step.
+
+    Neurons without a credit have one signal for both.
+    """
+    k, flags, srm = (
+        _rows(neuron.constants.to(q.dtype), q.dim() - 1),
+        neuron.options,
+        neuron.credit is not None,
+    )
     zero = q.new_zeros(q.shape[1:])
-    g_v, g_i = (zero, zero) if grad_state is None else grad_state[:2].to(q.dtype).unbind(0)
-    grad = torch.empty_like(q)
+    g_v, g_i, *over = [zero] * 3 if grad_state is None else grad_state.to(q.dtype).unbind(0)
+    of_trace = over[0] if srm else zero
+    grad, of_inputs = torch.empty_like(q), torch.empty_like(q) if srm else None
     for t in reversed(range(len(q))):
-        rise, fired, acts = run.rise[t], run.fired[t], run.acts[t]
-        # A gradient away from spikes is not read, whatever it is.
-        own = torch.where(rise == 0, zero, q[t] * rise)
-        m = torch.where(fired, own + g_v * run.passed[t], g_v)
-        g = (g_i.masked_fill(fired, 0.0) if flags.reset_current else g_i) + k.gain_m * m
-        grad[t] = torch.where(acts, k.gain_s * g, 0.0)
-        g_v, g_i = torch.where(acts, k.decay_m * m, g_v), torch.where(acts, k.decay_s * g, g_i)
-    return grad, torch.stack((g_v, g_i, zero) if flags.refractory else (g_v, g_i))
+        rise, passed, fired, acts = run.rise[t], run.passed[t], run.fired[t], run.acts[t]
+        own = q[t] * rise
+        if srm:
+            m = torch.where(fired, own, g_v)
+        else:
+            # A gradient away from spikes is not read, whatever it is.
+            m = torch.where(fired, torch.where(rise == 0, zero, own) + g_v * passed, g_v)
+        g_i = g_i.masked_fill(fired, 0.0) if flags.reset_current else g_i
+        g = (k.decay_s * g_i if srm else g_i) + k.gain_m * m
+        grad[t] = torch.where(acts, g if srm else k.gain_s * g, 0.0)
+        g_v, g_i = torch.where(acts, k.decay_m * m, g_v), torch.where(acts, g if srm else k.decay_s * g, g_i)
+        if of_inputs is not None:
+            of_inputs[t] = of_trace = torch.where(fired, q[t] * passed, of_trace) * k.decay_g
+    start = torch.stack((g_v, g_i, *((zero,) if flags.refractory else ()), *((of_trace,) if srm else ())))
+    return grad, grad if of_inputs is None else of_inputs, start
 
 
 def backward(
-    grad_value: Tensor, grad_state: Tensor | None, current: Tensor, neuron: ExactKernel, time_dim: int
-) -> tuple[Tensor, Tensor]:
-    """dL/dcurrent in its dtype, and dL/dstate before the first step."""
+    grad_value: Tensor, grad_state: Tensor | None, current: Tensor, neuron: SpikeTimeKernel, time_dim: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dL/dcurrent and the inputs' signal in its dtype, and dL/dstate before the first step."""
     run = trace(current, neuron, time_dim)
-    grad, start = adjoint(grad_value.to(run.spikes.dtype).movedim(time_dim, 0), run, neuron, grad_state)
-    return grad.movedim(0, time_dim).to(current.dtype), start
+    q = grad_value.to(run.spikes.dtype).movedim(time_dim, 0)
+    *signals, start = adjoint(q, run, neuron, grad_state)
+    a, b = (signal.movedim(0, time_dim).to(current.dtype) for signal in signals)
+    return a, b, start
 
 
 def by_time(grad: Tensor, x: Tensor, time_dim: int) -> Tensor:
@@ -125,13 +165,13 @@ def by_time(grad: Tensor, x: Tensor, time_dim: int) -> Tensor:
 
 def layer_forward(
     call: LayerArgs,
-    neuron: ExactKernel,
+    neuron: SpikeTimeKernel,
     out: Tensor,
     final: Tensor | None,
     bits: Tensor | None,
     starts: Tensor,
 ) -> Tensor:
-    """Fills pooled spikes, and state and bits where they are wanted; returns rise and passed `[2, spikes]`."""
+    """Fills pooled spikes, and state and bits if requested; returns the two numbers of a spike `[2, spikes]`."""
     current = srm_conv.convolve(call.x, call.weight, call.options)
     run = trace(current, neuron, call.time_dim)
     spikes, fired, rise, passed = (
@@ -147,7 +187,7 @@ def layer_forward(
 
 def layer_backward(
     call: LayerArgs,
-    neuron: ExactKernel,
+    neuron: SpikeTimeKernel,
     record: tuple[Tensor, Tensor, Tensor],
     grad_output: Tensor,
     grad_state: Tensor | None,
@@ -158,7 +198,11 @@ def layer_backward(
     fired, values = srm_conv.read_entries(*record, shape, call.band, time_dim)
     q = srm_conv.shared_out(grad_output.to(dtype), fired, call.pool)
     q, fired, rise, passed = (part.movedim(time_dim, 0) for part in (q, fired, *values))
-    run = Trace(fired, rise.to(dtype), passed.to(dtype), fired, torch.ones_like(fired), fired, q)
-    grad, start = adjoint(q, run, neuron, grad_state)
+    numbers = [rise.to(dtype), passed.to(dtype)]
+    run = Trace._make([fired] * 4 + numbers + [fired, torch.ones_like(fired), fired, q])
+    grad, of_inputs, start = adjoint(q, run, neuron, grad_state)
     grad_weight, grad_x = srm_conv.convolution_backward(grad.movedim(0, time_dim), x, weight, call.options)
+    if neuron.credit:
+        _, grad_x = srm_conv.convolution_backward(of_inputs.movedim(0, time_dim), x, weight, call.options)
+        grad_x = grad_x * x.to(dtype)
     return grad_weight, by_time(grad_x, x, time_dim) if neuron.options.by_time else grad_x, start

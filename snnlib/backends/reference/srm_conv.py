@@ -1,4 +1,4 @@
-"""Convolution and SRM neurons with a record of the spikes. Equations: cpp/include/snnlib/layer/rows.h."""
+"""Convolutions, pools and records of layers. Equations: cpp/include/snnlib/layer/rows.h."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from snnlib.backends.arguments import LayerArgs, SrmKernel
 from snnlib.backends.native import state_dtype
-from snnlib.backends.reference.srm import Trace, as_bound, credit_of_state, state_of_credit
 from snnlib.checks import require
 
 # Stride, padding and dilation by space axis; groups.
@@ -102,16 +100,6 @@ def _tasks(rows: Tensor, band: int, time_dim: int) -> Iterator[Tensor]:
         yield from torch.split(sample, band, 1)
 
 
-def make_record(
-    trace: Trace, grad_clamp: float, band: int, time_dim: int, bits: Tensor, starts: Tensor
-) -> Tensor:
-    """Fills `bits` and `starts`, and returns slope and gain `[2, spikes]`."""
-    bound = as_bound(grad_clamp, trace.delta_u)
-    slope = torch.where(trace.delta_u > 0, 1 / trace.delta_u, 0.0).clamp(max=bound)
-    gain = torch.where(trace.delta_ut > 0, 1 / trace.delta_ut, 0.0)
-    return write_entries(trace.spikes > 0, [slope, gain], band, time_dim, bits, starts)
-
-
 def write_entries(
     entry: Tensor, values: Sequence[Tensor], band: int, time_dim: int, bits: Tensor, starts: Tensor
 ) -> Tensor:
@@ -154,37 +142,3 @@ def read_entries(
         rows.reshape(*shape[:2], *space, channels).movedim(-1, 2) for rows in (marked, *values)
     )
     return marked, values
-
-
-def backward(
-    call: LayerArgs,
-    neuron: SrmKernel,
-    record: tuple[Tensor, Tensor, Tensor],
-    grad_output: Tensor,
-    grad_state: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """dL/dW, dL/dx and dL/dstate in the state's dtype: dense signals a and b, then torch's convolution gradients."""
-    x, weight, time_dim, decay = call.x, call.weight, call.time_dim, neuron.decay
-    dtype, shape = state_dtype(x), (*x.shape[:2], len(weight), *call.geometry.space)
-    fired, (slope, gain) = read_entries(*record, shape, call.band, time_dim)
-    q = shared_out(grad_output.to(dtype), fired, call.pool)
-    columns = (q, fired, slope, gain)
-    step = (shape[1 - time_dim], *shape[2:])
-    au = a_s = bg = q.new_zeros(step)
-    if grad_state is not None:
-        au, a_s, bg = credit_of_state(grad_state.to(dtype), decay)
-    a, b = torch.empty_like(q), torch.empty_like(q)
-    steps = list(zip(*(column.unbind(time_dim) for column in columns), strict=True))
-    for t in reversed(range(len(steps))):
-        q_t, fired, slope, gain = steps[t]
-        au, a_s = (
-            torch.where(fired, q_t * slope * decay.r_s, au * decay.e_m + a_s * decay.r_s),
-            torch.where(fired, q_t * slope * decay.e_s, a_s * decay.e_s),
-        )
-        bg = torch.where(fired, q_t * gain, bg) * decay.e_g
-        a.select(time_dim, t).copy_(au)
-        b.select(time_dim, t).copy_(bg)
-
-    grad_weight, _ = convolution_backward(a, x, weight, call.options)
-    _, grad_x = convolution_backward(b, x, weight, call.options)
-    return grad_weight, grad_x * x.to(dtype), state_of_credit(au, a_s, bg, decay)

@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, inf
 
-from snnlib.backends.arguments import ExactFlags, ExactKernel, ExactRows, NeuronKernel
+from snnlib.backends.arguments import NeuronKernel, SpikeTimeKernel
+from snnlib.backends.spike_time import SpikeTimeFlags, SpikeTimeRows
 from snnlib.checks import check_number
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_tau
@@ -215,7 +216,7 @@ class CubaLIF(ByEvent, SpikingNeuron):
         params = {name: value.to(dtype) for name, value in self.constants().items()}
         decay_m, decay_s, gain_m, gain_s = self._coefficients(params)
         # `torch.compile` traces the class itself, not an alias of it with a type.
-        rows: ExactRows[Coefficient] = ExactRows(
+        rows: SpikeTimeRows[Coefficient] = SpikeTimeRows(
             decay_m=decay_m,
             decay_s=decay_s,
             gain_m=gain_m,
@@ -225,11 +226,12 @@ class CubaLIF(ByEvent, SpikingNeuron):
             reset=self.reset_value,
             threshold=params["threshold"],
             bound=self._bound(params),
+            decay_g=0.0,
         )
         refractory = -1 if self.refractory == inf else int(self.refractory)
-        options = ExactFlags(self.compare == ">", self.reset_states == "all", False, refractory)
+        options = SpikeTimeFlags(self.compare == ">", self.reset_states == "all", False, refractory)
         alike = all_alike(decay_m, decay_s, gain_m, gain_s)
-        return ExactKernel(pack(rows, dtype, device), options, alike=alike)
+        return SpikeTimeKernel(pack(rows[:-1], dtype, device), options, alike=alike)
 
     def _bound(self, params: Params) -> Tensor:
         """Returns the largest shift of a spike per unit of potential, in steps."""

@@ -18,12 +18,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from snnlib import ops
-from snnlib.backends.arguments import SRM_STATES, NeuronKernel, SrmKernel
+from snnlib.backends import reference
+from snnlib.backends.arguments import NeuronKernel, SpikeTimeKernel
+from snnlib.backends.spike_time import SRM_FLAGS, SRM_STATES, SpikeCredit
 from snnlib.checks import check_floating, check_number
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_threshold
 from snnlib.neurons.constants import mean_threshold
+from snnlib.neurons.dynamics import pack
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
 from snnlib.neurons.fields import Constant, constant, one_of, option
 from snnlib.sequences.input_time import CHOICES
@@ -146,21 +148,27 @@ class SRM(ByEvent):
         return self.tau_m, self.tau_s, self.tau_grad
 
     @property
-    def kernel_numbers(self) -> tuple[float, float, float, float]:
-        """`taus` and the clamp as the ops take them; no clamp is infinite."""
-        return *self.taus, math.inf if self.grad_clamp is None else self.grad_clamp
+    def credit(self) -> SpikeCredit:
+        """`taus` and the clamp as kernels take them; no clamp is infinite."""
+        return SpikeCredit(*self.taus, math.inf if self.grad_clamp is None else self.grad_clamp)
 
     def _make_kernel(self, dtype: torch.dtype, device: torch.device) -> NeuronKernel | None:
         """See `Neuron.kernel`: None with a reset of the membrane alone, which runs by `step`."""
-        return None if self.exact_times else SrmKernel(self.threshold.to(dtype), self.kernel_numbers)
+        if self.exact_times:
+            return None
+        constants = pack(self.credit.rows(self.threshold.to(dtype)), dtype, device)
+        return SpikeTimeKernel(constants, SRM_FLAGS, alike=True, credit=self.credit)
 
     def free_potential(self, x: Tensor) -> Tensor:
         """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
         check_floating("current", x)
-        never = x.new_full(
-            (), torch.finfo(torch.float32).max, dtype=torch.promote_types(x.dtype, torch.float32)
-        )
-        _, potential, *_ = ops.scan_srm.trace(x.detach(), never, self.taus, int(self.batch_first))
+        time_dim, wide = int(self.batch_first), torch.promote_types(x.dtype, torch.float32)
+        never = torch.full((), torch.finfo(wide).max, dtype=wide)
+        constants = pack(self.credit.rows(never), wide, x.device)
+        kernel = SpikeTimeKernel(constants, SRM_FLAGS, alike=True, credit=self.credit)
+        kernel.check_sequence(x, time_dim)
+        run = reference.exact.trace(x.detach(), kernel, time_dim)
+        potential = run.potential.movedim(0, time_dim).to(x.dtype)
         return potential / mean_threshold(self)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:

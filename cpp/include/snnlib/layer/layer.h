@@ -49,25 +49,19 @@ struct InputSequence {
   SNNLIB_FIELDS(elements, step, batch, channel, height, width)
 };
 
-// Kind of the layer's neurons: SRM neurons, neurons of one state (neurons/linear.h), none, which gives currents, or
-// neurons with exact spike times (neurons/credit.h).
-enum class LayerNeuron : int { kSrm, kLinear, kNone, kExact };
+// The neurons of a layer: of one state (neurons/linear.h), none, which gives currents, or whose spike times are
+// differentiated (neurons/credit.h), SRM neurons among them.
+enum class LayerNeuron : int { kLinear, kNone, kSpikeTime };
 
-// True if a mean of spikes hands its gradient to the spikes, as each of them is moved; else in equal parts to all
-// cells.
-inline bool moves_spikes(LayerNeuron neuron) { return neuron == LayerNeuron::kSrm || neuron == LayerNeuron::kExact; }
-
-// Neurons of one state (LinearFlags), with exact spike times (SynapseFlags) or of the spike response model
-// (SrmConstants).
+// Neurons of one state (LinearFlags) or whose spike times are differentiated (SynapseFlags).
 template <class Flags>
 struct NeuronOf {
-  // Coefficients, or the threshold of SRM neurons, [rows][period] with period 1 or the number of channels.
+  // Coefficients [rows][period] with period 1 or the number of channels.
   const float* rows;
   int64_t period;
   Flags flags;
   SNNLIB_FIELDS(rows, period, flags)
 };
-using SrmNeuron = NeuronOf<SrmConstants>;
 using LinearNeuron = NeuronOf<LinearFlags>;
 using ExactNeuron = NeuronOf<SynapseFlags>;
 
@@ -108,11 +102,20 @@ struct LayerArgs {
   PoolWindow pool;
   LayerNeuron neuron;
   // At most one of these is given; the others are zero.
-  SrmNeuron srm;
   LinearNeuron linear;
   ExactNeuron exact;
   Executor executor;
-  SNNLIB_FIELDS(shape, bands, frames, pool, neuron, srm, linear, exact, executor)
+  SNNLIB_FIELDS(shape, bands, frames, pool, neuron, linear, exact, executor)
+
+  bool gives_currents() const { return neuron == LayerNeuron::kNone; }
+  bool is_linear() const { return neuron == LayerNeuron::kLinear; }
+  // Means of spikes hand their gradient to the spikes, as each of them is moved, and not in equal parts to all cells.
+  bool moves_spikes() const { return neuron == LayerNeuron::kSpikeTime; }
+  // True if inputs have a signal of their own.
+  bool is_srm() const { return moves_spikes() && exact.flags.srm; }
+  bool times_spikes() const { return moves_spikes() && !exact.flags.srm; }
+  // A coefficient of neurons whose spikes are moved, which all channels share.
+  float shared(int row) const { return exact.rows[row * exact.period]; }
 };
 
 struct LayerForwardArgs : LayerArgs {

@@ -148,7 +148,7 @@ class SpikeRows {
     const int32_t window = memory_.windows.data()[place];
     if (window < 0) return 0.0f;
     const float grad = element(a_.grad_output, from + window), cells = float(a_.pool.h * a_.pool.w);
-    if (!moves_spikes(a_.neuron)) return grad / cells;
+    if (!a_.moves_spikes()) return grad / cells;
     return grad / spikes_of_mean(element(a_.output, from + window), cells);
   }
 
@@ -173,7 +173,7 @@ class SpikeRows {
       const float* grad = read_floats(a_.grad_output, from, length, memory_.grad_output.data());
       const float cells = float(a_.pool.h * a_.pool.w);
       float* share = memory_.share.data();
-      if (moves_spikes(a_.neuron)) {
+      if (a_.moves_spikes()) {
         share_among_spikes(grad, read_floats(a_.output, from, length, memory_.output.data()), cells, length, share);
       } else {
         share_among_cells(grad, cells, length, share);

@@ -121,8 +121,9 @@ inline void to_slope_and_gain(const float* __restrict delta_u, const float* __re
   }
 }
 
-inline SrmDecay<float> float_decay(const SrmConstants& c) {
-  return {float(c.e_m), float(c.e_s), float(c.e_g), float(c.r_s)};
+inline SrmDecay<float> srm_decay(const LayerArgs& a) {
+  return {a.shared(SrmRows::decay_m), a.shared(SrmRows::decay_s), a.shared(SrmRows::decay_g),
+          a.shared(SrmRows::gain_m)};
 }
 
 // Constants of a synapse that charges a membrane (neurons/synapse.h), which all channels share. Neurons of one state
@@ -385,12 +386,9 @@ class LinearAdjoint {
 };
 
 inline SynapseConstants synapse_constants(const LayerArgs& a) {
-  if (a.neuron == LayerNeuron::kLinear) return {linear_decay(a.linear), 0.0f, 1.0f, 1.0f};
-  const SrmConstants& srm = a.srm.flags;
-  if (a.neuron == LayerNeuron::kSrm) return {float(srm.e_m), float(srm.e_s), float(srm.r_s), 1.0f};
+  if (a.is_linear()) return {linear_decay(a.linear), 0.0f, 1.0f, 1.0f};
   using R = SynapseRows;
-  const auto row = [&](int i) { return a.exact.rows[i * a.exact.period]; };
-  return {row(R::decay_m), row(R::decay_s), row(R::gain_m), row(R::gain_s)};
+  return {a.shared(R::decay_m), a.shared(R::decay_s), a.shared(R::gain_m), a.shared(R::gain_s)};
 }
 
 // The adjoint of neurons whose spikes are moved. SRM neurons carry dL/d(decay_s i), as their state has it.
@@ -401,8 +399,8 @@ class SpikeAdjoint {
     a_ = &a;
     n_ = n;
     rows_ = rows;
-    srm_ = a.neuron == LayerNeuron::kSrm;
-    resets_ = srm_ || a.exact.flags.reset_current;
+    srm_ = a.is_srm();
+    resets_ = a.exact.flags.reset_current;
     constants_ = synapse_constants(a);
     stored_ = padded(a.shape.row());
     carried_.zeroed(states() * rows.count() * stored_);
@@ -423,7 +421,7 @@ class SpikeAdjoint {
   SNNLIB_NOINLINE const float* step_input(int64_t y, const SpikeRow& spikes) {
     float* g = state(2, y);
     for (int64_t i = 0; i < spikes.count; ++i) g[spikes.places[i]] = spikes.q[spikes.places[i]] * spikes.gain[i];
-    scale(g, stored_, float(a_->srm.flags.e_g));
+    scale(g, stored_, a_->shared(SrmRows::decay_g));
     return g;
   }
 

@@ -155,9 +155,9 @@ class WeightsBySpikes {
   TraceSample* add_state(int64_t t, int64_t y, int32_t shift, TraceSample* sample) {
     const ConvShape& s = a_->shape;
     if (!a_->grad_state || t != s.steps - 1) return sample;
-    const bool linear = a_->neuron == LayerNeuron::kLinear;
+    const bool linear = a_->is_linear();
     const float *u = a_->grad_state_row(0, n_, y), *synapse = linear ? nullptr : a_->grad_state_row(1, n_, y);
-    const float decay = a_->neuron == LayerNeuron::kSrm ? constants_.decay_s : 1.0f;
+    const float decay = a_->is_srm() ? constants_.decay_s : 1.0f;
     const Place* places = places_.data();
     for (int64_t i = 0; i < s.row(); ++i) {
       const float of_s = linear ? 0.0f : decay * synapse[i];

@@ -28,12 +28,12 @@ namespace SNNLIB_ISA {
 struct MovedSpike {
   // h - v of a spike, infinite where the membrane did not rise, and 0 without a spike: one number says both.
   template <int K, class F>
-  SNNLIB_HD static F delta(const Stepped<K, F>& out) {
+  SNNLIB_HD static SNNLIB_INLINE F delta(const Stepped<K, F>& out) {
     const F zero = F{}, rise = out.h[0] - out.before, risen = rise > zero ? rise : zero + INFINITY;
     return out.spike > zero ? risen : zero;
   }
   template <class F, class Rows>
-  SNNLIB_HD static F rise(F delta, const SynapseCoefficients<F, Rows>& k) {
+  SNNLIB_HD static SNNLIB_INLINE F rise(F delta, const SynapseCoefficients<F, Rows>& k) {
     const F time = 1.0f / delta;
     return time < k.row[Rows::bound] ? time : k.row[Rows::bound];
   }
@@ -46,23 +46,23 @@ struct SpikeTime : MovedSpike {
   static constexpr bool kAlwaysUsual = false;
 
   template <class F>
-  SNNLIB_HD static F passed(F current, F rise, const SynapseCoefficients<F>& k) {
+  SNNLIB_HD static SNNLIB_INLINE F passed(F current, F rise, const SynapseCoefficients<F>& k) {
     return (All ? k.row[Rows::fall] : k.row[Rows::gain_m] * current + k.row[Rows::fall]) * rise;
   }
   // dL/dh of a spike. A gradient is not read where the membrane did not rise, whatever it is.
   template <class F>
-  SNNLIB_HD static F at_spike(F g_v, F q, F rise, F passed) {
+  SNNLIB_HD static SNNLIB_INLINE F at_spike(F g_v, F q, F rise, F passed) {
     const F zero = F{}, own = q * rise;
     return (rise == zero ? zero : own) + g_v * passed;
   }
 
   template <class F>
-  SNNLIB_HD static void keep(const Stepped<2, F>& out, F* keep) {
+  SNNLIB_HD static SNNLIB_INLINE void keep(const Stepped<2, F>& out, F* keep) {
     keep[0] = delta(out);
     if (!All) keep[kKept - 1] = out.h[1];
   }
   template <class Dynamics, class F>
-  SNNLIB_HD static void adjoint(F (&m)[2], F q, const F* keep, const SynapseCoefficients<F>& k) {
+  SNNLIB_HD static SNNLIB_INLINE void adjoint(F (&m)[2], F q, const F* keep, const SynapseCoefficients<F>& k) {
     const F rise = SpikeTime::rise(keep[0], k), now = at_spike(m[0], q, rise, passed(keep[kKept - 1], rise, k));
     const auto fired = keep[0] > F{};
     m[0] = fired ? now : m[0];
@@ -81,28 +81,28 @@ struct SpikeCredit : MovedSpike {
   using Coefficients = SynapseCoefficients<F, Rows>;
 
   template <class F>
-  SNNLIB_HD static F trace(F g, F x, const Coefficients<F>& k) {
+  SNNLIB_HD static SNNLIB_INLINE F trace(F g, F x, const Coefficients<F>& k) {
     return (g + x) * k.row[Rows::decay_g];
   }
   template <class F>
-  SNNLIB_HD static void keep(const Stepped<2 + Both, F>& out, F* keep) {
+  SNNLIB_HD static SNNLIB_INLINE void keep(const Stepped<2 + Both, F>& out, F* keep) {
     keep[0] = delta(out);
     if (Both) keep[kKept - 1] = out.h[1 + Both];
   }
   template <class Dynamics, class F>
-  SNNLIB_HD static void adjoint(F (&m)[2], F q, const F* keep, const Coefficients<F>& k) {
+  SNNLIB_HD static SNNLIB_INLINE void adjoint(F (&m)[2], F q, const F* keep, const Coefficients<F>& k) {
     const F now = q * rise(keep[0], k);
     const auto fired = keep[0] > F{};
     m[0] = fired ? now : m[0];
     m[1] = fired ? F{} : m[1];
   }
   template <class F>
-  SNNLIB_HD static F gain(F g) {
+  SNNLIB_HD static SNNLIB_INLINE F gain(F g) {
     const F zero = F{}, gain = 1.0f / g;
     return g > zero ? gain : zero;
   }
   template <class F>
-  SNNLIB_HD static F input(F b, F q, const F* keep, const Coefficients<F>& k) {
+  SNNLIB_HD static SNNLIB_INLINE F input(F b, F q, const F* keep, const Coefficients<F>& k) {
     const F now = q * gain(keep[1]);
     return (keep[0] > F{} ? now : b) * k.row[Rows::decay_g];
   }

@@ -14,7 +14,7 @@
 
 namespace snnlib {
 
-// Options of a call beside the coefficients; `ExactFlags` of snnlib/backends/arguments.py.
+// Options of a call beside the coefficients; `SpikeTimeFlags` of snnlib/backends/spike_time.py.
 struct SynapseFlags {
   static constexpr bool reset_next = false;
   bool strict;         // fires above the threshold, not at it
@@ -25,8 +25,8 @@ struct SynapseFlags {
   SNNLIB_FIELDS(strict, reset_current, by_time, srm, refractory)
 };
 
-// Rows of the coefficients, per neuron: `ExactRows` of snnlib/backends/arguments.py. None are of the input alone, as
-// `LinearRows` have them from b to c.
+// Rows of the coefficients, per neuron: `SpikeTimeRows` of snnlib/backends/spike_time.py. None are of the input alone,
+// as `LinearRows` have them from b to c.
 struct SynapseRows {
   static constexpr int decay_m = 0, decay_s = 1, gain_m = 2, gain_s = 3, leak = 4, fall = 5, reset = 6, threshold = 7,
                        bound = 8, count = 9, b = count, c = count;
@@ -53,7 +53,9 @@ void by_options(const SynapseFlags& flags, const F& f) {
   f(std::integral_constant<Options, Options::kAny>());
 }
 
-SNNLIB_HD inline int added_rows(const SynapseFlags& f) { return f.refractory != 0; }
+// Rows of the state behind the two of the dynamics: the trace of the credit, and the steps that are left of a
+// refractory time.
+SNNLIB_HD inline int added_rows(const SynapseFlags& f) { return f.srm + (f.refractory != 0); }
 
 namespace SNNLIB_ISA {
 
@@ -72,22 +74,22 @@ struct Synapse {
   using Coefficients = SynapseCoefficients<F, Rows>;
 
   template <int K, class F>
-  SNNLIB_HD static void charge(const F (&y)[K], F x, const Coefficients<F>& k, F (&h)[K]) {
+  SNNLIB_HD static SNNLIB_INLINE void charge(const F (&y)[K], F x, const Coefficients<F>& k, F (&h)[K]) {
     h[1] = Srm ? y[1] + x : k.row[Rows::decay_s] * y[1] + k.row[Rows::gain_s] * x;
     h[0] = k.row[Rows::decay_m] * y[0] + k.row[Rows::gain_m] * h[1];
     if (!Srm) h[0] = h[0] + k.row[Rows::leak];
   }
   template <int K, class F>
-  SNNLIB_HD static F reset(const F (&h)[K], int i, const Coefficients<F>& k) {
+  SNNLIB_HD static SNNLIB_INLINE F reset(const F (&h)[K], int i, const Coefficients<F>& k) {
     return i == 0 ? (Srm ? F{} : k.row[Rows::reset]) : All ? F{} : h[1];
   }
   // The state after a step without a spike.
   template <int K, class F>
-  SNNLIB_HD static F carried(const F (&h)[K], int i, const Coefficients<F>& k) {
+  SNNLIB_HD static SNNLIB_INLINE F carried(const F (&h)[K], int i, const Coefficients<F>& k) {
     return Srm && i == 1 ? k.row[Rows::decay_s] * h[1] : h[i];
   }
   template <class F>
-  SNNLIB_HD static F transposed(const F (&m)[2], const Coefficients<F>& k, F (&before)[2]) {
+  SNNLIB_HD static SNNLIB_INLINE F transposed(const F (&m)[2], const Coefficients<F>& k, F (&before)[2]) {
     const F g = (Srm ? k.row[Rows::decay_s] * m[1] : m[1]) + k.row[Rows::gain_m] * m[0];
     before[0] = k.row[Rows::decay_m] * m[0];
     before[1] = Srm ? g : k.row[Rows::decay_s] * g;
