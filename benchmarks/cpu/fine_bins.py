@@ -1,17 +1,19 @@
 """Time and peak memory of a training step for the same recordings in finer and finer bins, input as events.
 
-    SNNLIB_DATA=FOLDER python benchmarks/cpu/fine_bins.py [--steps 300 3000] [--chunk 200] [--neurons srm lif]
+    SNNLIB_DATA=FOLDER python benchmarks/cpu/fine_bins.py [--steps 300 3000] [--chunk 200] [--neurons srm lif] [--peers]
 
 The N-MNIST net 12C5(p1)-P2-64C5-P2-10, fused, 50 recordings of 300 ms in one pass of `snnlib.checkpoint_time` in T
 bins, with as many spikes per sample at every T: weights are scaled until a layer fires at a rate of 0.08 * 30 / T. Time
 constants are the same numbers of steps at every T, or with `--stretch` the same milliseconds. The first row has T = 30
 and frames in one call, and ratios are to it. With `--repeat` a longer T is the recording over and over again in bins of
-10 ms at a rate of 0.08. LIF neurons have a triangle of 0.5 thresholds. Peak memory is that of a process of its own over
-what imports take.
+10 ms at a rate of 0.08. LIF neurons have a triangle of 0.5 thresholds. With `--peers` snnTorch and SpikingJelly, in
+their faster layout, take turns on the same frames. Peak memory is that of a process of its own over what imports
+take.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from functools import partial
@@ -20,12 +22,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from nmnist_nets import RATE, scale_layers_, training_step
+from nmnist_nets import RATE, SNNTORCH, SPIKINGJELLY, TUNED, installed, scale_layers_, training_step
+from nmnist_nets import make_task as make_peer_task
 from peak_memory import peak_apart, print_peak
 from torch import Tensor, nn
 from turns import Report, Task, parser, take_turns
 
 import snnlib
+from snnlib.backends import cpu_memory
 from snnlib.data import NMNIST, EventBatch, EventDigits
 from snnlib.data.events import Events
 from snnlib.nn.layers.spiking_layer import SpikingLayer
@@ -85,6 +89,12 @@ def make_task(
     return training_step(net, batch.frames(0, batch.time_steps) if chunk == 0 else batch, y, chunk)
 
 
+def _clean() -> None:
+    """Gives the memory of the task before to the system, which else the next one does at its own cost."""
+    gc.collect()
+    cpu_memory.hand_back_freed_memory()
+
+
 def _tiny() -> tuple[Any, ...]:
     """Arguments of `make_task` of hardly any size."""
     events = [np.zeros(1, snnlib.data.as_events(t=[0], x=[0], y=[0], p=[0]).dtype)]
@@ -100,11 +110,12 @@ def main() -> None:
     wanted.add_argument("--neurons", nargs="+", choices=["srm", "lif"], default=["srm", "lif"])
     wanted.add_argument("--stretch", action="store_true", help="time constants in milliseconds")
     wanted.add_argument("--repeat", action="store_true", help="longer recordings in the place of finer bins")
+    wanted.add_argument("--peers", action="store_true", help="other libraries too, beside the first neurons")
     arguments = wanted.parse_args()
     report = Report(arguments)
     quick = arguments.quick
     given, y = recordings(2 if quick else arguments.batch)
-    title = ""
+    peers = [name for name in (SNNTORCH + TUNED, SPIKINGJELLY + TUNED) if arguments.peers and installed(name)]
     for kind in ["srm"] if quick else arguments.neurons:
         tasks: dict[str, Task] = {}
         peaks: dict[str, float] = {}
@@ -123,12 +134,15 @@ def main() -> None:
             )
             tasks[name] = make_task(*task)
             peaks[name] = peak_apart(__file__, task, not arguments.fresh_memory)
-        table = take_turns(tasks, arguments.turns)
-        for name, row in table.items():
-            row["peak_mb"] = peaks[name]
+            for peer in peers:
+                frames = EventBatch(events, **window).frames(0, steps)
+                tasks[f"T = {steps}, {peer}"] = make_peer_task(peer, frames, y, {})
+        table = take_turns(tasks, arguments.turns, between=_clean)
+        for name, peak in peaks.items():
+            table[name]["peak_mb"] = peak
         what = "longer recordings" if arguments.repeat else "finer bins"
-        title = f"{kind}, {what}, batch {len(y)}"
-        report.add(title, table)
+        report.add(f"{kind}, {what}, batch {len(y)}", table)
+        peers = []
 
     report.write()
 

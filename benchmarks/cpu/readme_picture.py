@@ -2,8 +2,8 @@
 
     python benchmarks/cpu/readme_picture.py FOLDER [--picture docs/images/speed.png]
 
-FOLDER holds the `training_step.json` that `make bench-peers` wrote, which draws this picture at its end. Of each
-library the faster layout is drawn.
+FOLDER holds `training_step.json` and `fine_bins.json` of `make bench-peers`, which draws this picture at its end. Of
+each library the faster layout is drawn.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from nmnist_nets import SHORT_LIST
+from nmnist_nets import FUSED, SHORT_LIST
 from turns import Table
 
 from snnlib.app.visual.canvas import FAINT, INK, PALETTE, new_figure, save_png, tidy
@@ -43,6 +43,26 @@ def draw_bars(axes: Axes, table: Table, key: str, title: str) -> None:
     axes.set_title(title, color=INK, loc="left", fontsize=10)
 
 
+def draw_over_steps(axes: Axes, tables: dict[str, Table], title: str) -> None:
+    """A line per library over the number of time steps; what is ours is blue."""
+    lines: dict[str, list[tuple[int, float]]] = {}
+    (table,) = tables.values()
+    for name, row in table.items():
+        steps, _, library = name.removeprefix("T = ").partition(", ")
+        library = library if library in SHORT_LIST else FUSED
+        lines.setdefault(library, []).append((int(steps), row["processor_ms"]))
+    for library, points in lines.items():
+        colour = PALETTE[0] if library == FUSED else INK if library.startswith("snnTorch") else FAINT
+        steps_of, times = zip(*points, strict=True)
+        axes.loglog(steps_of, times, color=colour, marker="o", markersize=3)
+        axes.annotate(library.partition(",")[0], points[-1], (4, 0), textcoords="offset points", fontsize=8)
+    axes.set_xticks(steps_of, [str(steps) for steps in steps_of])
+    axes.minorticks_off()
+    axes.set_xlim(min(steps_of) * 0.8, max(steps_of) * 4)
+    axes.set_xlabel("time steps of the same recordings", color=INK, fontsize=8)
+    axes.set_title(title, color=INK, loc="left", fontsize=10)
+
+
 def save_with_words(figure: Figure, title: str, below: str, picture: Path) -> None:
     """Stores a picture with its title and with what was measured, below."""
     figure.suptitle(title, color=INK, x=0.01, ha="left", fontweight="bold")
@@ -68,9 +88,11 @@ def main() -> None:
     facts = figures["facts"]
     figure = new_figure(13.3, 2.7)
     chosen = {name: table[name] for name in SHORT_LIST}
-    left, right = figure.subplots(1, 2)
+    left, right, over_steps = figure.subplots(1, 3, width_ratios=(1.2, 1, 1))
     draw_bars(tidy(left), chosen, "median_ms", "milliseconds")
     draw_bars(tidy(right), chosen, "peak_mb", "peak MB")
+    bins = json.loads((arguments.folder / "fine_bins.json").read_text(encoding="utf-8"))
+    draw_over_steps(tidy(over_steps), bins["tables"], "ms of one processor, batch 4")
     title = "One training step of a spiking convolutional net on N-MNIST, on a CPU"
     below = (
         f"12C5-P2-64C5-P2-10, 30 steps, batch 50, forward + backward + Adam. {facts['processor']}, "

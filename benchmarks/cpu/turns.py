@@ -75,20 +75,23 @@ def _garbage_kept() -> Iterator[None]:
         gc.unfreeze()
 
 
-def take_turns(tasks: dict[str, Task], turns: int, interval: bool = False) -> Table:
+def take_turns(
+    tasks: dict[str, Task], turns: int, interval: bool = False, between: Task = gc.collect
+) -> Table:
     """Time tasks one after the other, again and again, so that a drift of the machine's speed meets all of them.
 
     `ratio` is the median, over turns, of the time of a task over that of the first one; `processor_ms` is the median
     of the time that all threads together were busy, which another process on the machine does not lengthen so much,
     `least_ms` the least of it over the turns, and `processor_ratio` is for it what `ratio` is for the time. With
-    `interval`, `ratio_low` and `ratio_high` are the ends of the 95 % interval of `ratio`.
+    `interval`, `ratio_low` and `ratio_high` are the ends of the 95 % interval of `ratio`. `between` runs before every
+    task, outside of its time.
     """
     walls: dict[str, list[float]] = {name: [] for name in tasks}
     busy: dict[str, list[float]] = {name: [] for name in tasks}
     with _garbage_kept():
         for turn in range(turns + 1):
             for name, task in tasks.items():
-                gc.collect()
+                between()
                 wall, processor = time.perf_counter(), time.process_time()
                 task()
                 # The first turn warms up.

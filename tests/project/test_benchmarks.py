@@ -115,6 +115,12 @@ def test_the_readme_has_its_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     table = {name: {"median_ms": 12.34, "ratio": 1.0, "peak_mb": 100.0} for name in names}
     facts = {"processor": "P & Q", "threads": 2, "torch": "2", "date": "today"}
     (tmp_path / "training_step.json").write_text(json.dumps({"facts": facts, "tables": {"W1": table}}))
+    bins = {
+        f"T = {steps}{name}": {"processor_ms": 1.0}
+        for name in ("", ", snnTorch, channels-last")
+        for steps in (30, 300)
+    }
+    (tmp_path / "fine_bins.json").write_text(json.dumps({"tables": {"srm": bins}}))
     picture = tmp_path / "picture.png"
     monkeypatch.setattr(sys, "argv", ["readme_picture", str(tmp_path), "--picture", str(picture)])
     importlib.import_module("readme_picture").main()
@@ -161,6 +167,12 @@ def test_the_page_on_sparse_connections_has_its_picture(
     facts = {"processor": "P", "torch": "2", "date": "today"}
     dense = {"facts": facts, "tables": {"one training step, 700 -> 256, T = 100, batch 128": rows}}
     (tmp_path / "dense.json").write_text(json.dumps(dense))
+    bins = {
+        f"T = {steps}{name}": {"processor_ms": 1.0}
+        for name in ("", ", snnTorch, channels-last")
+        for steps in (30, 300)
+    }
+    (tmp_path / "fine_bins.json").write_text(json.dumps({"tables": {"srm": bins}}))
     picture = tmp_path / "picture.png"
     monkeypatch.setattr(sys, "argv", ["sparse_picture", str(tmp_path), "--picture", str(picture)])
     importlib.import_module("sparse_picture").main()
