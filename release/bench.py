@@ -46,20 +46,8 @@ def main(peers: bool) -> None:
     time_all(PEER_BENCHMARKS, folder)
     methods = ("--method", "recipe", "--method", "spikingjelly")
     run("learning/accuracy.py", "--folds", "2", "--epochs", "6", *methods, "--json", folder / "accuracy.json")
-    bins = (
-        "--peers",
-        "--neurons",
-        "srm",
-        "--steps",
-        "300",
-        "1000",
-        "--batch",
-        "4",
-        "--threads",
-        "1",
-        "--fresh-memory",
-    )
-    run("cpu/fine_bins.py", *bins, "--json", folder / "fine_bins.json")
+    bins = ("--steps", "300", "1000", "--batch", "4", "--threads", "1", "--fresh-memory")
+    run("cpu/fine_bins.py", "--peers", "--neurons", "srm", *bins, "--json", folder / "fine_bins.json")
     run("cpu/readme_picture.py", folder)
 
 

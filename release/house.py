@@ -184,7 +184,12 @@ ALLOWANCES: dict[str, dict[str, int]] = {
         "lines of tests": 347,
         "lines of train": 62,
     },
-    "Fine time": {"lines of core": 125, "lines of tests": 90, "lines of benchmarks": 2},
+    "Fine time": {
+        "lines of core": 125,
+        "lines of tests": 95,
+        "lines of benchmarks": 45,
+        "lines of release": 8,
+    },
     "Nets of four steps": {"lines of core": 663, "lines of tests": 410, "lines of benchmarks": 260},
     "Recipes that hold for people nobody saw": {
         "lines of train": 60,

@@ -115,7 +115,7 @@ def backward(first):
         torch.full((3, 2, 3, 3), 0.3),
         ((1, 1), (0, 0), (1, 1), 1, (1, 1), (), (5.0, 3.0, 4.0, 1.0)),
     )
-    neuron = srm_rows(torch.tensor(1.0), options[-1])
+    neuron = srm_rows(torch.tensor(1.0), options[-1], torch.tensor(0.0))
     out, _, bits, record, starts = ops.layer_forward.layer_forward(
         FRAMES, weight, neuron, None, *options, 0, False, True, True
     )

@@ -56,14 +56,14 @@ def test_blocks_refuse_other_names(use: Callable[[str], Any], message: str) -> N
 
 def test_native_path_says_why_it_cannot_run() -> None:
     for name, tensor, message in (
-        ("srm_forward", torch.zeros(1, device="meta"), r"'native' .* no native kernels for device meta"),
-        ("srm_forward", torch.zeros(1, dtype=torch.int32), r"no native kernels for torch\.int32"),
+        ("exact_forward", torch.zeros(1, device="meta"), r"'native' .* no native kernels for device meta"),
+        ("exact_forward", torch.zeros(1, dtype=torch.int32), r"no native kernels for torch\.int32"),
         ("warp_drive", torch.zeros(1), r"no warp_drive kernel for device cpu"),
     ):
         with snnlib.use_path("native"), pytest.raises(RuntimeError, match=message):
             native.kernel(name, tensor)
     with snnlib.use_path("auto"):
-        assert native.kernel("srm_forward", torch.zeros(1, device="meta")) is None
+        assert native.kernel("exact_forward", torch.zeros(1, device="meta")) is None
 
 
 def test_arguments_of_another_version_say_to_build_again() -> None:

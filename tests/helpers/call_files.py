@@ -72,7 +72,7 @@ def small_layer() -> tuple[snnlib.SpikingConv2d, torch.Tensor]:
     torch.manual_seed(0)
     neuron = snnlib.neurons.LIF(surrogate=snnlib.surrogate.Triangle())
     layer = snnlib.SpikingConv2d(2, 20, 3, neuron=neuron)
-    return layer, (torch.rand(8, 2, 2, 12, 12) < 0.1).float().requires_grad_()
+    return layer, (torch.rand(2, 2, 2, 12, 12) < 0.1).float().requires_grad_()
 
 
 def layer_call() -> Callable[[], object]:

@@ -72,12 +72,20 @@ def _with_its_own_arguments(name: str) -> Case:
     return Case(resolve)
 
 
-def srm_rows(threshold: Tensor, taus: Sequence[float]) -> Tensor:
-    """Returns the coefficients `[10, C]` of SRM neurons with thresholds `[]` or `[C]`; taus with the clamp."""
+def srm_rows(threshold: Tensor, taus: Sequence[float], like: Tensor) -> Tensor:
+    """Returns the coefficients `[10, C]` of SRM neurons with thresholds `[]` or `[C]`, in the dtype of states.
+
+    taus hold the clamp; `like` is a sequence.
+    """
+    for name, given in (("threshold", threshold), ("current", like)):
+        if not isinstance(given, Tensor):
+            raise TypeError(f"{name}: expected a tensor, got {type(given).__name__}")
+    if len(taus) != 4:
+        raise ValueError(f"taus: expected three time constants and a clamp, got {list(taus)}")
     tau_m, tau_s, tau_grad, clamp = torch.tensor(list(taus), dtype=torch.float64)
     of_i = [torch.ones(()), *[torch.zeros(())] * 4]
     rows = torch.stack([1 - 1 / tau_m, 1 - 1 / tau_s, 1 / tau_s, *of_i, clamp, 1 - 1 / tau_grad])
-    dtype = torch.promote_types(threshold.dtype, torch.float32)
+    dtype = torch.promote_types(torch.promote_types(threshold.dtype, like.dtype), torch.float32)
     rows = rows.to(threshold.device, dtype).unsqueeze(1).repeat(1, threshold.numel())
     rows[7] = threshold.flatten()
     return rows
@@ -87,7 +95,16 @@ def srm_rows(threshold: Tensor, taus: Sequence[float]) -> Tensor:
 def srm_forward(current: Tensor, threshold: Tensor, state: Tensor | None, *others: Any) -> OpCall:
     """Others: taus and clamp, time_dim, return_state."""
     *taus, time_dim, return_state = others
-    arguments = (current, srm_rows(threshold, taus), state, [], taus, time_dim, NO_POOLING, return_state)
+    arguments = (
+        current,
+        srm_rows(threshold, taus, current),
+        state,
+        [],
+        taus,
+        time_dim,
+        NO_POOLING,
+        return_state,
+    )
     return OpCall(_op("scan_forward"), arguments)
 
 
@@ -97,7 +114,7 @@ def srm_backward(
 ) -> OpCall:
     """Others: taus and clamp, time_dim, need_weight, need_input."""
     *taus, time_dim, need_weight, need_input = others
-    neurons = (current, srm_rows(threshold, taus), state, [], taus, time_dim, NO_POOLING)
+    neurons = (current, srm_rows(threshold, taus, current), state, [], taus, time_dim, NO_POOLING)
     arguments = (grad_spikes, None, *neurons, need_weight, need_input, False)
     return OpCall(_op("scan_backward"), arguments, (0, 1))
 
@@ -110,7 +127,7 @@ def srm_trace(current: Tensor, threshold: Tensor, *others: Any) -> OpCall:
 
 def _trace(current: Tensor, threshold: Tensor, taus: Sequence[float], time_dim: int) -> Any:
     numbers = *taus, torch.inf
-    kernel = neuron_kernel(srm_rows(threshold, numbers), None, (), numbers)
+    kernel = neuron_kernel(srm_rows(threshold, numbers, current), None, (), numbers)
     assert isinstance(kernel, SpikeTimeKernel)
     return trace_of(current, kernel, time_dim)
 
@@ -120,7 +137,7 @@ def srm_pool_forward(current: Tensor, threshold: Tensor, *others: Any) -> OpCall
     """Others: taus, time_dim."""
     *taus, time_dim = others
     taus = [*taus, torch.inf]
-    arguments = (current, srm_rows(threshold, taus), None, [], taus, time_dim, [2, 2], False)
+    arguments = (current, srm_rows(threshold, taus, current), None, [], taus, time_dim, [2, 2], False)
     return OpCall(_op("scan_forward"), arguments, (0,))
 
 
@@ -128,7 +145,7 @@ def srm_pool_forward(current: Tensor, threshold: Tensor, *others: Any) -> OpCall
 def srm_pool_backward(grad_means: Tensor, current: Tensor, threshold: Tensor, *others: Any) -> OpCall:
     """Others: taus and clamp, time_dim, need_weight, need_input."""
     *taus, time_dim, need_weight, need_input = others
-    neurons = (current, srm_rows(threshold, taus), None, [], taus, time_dim, [2, 2])
+    neurons = (current, srm_rows(threshold, taus, current), None, [], taus, time_dim, [2, 2])
     arguments = (grad_means, None, *neurons, need_weight, need_input, False)
     return OpCall(_op("scan_backward"), arguments, (0, 1))
 
@@ -176,7 +193,7 @@ def srm_conv_forward(
     """Others: stride, padding, dilation, groups, pool, taus and clamp, time_dim, return_state, keep, exact."""
     options, taus, rest = others[:5], list(others[5:9]), others[9:]
     return OpCall(
-        _op("layer_forward"), (x, weight, srm_rows(threshold, taus), state, *options, [], taus, *rest)
+        _op("layer_forward"), (x, weight, srm_rows(threshold, taus, x), state, *options, [], taus, *rest)
     )
 
 
@@ -195,7 +212,7 @@ def srm_conv_backward(
     """Others: stride, padding, dilation, groups, pool, taus, input_grad_scale, time_dim, needs, and those of states."""
     options, taus, rest = others[:5], [*others[5:8], torch.inf], others[8:]
     record_of = (output, bits, record, starts)
-    rows = srm_rows(x.new_ones((), dtype=torch.float32), taus)
+    rows = srm_rows(x.new_ones((), dtype=torch.float32), taus, x)
     arguments = (grad_output, x, weight, rows, *record_of, *options, [], taus, *rest, *last.values())
     return OpCall(_op("layer_backward"), arguments)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import update_wrapper
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
 import torch
@@ -98,7 +100,10 @@ _fused_classes: dict[type[nn.Module], type[nn.Module]] = {}
 
 def _fused_class(kind: type[nn.Module]) -> type[nn.Module]:
     if kind not in _fused_classes:
-        _fused_classes[kind] = type(f"Fused{kind.__name__}", (Fused, kind), {"__doc__": kind.__doc__})
+        # Functions of this module tell torch.export the arguments of the net's forward.
+        forward = FunctionType(Fused.forward.__code__, Fused.forward.__globals__, "forward")
+        members = {"__doc__": kind.__doc__, "forward": update_wrapper(forward, kind.forward, ("__doc__",))}
+        _fused_classes[kind] = type(f"Fused{kind.__name__}", (Fused, kind), members)
     return _fused_classes[kind]
 
 
