@@ -198,7 +198,7 @@ ALLOWANCES: dict[str, dict[str, int]] = {
         "lines of benchmarks": 150,
     },
     # A tracer, derivatives, a compiler to codes, a machine with its functions, and the reference of all of it.
-    "Your neuron": {"lines of core": 1680, "lines of tests": 700, "lines of release": 1},
+    "Your neuron": {"lines of core": 1680, "lines of tests": 720, "lines of release": 1},
 }
 
 

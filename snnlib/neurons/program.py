@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
 from snnlib import ops
 from snnlib.backends.machine import Codes, compile_step
@@ -119,7 +120,20 @@ def _plain(value: Any) -> Any:
         return tuple(map(_plain, value))
     if isinstance(value, dict):
         return tuple((repr(key), _plain(one)) for key, one in value.items())
-    return id(value)
+    return _Identical(value)
+
+
+class _Identical:
+    """Key that equals itself for the same object, which it keeps: a new object may have the address of a freed one."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identical) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
 
 
 def _traced_once(neuron: Neuron, dtype: torch.dtype) -> NeuronProgram | Refused:
@@ -130,7 +144,9 @@ def _traced_once(neuron: Neuron, dtype: torch.dtype) -> NeuronProgram | Refused:
     except Exception as error:
         return Refused(f"belongs to a neuron that cannot be copied ({type(error).__name__}: {error})")
     try:
-        with torch.inference_mode(False), torch.enable_grad(), same_random_numbers():
+        # Hooks around the call, such as those of save_packed, are for the tensors of the net alone.
+        hooks = saved_tensors_hooks(Tensor.detach, lambda saved: saved)
+        with torch.inference_mode(False), torch.enable_grad(), same_random_numbers(), hooks:
             program = _traced(probe, dtype)
             compare(probe, program.run)
         made: NeuronProgram | Refused = program
@@ -151,6 +167,11 @@ def _traced(probe: Neuron, dtype: torch.dtype) -> NeuronProgram:
     trace = Trace(shapes, dtype)
     current = trace.leaf("x")
     state = tuple(trace.leaf("y", k) for k in range(len(probe.state_names)))
-    with trace:
-        value, after = advance(probe, state, current, trace.params)
-    return NeuronProgram(trace.step(value, after), trace.prologue)
+    try:
+        # Nothing goes back through a trace. Saved tensors, and ends below, would keep it in a circle through torch's
+        # graph, which Python's collector does not see.
+        with trace, saved_tensors_hooks(lambda _: None, lambda nothing: nothing):
+            value, after = advance(probe, state, current, trace.params)
+        return NeuronProgram(trace.step(value, after), trace.prologue)
+    finally:
+        trace.ends.clear()

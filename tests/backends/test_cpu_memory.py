@@ -20,14 +20,6 @@ pytestmark = pytest.mark.skipif(
 _MEGABYTE = 1 << 20
 
 
-@pytest.fixture(autouse=True)
-def _no_blocks_of_others() -> None:
-    """Skips where a test that ran before in this process still keeps blocks."""
-    gc.collect()
-    if cpu_memory.pooled_bytes():
-        pytest.skip("an earlier test of this process still keeps blocks")
-
-
 @pytest.fixture
 def keeper() -> Iterator[cpu_memory.BlockKeeper]:
     gc.collect()

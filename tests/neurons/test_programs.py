@@ -1,10 +1,12 @@
 """Neurons that run as programs of their `step`: models, neurons of one's own, and what keeps a step from it."""
 
 import copy
+import gc
 import io
 import pickle
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +18,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import snnlib
 from snnlib.backends.program_kernel import ProgramKernel
-from snnlib.neurons import CLIF, IF, KLIF, LIF, QIF, Neuron
+from snnlib.neurons import CLIF, IF, KLIF, LIF, QIF, SRM, Neuron
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.program import NeuronProgram, Refused, program_of
+from snnlib.neurons.trace import Trace
 from snnlib.surrogate import ATan, EveryThreshold, MultiGaussian, Triangle, spike
 
 
@@ -267,6 +270,36 @@ def test_a_trace_leaves_no_mark() -> None:
         assert neuron.turn == 0
         assert neuron.seen == []
         assert {*vars(neuron)} - {*before} == {"_programs"}
+
+
+def test_a_trace_keeps_nothing() -> None:
+    x, _ = currents()
+    for make in (QIF, Own, lambda: SRM(reset_states="membrane"), lambda: own(REFUSED["a random number"][0])):
+        neuron = make()
+        gc.collect()
+        traces = sum(isinstance(each, Trace) for each in gc.get_objects())
+        saved = []
+        for _ in range(2):
+            with snnlib.save_packed() as bytes_of:
+                neuron(x.clone().requires_grad_())
+            saved.append(bytes_of.given)
+        # The first call traces and compares, which is nothing that the net saves.
+        assert saved[0] == saved[1]
+        gc.collect()
+        assert sum(isinstance(each, Trace) for each in gc.get_objects()) == traces
+
+
+def test_an_object_at_the_address_of_a_former_one_has_a_program_of_its_own() -> None:
+    x, q = currents()
+    scaled = type("Scaled", (Own,), {"charge": lambda s, v, x, p: p["beta"] * v + s.scale.value * x})()
+    scaled.scale = SimpleNamespace(value=0.5)
+    address, others = id(scaled.scale), []
+    assert_as_step(scaled, x, q)
+    scaled.scale = None
+    while len(others) < 100 and (not others or id(others[-1]) != address):
+        others.append(SimpleNamespace(value=1.5))
+    scaled.scale = others[-1]
+    assert_as_step(scaled, x, q)
 
 
 def test_a_step_with_hidden_state_is_traced_once() -> None:
