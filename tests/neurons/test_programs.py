@@ -277,7 +277,7 @@ def test_a_trace_keeps_nothing() -> None:
     for make in (QIF, Own, lambda: SRM(reset_states="membrane"), lambda: own(REFUSED["a random number"][0])):
         neuron = make()
         gc.collect()
-        traces = sum(isinstance(each, Trace) for each in gc.get_objects())
+        traces = sum(type(each) is Trace for each in gc.get_objects())
         saved = []
         for _ in range(2):
             with snnlib.save_packed() as bytes_of:
@@ -286,7 +286,7 @@ def test_a_trace_keeps_nothing() -> None:
         # The first call traces and compares, which is nothing that the net saves.
         assert saved[0] == saved[1]
         gc.collect()
-        assert sum(isinstance(each, Trace) for each in gc.get_objects()) == traces
+        assert sum(type(each) is Trace for each in gc.get_objects()) == traces
 
 
 def test_an_object_at_the_address_of_a_former_one_has_a_program_of_its_own() -> None:
