@@ -3,11 +3,10 @@
 import os
 import warnings
 
-import numpy as np
 import pytest
 import torch
 from command import run
-from event_files import random_events
+from event_files import assert_same_events, random_events, write_event_folder
 
 from snnlib.app.training.config import TrainConfig
 from snnlib.app.training.data_module import EventData
@@ -17,24 +16,11 @@ from snnlib.data import NMNIST, EventCache, EventFolder, FrameCache, write
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("SNNLIB_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "events"
 
 
 @pytest.fixture
 def folder(tmp_path):
-    for number, name in enumerate(("clap/a.dat", "clap/b.dat", "wave/c.raw", "wave/d.npy")):
-        path = tmp_path / "set" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        options = {"format": "evt3"} if path.suffix == ".raw" else {}
-        write(path, random_events(50 + number, (40, 400), seed=number), **options)
-    return tmp_path / "set"
-
-
-def assert_same(cache, samples):
-    assert len(cache) == len(samples) and cache.targets.tolist() == samples.targets.tolist()
-    for number in range(len(samples)):
-        (events, label), (expected, wanted) = cache[number], samples[number]
-        assert np.array_equal(events, expected) and events.dtype == expected.dtype and label == wanted
+    return write_event_folder(tmp_path / "set")
 
 
 def check(capsys, *arguments):
@@ -73,7 +59,7 @@ def test_check_of_nmnist_and_files(tmp_path, capsys):
         (tmp_path / name).parent.mkdir(parents=True)
         write(tmp_path / name, random_events(30, (34, 34), seed=len(name)), sensor_size=(34, 34))
     samples = NMNIST(tmp_path)
-    assert_same(EventCache(samples, progress=False), samples)
+    assert_same_events(EventCache(samples, progress=False), samples)
     code, said = check(capsys, tmp_path)
     assert (
         code == 0 and "training set read" in said and "test set read" in said and "all as they were" in said

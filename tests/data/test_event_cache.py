@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from event_files import random_events
+from event_files import assert_same_events, random_events, write_event_folder
 
 from snnlib.data import EventCache, EventFolder, ToFrames, as_events, write
 from snnlib.data.event_cache import SUFFIX
@@ -28,19 +28,7 @@ def cache_folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path):
-    for number, name in enumerate(("clap/a.dat", "clap/b.dat", "wave/c.raw", "wave/d.npy")):
-        path = tmp_path / "set" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        options = {"format": "evt3"} if path.suffix == ".raw" else {}
-        write(path, random_events(50 + number, (40, 400), seed=number), **options)
-    return tmp_path / "set"
-
-
-def assert_same(cache, samples):
-    assert len(cache) == len(samples) and cache.targets.tolist() == samples.targets.tolist()
-    for number in range(len(samples)):
-        (events, label), (expected, wanted) = cache[number], samples[number]
-        assert np.array_equal(events, expected) and events.dtype == expected.dtype and label == wanted
+    return write_event_folder(tmp_path / "set")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +54,7 @@ def first(batch):
 def test_made_once_and_mapped(folder, cache_folder):
     samples = EventFolder(folder, None)
     cache = EventCache(samples, progress=False)
-    assert_same(cache, samples)
+    assert_same_events(cache, samples)
     made = cache.path.stat().st_mtime_ns
     for path in folder.rglob("*.*"):
         path.rename(path.with_name("moved" + path.name))
@@ -89,10 +77,10 @@ def test_made_again_when_a_recording_changes(folder):
         UserWarning,
         match=r"1 recordings new, changed or relabelled and 0 gone .*clap/a.dat.*; the cache is made again",
     ):
-        assert_same(EventCache(samples, progress=False), samples)
+        assert_same_events(EventCache(samples, progress=False), samples)
     cache.path.write_bytes(cache.path.read_bytes()[:-9])
     with pytest.warns(UserWarning, match=r"a damaged cache .*; the cache is made again"):
-        assert_same(EventCache(samples, progress=False), samples)
+        assert_same_events(EventCache(samples, progress=False), samples)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         # Another split, another transform: another file.

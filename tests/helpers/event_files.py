@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from snnlib.data import EVENT_DTYPE, EventFileError, read
+from snnlib.data import EVENT_DTYPE, EventFileError, read, write
 from snnlib.data.formats.event_sink import Header
 from snnlib.data.formats.registry import FORMATS
 
@@ -29,6 +29,23 @@ def random_events(count, sensor_size=(48, 64), last_us=2_000_000, seed=0):
 
 def encoded(name, events, sensor_size=None):
     return FORMATS[name].encode(events, Header(name, sensor_size=sensor_size or SIZES.get(name)), {})
+
+
+def write_event_folder(root):
+    """Writes four recordings of two classes, in three formats; returns their folder."""
+    for number, name in enumerate(("clap/a.dat", "clap/b.dat", "wave/c.raw", "wave/d.npy")):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        options = {"format": "evt3"} if path.suffix == ".raw" else {}
+        write(path, random_events(50 + number, (40, 400), seed=number), **options)
+    return root
+
+
+def assert_same_events(cache, samples):
+    assert len(cache) == len(samples) and cache.targets.tolist() == samples.targets.tolist()
+    for number in range(len(samples)):
+        (events, label), (expected, wanted) = cache[number], samples[number]
+        assert np.array_equal(events, expected) and events.dtype == expected.dtype and label == wanted
 
 
 def evt21_file(legacy=False):
