@@ -30,26 +30,29 @@ _SUBJECT = re.compile(r'[\w][\w ./,-]*: [a-z0-9`"].*[^.]|Revert ".+"')
 
 # A comment of C++ or CUDA, and what stands before it in its line; not the `//` of an address.
 _NATIVE_COMMENT = re.compile(r"(.*?)(?<!:)//+\s*(.*)")
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def docstring_openings(shown: str, nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Docstrings of a file that open with one of `OPENERS`, each with its line."""
+    """Docstrings of a file, of fields too, that open with one of `OPENERS`, each with its line."""
     for node in nodes:
-        if isinstance(node, _DOCUMENTED):
-            docstring = ast.get_docstring(node) or ""
+        # A text that is a statement documents what it stands in or behind.
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            docstring = str(node.value.value).lstrip()
             if _OPENS.match(docstring):
-                yield f"{shown}:{node.body[0].lineno}: {docstring.splitlines()[0]}"
+                yield f"{shown}:{node.lineno}: {docstring.splitlines()[0]}"
 
 
 def comment_openings(shown: str, text: str) -> Iterator[str]:
-    """Comments of a file that open with one of `OPENERS`, each with its line; a comment goes on in the next line."""
+    """Comments of a file that open with one of `OPENERS`, each with its line.
+
+    A comment goes on in the next line, up to an empty one, behind which a new paragraph begins.
+    """
     find = _python_comments if shown.endswith(".py") else _native_comments
     before = -1
     for line, alone, words in find(text):
         if _OPENS.match(words) and not (alone and line == before + 1):
             yield f"{shown}:{line}: {words}"
-        before = line if alone else -1
+        before = line if alone and words else -1
 
 
 def _python_comments(text: str) -> Iterator[tuple[int, bool, str]]:

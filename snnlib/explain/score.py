@@ -12,7 +12,7 @@ from snnlib.checks import check_floating
 from snnlib.explain.layout import batch_first
 
 Target = int | Tensor | Callable[[Any], Tensor] | None
-"""What to explain: a class, one per sample, a score of the model's output, or (None) the class with most votes."""
+"""Target of a map: a class, one per sample, a score of the model's output, or (None) the class with most votes."""
 
 
 def scores_of(answer: Any, target: Target, layout: str, samples: int) -> Tensor:

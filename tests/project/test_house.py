@@ -74,13 +74,13 @@ torch.library.custom_op("snnlib::pool_backward", scan)
     "cuda/check.py": "x = 1\n",
     "snnlib/engine/net.h": "int x;\n",
     "snnlib/neurons/base.py": '"""One neuron."""\nclass Neuron:\n    def run(self): ...\n    def _own(self): ...\n',
-    # A comment goes on in the next line; behind code, and in C++.
-    "tests/test_pool.py": "# Sizes\n# of pools.\n# What\nx = 1  # Of a pool.\n\n# One pool.\n",
+    # A comment goes on in the next line, up to an empty one; behind code, and in C++.
+    "tests/test_pool.py": "# Sizes\n# of pools.\n# What\nx = 1  # Of a pool.\n\n# One pool.\n#\n# By steps.\n",
     # Includes by the door of core, and past it.
     "cpp/data/read.cpp": '#include "snnlib/core/door.h"\n#include "snnlib/b.h"\nint x;\n',
     "cpp/include/snnlib/core/door.h": "",
     "cuda/scan.cu": 'const char* text = "// no comment";\n\n// Whether it runs.\n// By steps: http://of\n',
-    "tests/test_hot.py": '"""One-hot codes."""\ndef test():\n    """Of a code."""\n',
+    "tests/test_hot.py": '"""One-hot codes."""\ndef test():\n    """Of a code."""\nx = 1\n"""None for\nall."""\n',
     "docs/late.md": "\n" * 25 + "```python\n",
     "docs/early.md": "\n" * 24 + "    ```python\n",
     "docs/words.md": "words\n",
@@ -127,8 +127,10 @@ private names used elsewhere: snnlib/nn/__init__.py:3: _own of snnlib.neurons
 private names used elsewhere: snnlib/nn/__init__.py:3: _own of snnlib.neurons
 docstrings without a subject: snnlib/neurons/base.py:1: One neuron.
 docstrings without a subject: tests/test_hot.py:3: Of a code.
+docstrings without a subject: tests/test_hot.py:5: None for
 comments without a subject: tests/test_pool.py:4: Of a pool.
 comments without a subject: tests/test_pool.py:6: One pool.
+comments without a subject: tests/test_pool.py:8: By steps.
 comments without a subject: cuda/scan.cu:3: Whether it runs.
 pages with late code: docs/late.md: first code in line 26
 pages with late code: docs/words.md: no code
@@ -158,7 +160,7 @@ def test_every_count_has_a_bound_or_a_budget(
         "lines of events": 7,
         "lines of exchange": 2,
         "lines of train": 2,
-        "lines of tests": 9,
+        "lines of tests": 10,
     }
     kinds = house.House(tmp_path).kinds()
     assert kinds == {"all": 548, "Python": 535, "C++ and CUDA": 12, "C": 1}

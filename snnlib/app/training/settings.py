@@ -50,7 +50,7 @@ class DataSettings(Group):
         "class with event files of any formats (folder) or with images (images), or the files of the data set.",
         path=True,
     )
-    """None for the user's cache (digits only)."""
+    """Defaults to the user's cache (digits only)."""
     classes: list[str] | None = setting(
         None, "", such_that(lambda names: _texts(names) and len(names) > 0, "a list of names")
     )
@@ -69,12 +69,12 @@ class DataSettings(Group):
         number(above=0),
         such_that(lambda ms: round(ms * 1000) >= 1, "at least 0.001 ms"),
     )
-    """That of electrocardiograms is the data's."""
+    """Electrocardiograms have the step of their data."""
     channels: int = setting(70, "Hear sound in this many frequency channels.", count(1))
     high_hz: float | None = setting(
         None, "Hear sound up to this frequency in Hz.", number(above=0), needs="voices"
     )
-    """None for 0.475 times the sample rate: 7,600 Hz at 16 kHz, 3,800 at 8 kHz."""
+    """Defaults to 0.475 times the sample rate: 7,600 Hz at 16 kHz, 3,800 at 8 kHz."""
     fold: int | None = setting(
         None,
         "Test on this part of the speakers or patients, counted from 0, and train on the others.",
@@ -88,7 +88,7 @@ class DataSettings(Group):
         matches(r"[1-9]\d{0,4}x[1-9]\d{0,4}\+\d{1,5}\+\d{1,5}", "WIDTHxHEIGHT+LEFT+TOP in pixels"),
         needs="sensor",
     )
-    """None for all of it. See `snnlib.data.CropPool`, also for `pool`."""
+    """Defaults to the whole sensor. See `snnlib.data.CropPool`, also for `pool`."""
     pool: int = setting(1, "Join squares of this many pixels by side to one.", count(1), needs="sensor")
     frames: Literal["binary", "count"] = setting(
         "binary", "Set a cell with events to 1 (binary) or to the number of its events (count)."
@@ -114,7 +114,7 @@ class DataSettings(Group):
         matches(r"[1-9]\d{0,3}x[1-9]\d{0,3}", "WIDTHxHEIGHT in pixels"),
         needs="image files",
     )
-    """None to take that of the first."""
+    """Defaults to the size of the first image."""
     colour: bool = setting(False, "Read the images of a folder in colour.", needs="image files")
 
     @property
@@ -171,7 +171,7 @@ class NetSettings(Group):
     tau: float = setting(
         2.0, "Set the membrane time constant of all neurons but srm, in time steps.", number(least=1)
     )
-    """Those of recurrent layers are spread over a decade from it upwards and learned, see
+    """Recurrent layers have time constants spread over a decade from it upwards and learned, see
     `snnlib.app.training.neuron`."""
     levels: int = setting(
         1,
@@ -212,13 +212,13 @@ class NetSettings(Group):
     tau_grad: float | None = setting(
         8.0, "Set the time constant of the gradient kernel, in time steps.", number(above=1)
     )
-    """None for `tau_s`."""
+    """Equals `tau_s` if None."""
     init_from: str | None = setting(
         None,
         "Begin with the last weights of the run in this folder, which has the same net, instead of new ones.",
         path=True,
     )
-    """None draws weights and calibrates rates. A net of other classes gives all layers but the last."""
+    """Draws weights and calibrates rates if None. A net of other classes gives all layers but the last."""
     weight_scheme: Literal["calibrated", "standardized"] = setting(
         "calibrated",
         "Begin with srm weights whose channels fire at one rate, or with weights of mean 0, for images.",
@@ -256,10 +256,10 @@ class LearningSettings(Group):
         number(least=0),
         such_that(lambda share: share < 1, "a share of the training samples, below 1"),
     )
-    """Of each class alike. 0: none is held out, and the net of the last epoch is the result. The test set never chooses
-    anything. Of folders the share is `val_share` of `EventFolder` and `ImageFolder`, whose validation set is taken: the
-    folder's own where it gives one. Of sequences without frames any share above 0 holds out the data set's own
-    validation set, which has other speakers or other recordings, and of MNIST's images the last twelfth."""
+    """Takes the share of each class. 0: none is held out, and the net of the last epoch is the result. The test set
+    never chooses anything. Of folders the share is `val_share` of `EventFolder` and `ImageFolder`, whose validation set
+    is taken: the folder's own where it gives one. Of sequences without frames any share above 0 holds out the data
+    set's own validation set, which has other speakers or other recordings, and of MNIST's images the last twelfth."""
     test_after: Literal["epoch", "training"] = setting(
         "epoch",
         "Test after every epoch, or once after training, which saves time where the test set is large.",
@@ -293,7 +293,7 @@ class LearningSettings(Group):
         "Scale gradients down to this norm; leave out steps whose gradient is not finite.",
         number(above=0),
     )
-    """None does neither."""
+    """Does neither if None."""
     rewire: Literal["no", "deep_r", "set"] = setting(
         "no",
         "Move sparse connections while the net learns: at every step those that have lost their sign (deep_r), after "
@@ -306,7 +306,7 @@ class LearningSettings(Group):
         "learns to do with fewer.",
         number(least=0),
     )
-    """Of `snnlib.losses.SynapticOperationsLoss`; `docs/measurements/training.md` has what factors do."""
+    """Scales `snnlib.losses.SynapticOperationsLoss`; `docs/measurements/training.md` has what factors do."""
     shift: int = setting(
         2, "Move training samples by up to this many pixels.", count(0), needs="frames", off=0
     )
@@ -379,7 +379,7 @@ class RunSettings(Group):
     precision: Literal["32-true", "64-true", "bf16-true", "bf16-mixed"] = setting(
         "32-true", "Store weights and spikes in this precision; bf16-mixed keeps weights in float32."
     )
-    """In Lightning's words; with `"bf16-mixed"` the layers run under bfloat16 autocast."""
+    """Named as in Lightning; with `"bf16-mixed"` the layers run under bfloat16 autocast."""
     threads: int | None = setting(None, "Use this many CPU threads; the default is torch's choice.", count(1))
     workers: int = setting(
         0, "Read data in this many further processes; 0 reads in the main process.", count(0)

@@ -5,9 +5,8 @@
 // Backward, with m = dL/d(h, i) of a step:   g = m_1 + gain_m m_0;   dL/dx = gain_s g;   before the step
 // G_v = decay_m m_0, G_i = decay_s g.
 //
-// In the units of the spike response model gain_s is 1 and leak and reset are 0, and the state is s = decay_s i, which
-// no division can give back:   i = s + x;   h = decay_m v + gain_m i;   s <- decay_s i;   G_s = dL/dx = decay_s m_1 +
-// gain_m m_0.
+// The units of the spike response model have gain_s 1, leak and reset 0, and the state s = decay_s i, which no division
+// can give back:   i = s + x;   h = decay_m v + gain_m i;   s <- decay_s i;   G_s = dL/dx = decay_s m_1 + gain_m m_0.
 #pragma once
 
 #include "snnlib/neurons/linear_flags.h"
