@@ -121,13 +121,13 @@ def run(
     needs: Needs,
 ) -> Gradients:
     """Returns the gradients of `layer_backward` from arguments of checked kinds; None for those that are not needed."""
-    checks.check_finite("input_grad_scale", input_grad_scale)
+    scale = _input_scale(neuron, input_grad_scale)
     neuron.check_gradients(grad_state is not None or needs.state)
     x, plan = call.x, _plan(call, neuron, native.cpu_kernels())
     numbers = checks.check_record(*saved[1:], plan.bits, plan.tasks, values=record_rows(neuron))
     output = _checked_output(call, neuron, saved.output)
     if not plan.native:
-        return _by_reference(call, neuron, saved, needs, grad_output, grad_state, input_grad_scale)
+        return _by_reference(call, neuron, saved, needs, grad_output, grad_state, scale)
     record = saved.record.to(torch.float32).contiguous()
     constants = neuron.constants.to(torch.float32).contiguous()
     tensors = SavedRecord(
@@ -141,9 +141,7 @@ def run(
         None if output is None else conv_layout.laid_out(output, x.dtype),
     )
     # Factor of an SRM neuron's signal b, or of the signal a of the linear family; that of exact times has it.
-    gain = _input_scale(neuron, input_grad_scale)
-    if isinstance(neuron, LinearKernel):
-        gain = float(constants[_GAIN, 0])
+    gain = float(constants[_GAIN, 0]) if isinstance(neuron, LinearKernel) else scale
     gradient = GradientCall(call, neuron, tensors, gain, 1.0 if neuron.moves_spikes else gain)
     ways = _choose(call, neuron, numbers, needs, grad_state is not None)
     grad_start = conv_layout.empty_state(x, call.geometry, neuron.states) if needs.state else None
@@ -165,7 +163,11 @@ def run(
 
 
 def _input_scale(neuron: NeuronKernel, input_grad_scale: float) -> float:
-    return input_grad_scale if neuron.credit else 1.0
+    """Returns the checked factor of the inputs' signal of neurons with a credit, and 1 of others."""
+    if not neuron.credit:
+        return 1.0
+    checks.check_finite("input_grad_scale", input_grad_scale)
+    return input_grad_scale
 
 
 def _by_reference(
@@ -175,7 +177,7 @@ def _by_reference(
     needs: Needs,
     grad_output: Tensor,
     grad_state: Tensor | None,
-    input_grad_scale: float,
+    scale: float,
 ) -> Gradients:
     x, weight = call.x, call.weight
     if isinstance(neuron, SpikeTimeKernel):
@@ -185,7 +187,6 @@ def _by_reference(
     grad_x = grad_start = None
     if needs.input:
         # The linear family has its own among its constants.
-        scale = _input_scale(neuron, input_grad_scale)
         grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]).copy_(found[1] * scale)
     if needs.state:
         grad_start = conv_layout.empty_state(x, call.geometry, neuron.states).copy_(found[2])

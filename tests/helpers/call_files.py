@@ -68,7 +68,7 @@ def functions_to_kernel(layer: snnlib.SpikingConv2d, x: torch.Tensor) -> list[st
 
 
 def small_layer() -> tuple[snnlib.SpikingConv2d, torch.Tensor]:
-    """A `SpikingConv2d` and its input."""
+    """A `SpikingConv2d` and its input, so small that its call does not look at the density, which has a kernel."""
     torch.manual_seed(0)
     neuron = snnlib.neurons.LIF(surrogate=snnlib.surrogate.Triangle())
     layer = snnlib.SpikingConv2d(2, 20, 3, neuron=neuron)

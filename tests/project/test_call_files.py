@@ -6,7 +6,7 @@ from call_files import executed, functions_to_kernel, layer_call, small_layer
 from snnlib.backends import native
 
 # `docs/design-decisions.md` says why it does not fall much further.
-PYTHON_FILES = 25
+PYTHON_FILES = 24
 # From function to function, from the layer's call to its kernel.
 HAND_OVERS = 7
 
