@@ -16,7 +16,7 @@ void launch_forward(const SrmForwardArgs& a) {
 template <class T>
 void forward_sequence(const SrmForwardArgs& a) {
   constexpr int V = 16 / sizeof(T);
-  !a.potential&& fits_packs<T, V>(a.view, {a.current, a.spikes}) ? launch_forward<T, V>(a) : launch_forward<T, 1>(a);
+  fits_packs<T, V>(a.view, {a.current, a.spikes}) ? launch_forward<T, V>(a) : launch_forward<T, 1>(a);
 }
 
 template <class T, int V, bool Input>

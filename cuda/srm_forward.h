@@ -38,7 +38,7 @@ __device__ void load_thresholds(const Args& a, const Places& places, const Neuro
   }
 }
 
-// V neighbours a thread. Potential and deltas, which only tests and plots ask for, come from threads with one neuron.
+// V neighbours a thread.
 template <class T, int V>
 __global__ void srm_forward_kernel(SrmForwardArgs a, SrmDecay<typename StateOf<T>::type> k, Places places) {
   using S = typename StateOf<T>::type;
@@ -62,15 +62,7 @@ __global__ void srm_forward_kernel(SrmForwardArgs a, SrmDecay<typename StateOf<T
       S x[V], spikes[V];
       to_states(current[j], x);
       SNNLIB_UNROLL
-      for (int v = 0; v < V; ++v) {
-        const SrmStep<S> out = srm_step(state[v], x[v], limit[v], k);
-        spikes[v] = out.spike;
-        if (V == 1 && a.potential) {
-          from_state(out.u, static_cast<T*>(a.potential) + at);
-          from_state(out.delta_u, static_cast<T*>(a.delta_u) + at);
-          from_state(out.delta_ut, static_cast<T*>(a.delta_ut) + at);
-        }
-      }
+      for (int v = 0; v < V; ++v) spikes[v] = srm_step(state[v], x[v], limit[v], k).spike;
       store_pack(a.spikes, at, to_pack<T>(spikes));
     }
   });

@@ -14,7 +14,8 @@ void spike_credit_forward(const SpikeTimeForwardArgs& a) {
 }
 
 void spike_credit_backward(const SpikeTimeBackwardArgs& a) {
-  const bool both = a.input_signal || a.grad_state_in || a.grad_state_out;
+  // The loop with the trace alone may store no signal for the weights.
+  const bool both = !a.grad_current || a.input_signal || a.grad_state_in || a.grad_state_out;
   by_element(a.dtype, a, portable::spike_time_kernels.backward, [&](auto zero) {
     using T = decltype(zero);
     both ? scan_backward<T, SpikeCreditNeuron<true>>(a) : scan_backward<T, SpikeCreditNeuron<false>>(a);

@@ -126,23 +126,13 @@ def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
     _checked(c.current, neuron, c.time_dim, c.window)
     current = _laid_out(c.current, c.window)
-    if neuron.credit:
-        needs = c.need_weight, c.need_input
-        a, b = (torch.empty_like(current) if need else current.new_empty(0) for need in needs)
-        states = neuron.states if c.state is not None else 0
-        start = (
-            empty_state(current, states, c.time_dim)
-            if states
-            else current.new_empty(0, dtype=state_dtype(current))
-        )
-        return a, b, c.constants.new_empty(0), start
+    needs = (c.need_weight, c.need_input) if neuron.credit else (True, False)
+    a, b = (torch.empty_like(current) if need else current.new_empty(0) for need in needs)
     rows = torch.empty_like(c.constants) if c.learn else c.constants.new_empty(0)
-    return (
-        torch.empty_like(current),
-        current.new_empty(0),
-        rows,
-        empty_state(current, neuron.states, c.time_dim),
-    )
+    start = current.new_empty(0, dtype=state_dtype(current))
+    if not neuron.credit or c.state is not None:
+        start = empty_state(current, neuron.states, c.time_dim)
+    return a, b, rows, start
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

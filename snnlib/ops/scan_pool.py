@@ -152,8 +152,7 @@ def forward(current: Tensor, neuron: NeuronKernel, time_dim: int, window: Window
         return value.copy_(means.view(value.shape)), final
     arguments = _arguments(current, neuron, time_dim, window)
     if neuron.credit:
-        nothing = dict.fromkeys(("state_out", "potential", "delta_u", "delta_ut"))
-        kernel(**arguments, spikes=value, **nothing)
+        kernel(**arguments, spikes=value, state_out=None)
         return value, current.new_empty(0, dtype=state_dtype(current))
     final = empty_state(current, neuron.states, time_dim)
     kernel(**arguments, value=value, state_out=final)

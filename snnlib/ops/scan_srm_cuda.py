@@ -15,7 +15,7 @@ from snnlib.backends import cpu_memory, native
 from snnlib.backends.arguments import NeuronKernel, SpikeTimeKernel
 from snnlib.backends.native import state_dtype
 from snnlib.backends.spike_time import SpikeTimeRows
-from snnlib.ops.sequence_layout import empty_state, scan_arguments
+from snnlib.ops.sequence_layout import empty_state, laid_out_state, scan_arguments
 
 
 def taken_by(neuron: NeuronKernel, current: Tensor) -> SpikeTimeKernel | None:
@@ -41,9 +41,8 @@ def forward(
     spikes, final = cpu_memory.empty_like(current), current.new_empty(0, dtype=state_dtype(current))
     if return_state:
         final = empty_state(current, neuron.states, time_dim)
-    no_trace = dict.fromkeys(("potential", "delta_u", "delta_ut"))
     state_out = final if return_state else None
-    run(**arguments(current, neuron, rows, time_dim), spikes=spikes, state_out=state_out, **no_trace)
+    run(**arguments(current, neuron, rows, time_dim), spikes=spikes, state_out=state_out)
     return spikes, final
 
 
@@ -56,7 +55,7 @@ def backward(
     time_dim: int,
     needs: tuple[bool, bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the signals for weights and inputs, and dL/dstate; unneeded results have no elements."""
+    """Returns the signals for weights and inputs, and dL/dstate if a state was given; others have no elements."""
     with_state = grad_state is not None or neuron.state is not None
     run = native.kernel("srm_backward", current, grad_spikes=grad_spikes, **neuron.tensors())
     assert run is not None
@@ -68,10 +67,13 @@ def backward(
         weight_signal=a if needs[0] else None,
         input_signal=b if needs[1] else None,
     )
-    if not with_state:
-        return a, b, current.new_empty(0, dtype=state_dtype(current))
-    spikes, _ = forward(current, neuron, rows, time_dim, False)
-    return _through_state(a, b, spikes, grad_state, neuron, time_dim)
+    start = None
+    if with_state:
+        spikes, _ = forward(current, neuron, rows, time_dim, False)
+        signals = _through_state(a, b, spikes, grad_state, neuron, time_dim)
+        a, b = (cpu_memory.laid_out_like(signal, current) for signal in signals[:2])
+        start = laid_out_state(signals[2], current, time_dim) if neuron.state is not None else None
+    return a, b, current.new_empty(0, dtype=state_dtype(current)) if start is None else start
 
 
 def _through_state(

@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from snnlib.backends import reference
 from snnlib.backends.arguments import NeuronKernel, SpikeTimeKernel
+from snnlib.backends.native import state_dtype
 from snnlib.backends.spike_time import SRM_FLAGS, SRM_STATES, SpikeCredit
-from snnlib.checks import check_floating, check_number
+from snnlib.checks import check_floating, check_kernel_dtype, check_number, check_rank
 from snnlib.neurons.base import Params, State
 from snnlib.neurons.checks import check_threshold
 from snnlib.neurons.constants import mean_threshold
@@ -156,20 +156,24 @@ class SRM(ByEvent):
         """See `Neuron.kernel`: None with a reset of the membrane alone, which runs by `step`."""
         if self.exact_times:
             return None
-        constants = pack(self.credit.rows(self.threshold.to(dtype)), dtype, device)
-        return SpikeTimeKernel(constants, SRM_FLAGS, alike=True, credit=self.credit)
+        credit = self.credit
+        constants = pack(credit.rows(self.threshold.to(dtype)), dtype, device)
+        return SpikeTimeKernel(constants, SRM_FLAGS, alike=True, credit=credit)
 
     def free_potential(self, x: Tensor) -> Tensor:
         """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
         check_floating("current", x)
-        time_dim, wide = int(self.batch_first), torch.promote_types(x.dtype, torch.float32)
-        never = torch.full((), torch.finfo(wide).max, dtype=wide)
-        constants = pack(self.credit.rows(never), wide, x.device)
-        kernel = SpikeTimeKernel(constants, SRM_FLAGS, alike=True, credit=self.credit)
-        kernel.check_sequence(x, time_dim)
-        run = reference.exact.trace(x.detach(), kernel, time_dim)
-        potential = run.potential.movedim(0, time_dim).to(x.dtype)
-        return potential / mean_threshold(self)
+        check_kernel_dtype("current", x)
+        check_rank("current", x, "[T, N, ...]", at_least=2)
+        time_dim, k = int(self.batch_first), self.credit.settings()
+        steps = x.detach().to(state_dtype(x)).movedim(time_dim, 0)
+        u = s = steps.new_zeros(steps.shape[1:])
+        potential = torch.empty_like(steps)
+        for now, current in zip(potential, steps, strict=True):
+            j = s + current
+            u, s = k["e_m"] * u + k["r_s"] * j, k["e_s"] * j
+            now.copy_(u)
+        return potential.movedim(0, time_dim).to(x.dtype) / mean_threshold(self)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """Runs a time step."""

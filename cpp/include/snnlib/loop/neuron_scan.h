@@ -246,8 +246,9 @@ void by_options_of(const typename N::Flags& flags, Own own, const F& f) {
     if (own == Own::kNothing) return f(usual, std::integral_constant<Own, Own::kNothing>());
     if (own == Own::kInput) return f(usual, std::integral_constant<Own, Own::kInput>());
     return f(usual, std::integral_constant<Own, Own::kAll>());
+  } else {
+    by_options<kHasUsual<T, N>>(flags, [&](auto options) { f(options, std::integral_constant<Own, Own::kAll>()); });
   }
-  by_options<kHasUsual<T, N>>(flags, [&](auto options) { f(options, std::integral_constant<Own, Own::kAll>()); });
 }
 
 template <class T, class N>

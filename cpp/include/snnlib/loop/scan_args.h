@@ -7,15 +7,16 @@
 
 namespace snnlib {
 
-// Neurons of the linear family (LinearFlags), of the spike response model (SrmConstants) or, on CPUs, with exact spike
-// times (SynapseFlags); coefficients and states are float (double for float64 tensors).
+// Neurons of the linear family (LinearFlags), on CPUs with spike times (SynapseFlags), SRM neurons among them, or of
+// the spike response model on CUDA (SrmConstants); coefficients and states are float (double for float64 tensors).
 template <class Flags>
 struct ScanArgsOf {
   SequenceView view;
   DType dtype;  // of exact times: float32 or float64
   int states;   // K: 1 to 3; u, s and g of SRM neurons; v, i and with a refractory time the steps that are left
   Flags flags;
-  // [rows][period]: coefficient `row` of neuron i of one step is [row][i % period]; SRM neurons have a threshold alone.
+  // [rows][period]: coefficient `row` of neuron i of one step is [row][i % period]; SrmConstants have a threshold
+  // alone.
   const void* coefficients;
   int64_t period;
   const void* current;

@@ -12,11 +12,7 @@ using SrmArgs = ScanArgsOf<SrmConstants>;
 struct SrmForwardArgs : SrmArgs {
   void* spikes;
   void* state_out;  // after the last step, null where not wanted
-  // Values of a step before its reset, each null where not wanted.
-  void* potential;
-  void* delta_u;
-  void* delta_ut;
-  SNNLIB_MORE_FIELDS(SrmArgs, spikes, state_out, potential, delta_u, delta_ut)
+  SNNLIB_MORE_FIELDS(SrmArgs, spikes, state_out)
 };
 
 struct SrmBackwardArgs : SrmArgs {

@@ -70,15 +70,6 @@ SNNLIB_HD inline SrmStep<F> srm_step(SrmState<F>& state, F current, F threshold,
   return out;
 }
 
-// Record of a step for the backward pass: delta_u, positive at spikes (infinite without a rise) and 0 elsewhere.
-template <class F>
-SNNLIB_HD inline F srm_rise(const SrmStep<F>& step) {
-  const F zero = F{};
-  const F infinite = zero + INFINITY;
-  const F rise = step.delta_u > zero ? step.delta_u : infinite;
-  return step.spike > zero ? rise : zero;
-}
-
 // 1 / x where x > 0, else 0. A CUDA thread has a cheaper one with the same bits.
 struct RiseReciprocal {
   template <class F>
