@@ -34,9 +34,9 @@ ALLOWANCES: dict[str, dict[str, int]] = {
         "lines of tests": 1320,
     },
     "The first loss learns": {
-        "lines of core": 362,
+        "lines of core": 373,
         "lines of train": 41,
-        "lines of tests": 645,
+        "lines of tests": 655,
         "lines of benchmarks": 330,
     },
     # The gate for growth and the fence of native sources; dynamics, credit and the step of both in place of a file for
