@@ -18,7 +18,7 @@ from snnlib.functional.plan import Path
 from snnlib.inspect.shown import ByLayer, ShownAsText, in_columns
 from snnlib.neurons import Neuron
 from snnlib.nn.fusion.fuse import blocks_by_part
-from snnlib.nn.fusion.fused_block import Block
+from snnlib.nn.fusion.fused_block import Block, flattens
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.nn.memory.chunks import chunk_steps
 from snnlib.nn.weights.gain import WeightWithGain
@@ -181,7 +181,8 @@ class _Ledger:
                 if isinstance(module, WeightWithGain):
                     self._weight_sizes[own] = _sizes(module.weight)
                 runs = blocks.get(module, module)
-                if runs not in seen:
+                # A block has the name of its weight.
+                if runs not in seen and not (runs is not module and flattens(module)):
                     seen.add(runs)
                     hook(hooks, runs, self._enter(own), self._leave(own))
             yield

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib.nn.fusion.fuse import blocks_by_part
-from snnlib.nn.fusion.fused_block import PooledLayer
+from snnlib.nn.fusion.fused_block import FusedLayer
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 
 
@@ -171,8 +171,8 @@ def test_blocks_stay_fused_in_chunks(make: Any, monkeypatch: pytest.MonkeyPatch)
     expected = results(net, x)
     layer, spikes = next(iter(net.children())), []
     one_by_one = layer(x)
-    run = PooledLayer.run
-    monkeypatch.setattr(PooledLayer, "run", lambda self, *a: calls.append(self) or run(self, *a))
+    run = FusedLayer.run
+    monkeypatch.setattr(FusedLayer, "run", lambda self, *a: calls.append(self) or run(self, *a))
     blocks = len(set(blocks_by_part(net).values()))
 
     stream = snnlib.Stream(net)

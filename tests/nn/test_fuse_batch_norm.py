@@ -80,7 +80,7 @@ def test_blocks_give_what_their_layers_give(name: str, path: str) -> None:
     net = _net(NETS[name])
     fused = snnlib.fuse_(deepcopy(net))
     assert isinstance(fused, snnlib.nn.fusion.fuse.Fused)
-    assert len(list(parts_of(fused))) == (2 if name == "linear" else 1)
+    assert len(list(parts_of(fused))) == 1
     assert list(fused.state_dict()) == list(net.state_dict())
     for training in (True, True, False):
         fused.train(training), net.train(training)

@@ -21,12 +21,21 @@ class EventDrivenMap(PerStep):
 
     def forward(self, x: Tensor) -> Tensor:
         """Returns the modules' output with the first two dimensions of `x`."""
-        linear = first_linear_map(self)
-        # A GPU adds events in the CPU's order where that is asked for.
-        by_events = x.device.type == "cpu" or algorithm.chosen() == "events"
-        if linear is None or not by_events or is_watched(self.children()) or not runs_on_events(linear, x):
-            return super().forward(x)
-        return self.run_from(1, currents_of(linear, x))
+        out = None if is_watched(self.children()) else run_on_events(self, x)
+        return super().forward(x) if out is None else out
+
+
+def run_on_events(modules: PerStep, x: Tensor, flattens: bool = False) -> Tensor | None:
+    """Returns the output of modules behind an event-driven linear map; None where torch's map has to run.
+
+    With `flattens` the map reads the frames of x without `nn.Flatten(2)`.
+    """
+    linear = first_linear_map(modules)
+    # A GPU adds events in the CPU's order where that is asked for.
+    by_events = x.device.type == "cpu" or algorithm.chosen() == "events"
+    if linear is None or not by_events or not runs_on_events(linear, x, flattens):
+        return None
+    return modules.run_from(1, currents_of(linear, x))
 
 
 def linear_map_of(module: nn.Module) -> LinearMap | None:

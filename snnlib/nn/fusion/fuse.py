@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import update_wrapper
 from types import FunctionType
@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from snnlib.checks import warn_caller
 from snnlib.neurons import Neuron
 from snnlib.nn.fusion.event_driven_map import EventDrivenMap, linear_map_of
-from snnlib.nn.fusion.fused_block import Block, pooled_layer_at
+from snnlib.nn.fusion.fused_block import Block, flattens
 from snnlib.nn.fusion.gain import gain_of, takes_time
 from snnlib.nn.fusion.gradient_kinds import gradient_findings
-from snnlib.nn.fusion.handover import PartForward, computed, handing_over, places_of
+from snnlib.nn.fusion.handover import FlattenCall, PartForward, computed, handing_over, places_of
 from snnlib.nn.fusion.linear_map import first_linear_map, runs_on_events
-from snnlib.nn.fusion.normalized_block import normalized_neurons_at
+from snnlib.nn.fusion.normalized_block import FlattenedMap, block_at
 from snnlib.nn.fusion.traced_chains import ModuleCall, chains_in_both_modes
 from snnlib.nn.layers.per_step import PerStep
 from snnlib.nn.layers.spiking_layer import SpikingLayer
@@ -61,7 +61,10 @@ class Fused:
         net = cast(nn.Module, self)
         names = {module: name for name, module in net.named_modules()}
         spans = [
-            "+".join(names.get(part, "-") for part in block.parts) for block in self.fused_blocks.values()
+            "+".join(
+                "flatten" if isinstance(part, FlattenCall) else names.get(part, "-") for part in block.parts
+            )
+            for block in self.fused_blocks.values()
         ]
         own = _kind(net).extra_repr(net)
         return ", ".join(filter(None, [own, "blocks: " + ", ".join(spans)]))
@@ -132,6 +135,9 @@ def fuse_(net: Net, x: Tensor | None = None) -> Net:
       behind it; then neurons with a surrogate gradient, and optionally `AvgPool2d`: event-driven currents, which the
       neurons normalise on reading, in training by the statistics of the batch. The same with `nn.Conv1d` and
       `nn.Linear`;
+    - `nn.Flatten(2)` or `PerStep(nn.Flatten())` with the `SpikingLinear`, the `SRMLinear` or the `PerStep` of an
+      `nn.Linear` behind it; with an `x` also `.flatten(2)` of the output of a module of this library: the fully
+      connected layer reads the frames as they are in memory, and nothing is copied in either pass;
     - `PerStep` of a convolution or linear layer anywhere else in the net, as in converted nets: event-driven currents.
 
     Convolutions in a `PerStep` on a GPU become channels-last, as tensor cores read them: move the net before `fuse_`.
@@ -206,9 +212,10 @@ def _fuse(module: nn.Module, blocks: dict[str, Block]) -> None:
     module.__class__ = _fused_class(kind)
     cast(Fused, module).fused_blocks = blocks
     if kind.forward is not nn.Sequential.forward:
+        parts = {part for block in blocks.values() for part in block.parts}
         for part in module.modules():
             # Other modules of this library take tensors alone.
-            if _is_leaf(part) and type(part).__module__.startswith("snnlib.") and "forward" not in vars(part):
+            if _is_leaf(part) and (_is_ours(part) or part in parts) and "forward" not in vars(part):
                 part.__dict__["forward"] = PartForward(part)
 
 
@@ -234,14 +241,17 @@ def _traced_blocks(
     found: dict[nn.Module, dict[str, Block]] = {}
     decided: dict[nn.Module, bool] = {}
     within: set[nn.Module] = set()
-    for chain in chains:
-        head = chain[0]
+    for before, chain in _beginnings(chains):
+        first = int(len(chain) > 1 and flattens(chain[0].module))
+        head = chain[first]
         linear, gain = linear_map_of(head.module), None
         if linear is not None and takes_time(head.x) and runs_on_events(linear, head.x):
             gain = gain_of(linear, head.x)
             decided[head.module] = gain.as_map > 0
-        if gain is None or (gain.as_block > max(gain.as_map, 0)):
-            added = _block_of_calls(net, chain, names, within)
+        if gain is None or (gain.as_block > max(gain.as_map, 0)) or (first and gain.as_map > 0):
+            # Torch's batch norm runs behind a map that gains nothing as a block.
+            whole = gain is None or gain.as_block > gain.as_map
+            added = _block_of_calls(net, chain if whole else chain[: first + 1], names, within, before)
             if added is not None:
                 owner, own, block = added
                 found.setdefault(owner, {})[own] = block
@@ -249,28 +259,49 @@ def _traced_blocks(
     return found, decided
 
 
+def _beginnings(
+    chains: Iterable[list[ModuleCall]],
+) -> Iterator[tuple[tuple[ModuleCall, ...], list[ModuleCall]]]:
+    """Yields chains in which a block may begin, with the call before it if the first is the function `x.flatten(2)`."""
+    for chain in chains:
+        if not isinstance(chain[0].module, FlattenCall):
+            yield (), chain
+        # Modules of this library alone can hand on what stands for their output.
+        if len(chain) > 2 and isinstance(chain[1].module, FlattenCall) and _is_ours(chain[0].module):
+            yield (chain[0],), chain[1:]
+
+
+def _is_ours(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("snnlib.")
+
+
 def _block_of_calls(
-    net: nn.Module, chain: Sequence[ModuleCall], names: dict[nn.Module, str], within: set[nn.Module]
+    net: nn.Module,
+    chain: Sequence[ModuleCall],
+    names: dict[nn.Module, str],
+    within: set[nn.Module],
+    before: tuple[ModuleCall, ...],
 ) -> tuple[nn.Module, str, Block] | None:
     """Returns the longest block at the begin of a chain, with its owner and the name of the first part there.
 
-    The owner is the innermost module whose `forward` calls all parts.
+    The owner is the innermost module whose `forward` calls all parts, and what is `before` a function.
     """
-    children = [(names[call.module], call.module) for call in chain]
+    children = [(names.get(call.module, ""), call.module) for call in chain]
     while len(children) > 1:
-        block = pooled_layer_at(children) or normalized_neurons_at(children)
+        block = block_at(children)
         if block is None or within.intersection(block.parts):
             return None
-        callers = [call.running for call in chain[: len(block.parts)]]
+        callers = [call.running for call in (*before, *chain[: len(block.parts)])]
         shared = [pair[0] for pair in zip(*callers, strict=False) if len({*pair}) == 1]
         owner = shared[-1]
         # The loop of an `nn.Sequential` runs children alone.
         loops = type(owner).forward is nn.Sequential.forward
         if not (loops and any(part not in owner.children() for part in block.parts)):
-            block.homes = tuple((*_home(net, names[part]), part) for part in block.parts)
+            block.before = tuple(call.module for call in before)
+            block.homes = tuple((*_home(net, names[part]), part) for part in block.parts if part in names)
             between = {caller: None for each in callers for caller in each[len(shared) :]}
-            block.watched = (*block.parts, *between)
-            own = next(name for name, module in owner.named_modules() if module is block.parts[0])
+            block.watched = (*block.before, *block.parts, *between)
+            own = next(name for name, module in owner.named_modules() if module in block.parts)
             return owner, own, block
         children = children[: len(block.parts) - 1]
     return None
@@ -288,7 +319,7 @@ def _blocks_of(net: nn.Sequential, within: set[nn.Module]) -> dict[str, Block]:
     blocks: dict[str, Block] = {}
     at = 0
     while at < len(children):
-        block = pooled_layer_at(children[at:]) or normalized_neurons_at(children[at:])
+        block = block_at(children[at:])
         if block is None or within.intersection(block.parts):
             at += 1
             continue
@@ -349,13 +380,13 @@ def blocks_by_part(net: nn.Module) -> dict[nn.Module, Block]:
     """Returns the block of every module in the blocks of an `nn.Sequential`, for tools that watch a net.
 
     Blocks of other classes run as layers wherever a tool watches one of their parts. A hook on a module makes its block
-    run as layers; a hook on the block leaves it fused and sees its output.
+    run as layers; a hook on the block leaves it fused and sees its output. Blocks without neurons are left out.
     """
     found: dict[nn.Module, Block] = {}
     for module in net.modules():
         if isinstance(module, Fused) and _kind(module).forward is nn.Sequential.forward:
             for part in parts_of(module):
-                if isinstance(part, Block):
+                if isinstance(part, Block) and not isinstance(part, FlattenedMap):
                     found.update(
                         dict.fromkeys((inner for own in part.parts for inner in own.modules()), part)
                     )

@@ -10,11 +10,11 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib.neurons.base import Output
 from snnlib.neurons.training_words import learns_when_silent
-from snnlib.nn.fusion.handover import apart
+from snnlib.nn.fusion.handover import FlattenCall, apart, handed_on
 from snnlib.nn.fusion.hooks import is_watched
-from snnlib.nn.layers.per_step import AvgPool2d, pooling_window
+from snnlib.nn.layers.per_step import AvgPool2d, PerStep, pooling_window
 from snnlib.nn.layers.spike_pool import SpikeAvgPool2d
-from snnlib.nn.layers.spiking import SpikingConv2d
+from snnlib.nn.layers.spiking import SpikingConv2d, SpikingLinear
 from snnlib.nn.layers.spiking_layer import SpikingLayer
 from snnlib.nn.layers.srm import SRMConv2d
 
@@ -38,6 +38,8 @@ class Block(nn.Module):
         self._modules_within, self.window = (weighted, neurons), window
         # Modules whose hooks a fused run would bypass: the parts, and containers of some of them.
         self.watched = self.parts
+        # The module whose output is flattened, if the first part is a function.
+        self.before: tuple[nn.Module, ...] = ()
         # Parent, name and part, where the parts were found by their calls.
         self.homes: tuple[tuple[nn.Module, str, nn.Module], ...] = ()
 
@@ -60,7 +62,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Output of the last part."""
-        return self.run_apart(x) if is_watched(self.watched) else self.run_fused(x)
+        return handed_on(self.parts[-1], self.run_apart(x) if is_watched(self.watched) else self.run_fused(x))  # type: ignore[no-any-return]
 
     def run_apart(self, x: Tensor) -> Tensor:
         """Runs the parts one after the other."""
@@ -74,11 +76,11 @@ class Block(nn.Module):
         raise NotImplementedError
 
 
-class PooledLayer(Block):
-    """A convolution with neurons and the average pooling of their spikes, in one kernel."""
+class FusedLayer(Block):
+    """A layer with neurons, and the average pooling of its spikes or the flattening of its input, in one kernel."""
 
-    def __init__(self, layer: SpikingLayer, pool: nn.Module, window: tuple[int, int]) -> None:
-        super().__init__((layer, pool), layer, layer, window)
+    def __init__(self, parts: Sequence[nn.Module], layer: SpikingLayer, window: tuple[int, int]) -> None:
+        super().__init__(parts, layer, layer, window)
 
     def run_fused(self, x: Tensor) -> Tensor:
         """Pooled spikes."""
@@ -86,7 +88,32 @@ class PooledLayer(Block):
 
     def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """Returns pooled spikes from a state of the layer, and its state after the last step."""
-        return cast(SpikingLayer, self.neurons).run(x, state, pool=self.window)
+        layer = cast(SpikingLayer, self.neurons)
+        # Steps of the input in a state have the shape that the layer alone would store.
+        if layer.keeps_input and flattens(self.parts[0]):
+            x = self.parts[0](x)
+        return layer.run(x, state, pool=self.window)
+
+
+def flattens(module: nn.Module) -> bool:
+    """Returns whether a module makes features of the frames of a sequence: `nn.Flatten(2)`, `PerStep(nn.Flatten())`."""
+    first = 2
+    if type(module) is PerStep and len(module) == 1:
+        first, module = 1, module[0]
+    if not isinstance(module, nn.Flatten) or type(module) not in (nn.Flatten, FlattenCall):
+        return False
+    return module.start_dim == first and module.end_dim == -1
+
+
+def flattened_layer_at(children: Sequence[Child]) -> Block | None:
+    """Returns the block of a flattening and the fully connected layer behind it, which reads frames without it."""
+    if len(children) < 2 or not flattens(children[0][1]):
+        return None
+    parts = [module for _, module in children[:2]]
+    kind = type_before_parametrizations(parts[1])
+    if not issubclass(kind, SpikingLinear) or kind.__module__.partition(".")[0] != "snnlib":
+        return None
+    return FusedLayer(parts, cast(SpikingLayer, parts[1]), (1, 1))
 
 
 def pooled_layer_at(children: Sequence[Child]) -> Block | None:
@@ -105,7 +132,7 @@ def pooled_layer_at(children: Sequence[Child]) -> Block | None:
     if type(pool) is not (AvgPool2d if learns_when_silent(layer) else SpikeAvgPool2d):
         return None
     window = pooling_window(pool)
-    return None if window is None else PooledLayer(layer, pool, window)
+    return None if window is None else FusedLayer((layer, pool), layer, window)
 
 
 def check_pool(name: str, pool_name: str, pool: nn.Module) -> None:

@@ -3,6 +3,7 @@
 Each part of a block has a `PartForward` in the place of its method `forward`. While the block's owner runs, the first
 part returns a `Pending` in place of a tensor, parts between pass it on, and the last part runs the block on the first
 one's input. Whatever else reads a `Pending` gets the tensor that the parts so far give: they run then, by themselves.
+The function `x.flatten(2)` is a part as well: the module before it returns a `Pending` for its output.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +22,23 @@ from snnlib.nn.fusion.hooks import is_watched
 if TYPE_CHECKING:
     from snnlib.nn.fusion.fused_block import Block
 
-# Block and place of each part, while an owner of blocks runs in this thread.
-Places = Mapping[nn.Module, tuple["Block", int]]
-_PLACES: ContextVar[Places] = ContextVar("parts of running owners", default={})  # noqa: B039 - never changed
+
+class FlattenCall(nn.Flatten):
+    """Stands for the function `x.flatten(2)` among the calls and parts of a net."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+
+
+class Places(NamedTuple):
+    """Block and place of each part, and the block that begins by flattening the output of a module."""
+
+    parts: Mapping[nn.Module, tuple[Block, int]]
+    flattened: Mapping[nn.Module, Block]
+
+
+# While an owner of blocks runs in this thread.
+_PLACES: ContextVar[Places] = ContextVar("parts of running owners", default=Places({}, {}))  # noqa: B039 - never changed
 
 
 class Pending:
@@ -31,7 +46,7 @@ class Pending:
 
     Args:
         block: the block.
-        passed: number of parts that were called.
+        passed: number of parts that were called; 0 for the input of the block itself.
         x: input of the block.
     """
 
@@ -45,8 +60,17 @@ class Pending:
         waits = self._value is None and self._block is block and self._passed == place
         return self._x if waits else None
 
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Any:
+        """Stands for the flattened frames if the block begins with their flattening; else flattens the tensor."""
+        begins = self._passed == 0 and isinstance(self._block.parts[0], FlattenCall)
+        if begins and (start_dim, end_dim) == (2, -1):
+            return Pending(self._block, 1, self._x)
+        return self.computed().flatten(start_dim, end_dim)
+
     def computed(self) -> Tensor:
         """Returns the tensor: the parts so far run, once."""
+        if self._passed == 0:
+            return self._x
         if self._value is None:
             if self._records and not torch.is_grad_enabled():
                 raise RuntimeError(
@@ -65,6 +89,8 @@ class Pending:
         cls, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         """Calls functions of torch with the tensor."""
+        if func is torch.flatten and isinstance(args[0], Pending):
+            return args[0].flatten(*args[1:], **(kwargs or {}))
         args, kwargs = computed((tuple(args), kwargs or {}))
         return func(*args, **kwargs)
 
@@ -110,25 +136,37 @@ class PartForward:
         run = type(module).forward
         if torch.compiler.is_compiling():
             return run(module, *args, **kwargs)
-        found = _PLACES.get().get(module)
+        found = _PLACES.get().parts.get(module)
         if found is None or kwargs or len(args) != 1:
             args, kwargs = computed((args, kwargs))
-            return run(module, *args, **kwargs)
+            return handed_on(module, run(module, *args, **kwargs))
         (block, place), (x,) = found, args
         if place == 0:
             x = computed(x)
             return run(module, x) if is_watched(block.watched) else Pending(block, 1, x)
         start = x.passed_on(block, place) if isinstance(x, Pending) else None
         if start is None:
-            return run(module, computed(x))
+            return handed_on(module, run(module, computed(x)))
         # The first part has looked for hooks.
-        return block.run_fused(start) if place == len(block.parts) - 1 else Pending(block, place + 1, start)
+        if place < len(block.parts) - 1:
+            return Pending(block, place + 1, start)
+        return handed_on(module, block.run_fused(start))
+
+
+def handed_on(module: nn.Module, out: Any) -> Any:
+    """Returns a module's output, or what stands for it if a block of the running owners begins by flattening it."""
+    if torch.compiler.is_compiling():
+        return out
+    block = _PLACES.get().flattened.get(module)
+    waits = block is not None and isinstance(out, Tensor) and not is_watched(block.watched)
+    return Pending(block, 0, out) if block is not None and waits else out
 
 
 @contextmanager
 def handing_over(places: Places) -> Iterator[None]:
     """Lets parts hand the input of their block over, within a `with` block of this thread."""
-    token = _PLACES.set({**_PLACES.get(), **places})
+    before = _PLACES.get()
+    token = _PLACES.set(Places({**before.parts, **places.parts}, {**before.flattened, **places.flattened}))
     try:
         yield
     finally:
@@ -139,7 +177,9 @@ def handing_over(places: Places) -> Iterator[None]:
 def apart(block: Block) -> Iterator[None]:
     """Lets the parts of a block run by themselves, within a `with` block of this thread."""
     places = _PLACES.get()
-    token = _PLACES.set({part: found for part, found in places.items() if found[0] is not block})
+    parts = {part: found for part, found in places.parts.items() if found[0] is not block}
+    flattened = {module: found for module, found in places.flattened.items() if found is not block}
+    token = _PLACES.set(Places(parts, flattened))
     try:
         yield
     finally:
@@ -147,5 +187,6 @@ def apart(block: Block) -> Iterator[None]:
 
 
 def places_of(blocks: Sequence[Block]) -> Places:
-    """Returns block and place of each part."""
-    return {part: (block, place) for block in blocks for place, part in enumerate(block.parts)}
+    """Returns block and place of each part, and the modules before functions that are a block's first part."""
+    parts = {part: (block, place) for block in blocks for place, part in enumerate(block.parts)}
+    return Places(parts, {module: block for block in blocks for module in block.before})

@@ -53,8 +53,10 @@ def with_bias(linear: LinearMap, current: Tensor) -> Tensor:
     return current if linear.bias is None else current + along_channels(linear.bias, current)
 
 
-def runs_on_events(linear: LinearMap, x: Tensor) -> bool:
+def runs_on_events(linear: LinearMap, x: Tensor, flattens: bool = False) -> bool:
     """Returns whether a sequence may use sums over events: float32, without autocast, forward mode or compilation.
+
+    With `flattens` the frames are the features of a fully connected map.
 
     Raises:
         TypeError: a tensor of integers, or one of another dtype than the weight.
@@ -64,5 +66,5 @@ def runs_on_events(linear: LinearMap, x: Tensor) -> bool:
         return False
     check_dtype("x", x, linear.weight.dtype)
     # torch's fully connected layers act on the last axis alone.
-    fits = x.dim() == 3 or not isinstance(linear, nn.Linear)
+    fits = flattens or x.dim() == 3 or not isinstance(linear, nn.Linear)
     return fits and x.dtype == torch.float32 and not torch.compiler.is_compiling()

@@ -21,8 +21,15 @@ from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons import Neuron
 from snnlib.neurons.base import start_state
 from snnlib.neurons.constants import check_channels
-from snnlib.nn.fusion.event_driven_map import linear_map_of
-from snnlib.nn.fusion.fused_block import Block, Child, check_pool
+from snnlib.nn.fusion.event_driven_map import linear_map_of, run_on_events
+from snnlib.nn.fusion.fused_block import (
+    Block,
+    Child,
+    check_pool,
+    flattened_layer_at,
+    flattens,
+    pooled_layer_at,
+)
 from snnlib.nn.fusion.linear_map import LinearMap, operator_of, runs_on_events, with_bias
 from snnlib.nn.layers.per_step import AvgPool2d, PerStep, pooling_window
 from snnlib.nn.norm.batch_norm import BatchNorm1d, BatchNorm2d
@@ -59,20 +66,27 @@ def linear_and_norm(children: Sequence[nn.Module]) -> tuple[LinearMap, Norm | No
 
 
 class NormalizedNeurons(Block):
-    """Block of event-driven currents, batch norm that the neurons apply on reading, and pooling of their spikes."""
+    """Block of event-driven currents, batch norm that the neurons apply on reading, and pooling of their spikes.
+
+    A fully connected map behind a flattening reads frames as they are in memory.
+    """
 
     def run_fused(self, x: Tensor) -> Tensor:
         """Pooled spikes."""
         linear, neuron = cast(LinearMap, self.weighted), cast(Neuron, self.neurons)
-        if not runs_on_events(linear, x):
+        parts = self._without_flattening()
+        if not runs_on_events(linear, x, len(parts) < len(self.parts)):
             return self.run_apart(x)
         # Anew in each call, as torch.nn.SyncBatchNorm.convert_sync_batchnorm replaces batch norms of a fused net.
-        found = linear_and_norm(self.parts)
-        if found is None or self.parts[found[2]] is not neuron:
+        found = linear_and_norm(parts)
+        if found is None or parts[found[2]] is not neuron:
             return self.run_apart(x)
         spikes = self._run_on_events(x, linear, found[1])
         neuron.training_watch.watch(neuron, x, linear.weight, spikes)
         return spikes
+
+    def _without_flattening(self) -> Sequence[nn.Module]:
+        return self.parts[int(flattens(self.parts[0])) :]
 
     def _run_on_events(self, x: Tensor, linear: LinearMap, norm: Norm | None) -> Tensor:
         neuron = cast(Neuron, self.neurons)
@@ -117,7 +131,8 @@ class NormalizedNeurons(Block):
         if value is not None:
             return value
         current = with_bias(linear, current)
-        first, *others = self.parts[: self.parts.index(neuron)]
+        parts = self._without_flattening()
+        first, *others = parts[: parts.index(neuron)]
         current = cast(PerStep, first).run_from(1, current)
         for part in others:
             current = part(current)
@@ -228,13 +243,39 @@ def pooled_neurons(current: Tensor, neuron: Neuron, window: tuple[int, int]) -> 
     return neurons_and_pool(neuron, neuron.kernel(current), current, None, window, current.dtype).value
 
 
+class FlattenedMap(Block):
+    """Block of a flattening and an event-driven fully connected map, which reads frames as they are in memory."""
+
+    def run_fused(self, x: Tensor) -> Tensor:
+        """Returns currents."""
+        out = run_on_events(cast(PerStep, self.parts[1]), x, flattens=True)
+        return self.run_apart(x) if out is None else out
+
+
+def block_at(children: Sequence[Child]) -> Block | None:
+    """Returns the block that begins at the first of these neighbours, or None."""
+    found = pooled_layer_at(children) or flattened_layer_at(children) or normalized_neurons_at(children)
+    if found is None and len(children) > 1 and flattens(children[0][1]):
+        (_, first), (_, behind) = children[:2]
+        linear = linear_map_of(behind)
+        if isinstance(linear, nn.Linear):
+            return FlattenedMap((first, behind), linear, behind, (1, 1))
+    return found
+
+
 def normalized_neurons_at(children: Sequence[Child]) -> NormalizedNeurons | None:
     """Returns the block of this kind that begins at the first of these neighbours, or None."""
     modules = [module for _, module in children]
-    found = linear_and_norm(modules)
-    if found is None or len(modules) <= found[2]:
+    skipped = int(flattens(modules[0]))
+    found = linear_and_norm(modules[skipped:]) if len(modules) > skipped else None
+    if (
+        found is None
+        or len(modules) <= skipped + found[2]
+        or (skipped and not isinstance(found[0], nn.Linear))
+    ):
         return None
     linear, _, used = found
+    used += skipped
     neuron = modules[used]
     # Weights of neurons with an event-driven gradient get another signal than their currents.
     if not isinstance(neuron, Neuron) or neuron.gradient != "surrogate":

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from snnlib.nn.fusion.handover import FlattenCall
+
 # Functions by which Python reads values of tensors: what follows may depend on them.
 _READS = (
     *(
@@ -30,6 +32,8 @@ _READS = (
     ),
     *("is_nonzero", "nonzero"),
 )
+
+FLATTEN = FlattenCall()
 
 # Says whether calls within a module are its own affair.
 Leaf = Callable[[nn.Module], bool]
@@ -71,7 +75,9 @@ class Calls:
 
     def chains(self) -> Iterator[list[ModuleCall]]:
         """Yields the calls that begin at each call, each the only use of the result before it."""
-        once = [call for call in self.made if self.times[call.module] == 1]
+        once = [
+            call for call in self.made if isinstance(call.module, FlattenCall) or self.times[call.module] == 1
+        ]
         readers = {call.source: call for call in once}
         for first in once:
             chain = [first]
@@ -109,7 +115,16 @@ class _Recorder(TorchFunctionMode):
             self.count((args, kwargs))
             if getattr(func, "__name__", "") in _READS:
                 self.calls.reads.update(self._running)
-        return func(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        if func in (Tensor.flatten, torch.flatten) and args and not self._within and out is not args[0]:
+            given = {**dict(zip(("start_dim", "end_dim"), args[1:], strict=False)), **(kwargs or {})}
+            if given in ({"start_dim": 2}, {"start_dim": 2, "end_dim": -1}):
+                self._note(FLATTEN, args[0], out)
+        return out
+
+    def _note(self, module: nn.Module, x: Tensor, result: Tensor) -> None:
+        numbers = self.number(x), self.number(result)
+        self.calls.made.append(ModuleCall(module, x, *numbers, tuple(self._running)))
 
     def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Notes that a module begins to run."""
@@ -131,8 +146,7 @@ class _Recorder(TorchFunctionMode):
         self._within -= 1
         tensors = len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and isinstance(result, Tensor)
         if not self._within and tensors and result is not args[0]:
-            numbers = self.number(args[0]), self.number(result)
-            self.calls.made.append(ModuleCall(module, args[0], *numbers, tuple(self._running)))
+            self._note(module, args[0], result)
 
 
 def calls_of(net: nn.Module, x: Tensor, is_leaf: Leaf) -> Calls:

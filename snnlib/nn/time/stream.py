@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from snnlib.neurons.module import modules_within
 from snnlib.nn.fusion.fuse import blocks_by_part
-from snnlib.nn.fusion.fused_block import PooledLayer
+from snnlib.nn.fusion.fused_block import FusedLayer
 from snnlib.nn.time.time_mixing import check_steps_kept, check_time_steps, runs_with_state
 from snnlib.sequences.chunk import Chunk, Continued, States, run_chunk
 
@@ -139,7 +139,7 @@ class ChunkRunner:
             block = blocks.get(layer)
             # The neurons within the layer of a block have a `run` as well, which is not called.
             if block is not None and layer is block.neurons:
-                parts = None if isinstance(block, PooledLayer) else block.run_apart
+                parts = None if isinstance(block, FusedLayer) else block.run_apart
                 self._methods.append(Continued(layer, block, "run_fused", parts))
         self._known = known
 
