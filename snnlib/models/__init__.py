@@ -13,11 +13,13 @@ from snnlib.models.published import (
     mnist_net,
     nmnist_net,
 )
+from snnlib.models.resnet import SpikingResNet, ms_resnet18, sew_resnet18, sew_resnet34, spiking_resnet18
 from snnlib.models.spikformer import spikformer
 from snnlib.models.trained import Card, TrainedNet, load
 
 __all__ = [
     "Card",
+    "SpikingResNet",
     "TrainedNet",
     "cifar10_dvs_vgg",
     "cifar10_resnet",
@@ -29,8 +31,12 @@ __all__ = [
     "from_notation",
     "load",
     "mnist_net",
+    "ms_resnet18",
     "nmnist_net",
+    "sew_resnet18",
+    "sew_resnet34",
     "spikformer",
+    "spiking_resnet18",
 ]
 
 guesses.publish(__name__, __all__)

@@ -12,7 +12,8 @@ from snnlib.functional.residual import spike_add
 
 __all__ = ["Residual"]
 
-_JOINS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+# Joins of a branch and a shortcut, by name.
+JOINS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": torch.add,
     "and": torch.mul,
     "iand": lambda branch, shortcut: (1 - branch) * shortcut,
@@ -51,7 +52,7 @@ class Residual(nn.Module):
 
     def __init__(self, body: nn.Module, shortcut: nn.Module | None = None, join: str = "add") -> None:
         super().__init__()
-        check_choice("join", join, *_JOINS)
+        check_choice("join", join, *JOINS)
         self.body = body
         self.shortcut = nn.Identity() if shortcut is None else shortcut
         self.join = join
@@ -64,7 +65,7 @@ class Residual(nn.Module):
                 f"shortcut: expected the shape of the body's output, {tuple(branch.shape)}, "
                 f"got {tuple(shortcut.shape)}"
             )
-        return _JOINS[self.join](branch, shortcut)
+        return JOINS[self.join](branch, shortcut)
 
     def extra_repr(self) -> str:
         """Returns how the branches are joined."""
