@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from torch import Tensor, nn
 
-from snnlib.checks import check_choice, check_count, check_tensor
+from snnlib.checks import check_choice, check_count
 from snnlib.neurons import LIF, Neuron
 from snnlib.neurons.surrogate import Triangle
 from snnlib.nn.layers.attention import neuron_to_copy
@@ -209,17 +209,17 @@ class SpikingResNet(_TorchKeys):
         self.conv1 = _conv(channels, width, 7 if large else 3, 2 if large else 1)
         self.bn1 = BatchNorm2d(width)
         self.maxpool = MaxPool2d(3, 2, 1) if large and not ms else nn.Identity()
-        before, stages = width, []
+        before = width
         for number, depth in enumerate(depths):
             check_count("depths", depth)
             after, stride = width << number, 2 if number or (large and ms) else 1
             shapes = [(before, after, stride), *[(after, after, 1)] * (depth - 1)]
-            stages.append(nn.Sequential(*(ResNetBlock(kind, *shape, make, join) for shape in shapes)))
+            stage = nn.Sequential(*(ResNetBlock(kind, *shape, make, join) for shape in shapes))
+            self.add_module(f"layer{number + 1}", stage)
             before = after
-        for number, stage in enumerate(stages, start=1):
-            self.add_module(f"layer{number}", stage)
-        self.depths = tuple(depths)
+        self.stages = len(depths)
         self.sn1 = make(before if ms else width)
+        self.avgpool = PerStep(nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.fc = PerStep(nn.Linear(before, classes))
         if ms:
             self.stored_names = {"conv1": "stem.0", "bn1": "stem.1", "sn1": "head_lif", "fc": "head"}
@@ -232,20 +232,24 @@ class SpikingResNet(_TorchKeys):
 
     def forward(self, x: Tensor) -> Tensor:
         """Returns the scores `[T, N, classes]` of each step."""
-        check_tensor("x", x)
+        # A symbolic trace, as exporters make it, is one of frames.
+        images = isinstance(x, Tensor) and self._are_images(x)
+        current = self.bn1(self.conv1(x.unsqueeze(0) if images else x))
+        if images:
+            current = current.expand(self.time_steps, *current.shape[1:])
+        out = current if self.kind == "ms" else self.maxpool(self.sn1(current))
+        for number in range(1, self.stages + 1):
+            out = getattr(self, f"layer{number}")(out)
+        out = self.sn1(out) if self.kind == "ms" else out
+        return self.fc(self.avgpool(out))  # type: ignore[no-any-return]
+
+    def _are_images(self, x: Tensor) -> bool:
         if x.dim() not in (4, 5) or x.shape[-3] != self.channels:
             raise ValueError(
                 f"x: expected images [N, C, H, W] or frames [T, N, C, H, W] with C = {self.channels}, got shape "
                 f"{tuple(x.shape)}"
             )
-        current = self.bn1(self.conv1(x if x.dim() == 5 else x.unsqueeze(0)))
-        if x.dim() == 4:
-            current = current.expand(self.time_steps, *current.shape[1:])
-        out = current if self.kind == "ms" else self.maxpool(self.sn1(current))
-        for number in range(1, len(self.depths) + 1):
-            out = getattr(self, f"layer{number}")(out)
-        out = self.sn1(out) if self.kind == "ms" else out
-        return self.fc(out.mean((3, 4)))  # type: ignore[no-any-return]
+        return x.dim() == 4
 
 
 def _conv(before: int, after: int, size: int, stride: int = 1) -> PerStep:

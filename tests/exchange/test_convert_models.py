@@ -1,17 +1,10 @@
-"""Models of SpikingJelly, converted in both step modes: equal answers in each mode that a model offers.
+"""Models of SpikingJelly, converted in both step modes: equal answers in each mode that a model offers."""
 
-Three of its files import a loader of weights from torchvision, which does not import beside torch's build for CPUs; a
-stand-in module has that function alone, which no test calls.
-"""
-
-import importlib
-import importlib.util
-import sys
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from jelly import jelly
 from torch import nn
 
 import snnlib
@@ -58,26 +51,17 @@ MODELS: dict[str, tuple[str, str, dict[str, Any], tuple[int, ...]]] = {
 
 
 def _build(name: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> nn.Module:
-    base = "spikingjelly.activation_based"
-    neuron: Any = pytest.importorskip(
-        f"{base}.neuron", reason="compares with spikingjelly, which is not installed"
-    )
-    if importlib.util.find_spec("torchvision") is None:
-        loader: Any = ModuleType("torchvision._internally_replaced_utils")
-        loader.load_state_dict_from_url = None
-        monkeypatch.setitem(sys.modules, "torchvision", ModuleType("torchvision"))
-        monkeypatch.setitem(sys.modules, loader.__name__, loader)
     file, builder, options, _ = MODELS[name]
     torch.manual_seed(0)
-    make = getattr(importlib.import_module(f"{base}.model.{file}"), builder)
-    net: nn.Module = make(spiking_neuron=neuron.LIFNode, **options)
-    importlib.import_module(f"{base}.functional").set_step_mode(net, mode)
+    make = getattr(jelly(f"model.{file}", monkeypatch), builder)
+    net: nn.Module = make(spiking_neuron=jelly("neuron", monkeypatch).LIFNode, **options)
+    jelly("functional", monkeypatch).set_step_mode(net, mode)
     return net
 
 
 def _outcome(name: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> str:
     net, shape = _build(name, mode, monkeypatch), MODELS[name][3]
-    functional = importlib.import_module("spikingjelly.activation_based.functional")
+    functional = jelly("functional", monkeypatch)
     x = torch.rand(2, 2, *shape)
 
     def original(x: torch.Tensor) -> torch.Tensor:
