@@ -53,7 +53,13 @@ ALLOWANCES: dict[str, dict[str, int]] = {
         "lines of benchmarks": 45,
         "lines of release": 8,
     },
-    "Nets of four steps": {"lines of core": 663, "lines of tests": 410, "lines of benchmarks": 260},
+    # Residual nets of models with their keys in files (core 179), their tests, and accuracies beside SpikingJelly.
+    "Nets of four steps": {
+        "lines of core": 842,
+        "lines of tests": 662,
+        "lines of benchmarks": 323,
+        "public names": 5,
+    },
     "Recipes that hold for people nobody saw": {
         "lines of train": 60,
         "lines of events": 20,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import snnlib
 from snnlib import SpikingConv2d, SpikingLinear, SpikingRNN
 from snnlib.exchange import verify_nir
 from snnlib.exchange.nir.show import shown
+from snnlib.models import SpikingResNet
 from snnlib.neurons import ALIF, IF, LIF, SRM, CubaLIF, Integrator
 
 
@@ -83,6 +85,13 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         (2, 4, 4),
     ),
     "a forward of its own": (Branches, (2, 4, 4)),
+    **{
+        f"{kind} resnet": (
+            partial(SpikingResNet, kind, (1, 1), 5, channels=2, width=4, stem="small"),
+            (2, 6, 6),
+        )
+        for kind in ("sew", "spiking", "ms")
+    },
     "delays": (
         lambda: nn.Sequential(SpikingConv2d(2, 4, 3, delays=snnlib.Delays(4)), SpikingLinear(16, 5)),
         (2, 4, 4),

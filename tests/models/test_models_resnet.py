@@ -18,7 +18,7 @@ from snnlib.nn.fusion import fuse
 from snnlib.nn.fusion.gain import Gain
 
 CLASSES = 5
-# By name: file and builder of SpikingJelly, with its options; the builder here, with its options.
+# Nets by name: file and builder of SpikingJelly, with its options; the builder here, with its options.
 NETS: dict[str, tuple[str, dict[str, Any], Callable[..., SpikingResNet], dict[str, Any]]] = {
     "sew_resnet18": ("sew_resnet", {"cnf": "ADD"}, sew_resnet18, {}),
     "sew_resnet18 and": ("sew_resnet", {"cnf": "AND"}, sew_resnet18, {"join": "and"}),
@@ -85,7 +85,7 @@ def test_checkpoints_of_spikingjelly_load_and_give_its_spikes(
     file.seek(0)
     net.double().load_state_dict(torch.load(file, weights_only=True))
     net.to(memory_format=layout)
-    # What SpikingJelly's net has is stored by the same keys; constants of neurons come in addition.
+    # Tensors of SpikingJelly's net have the same keys; constants of neurons come in addition.
     assert original.state_dict().keys() <= net.state_dict().keys()
     original.load_state_dict(net.state_dict(), strict=False)
     reset = jelly("functional", monkeypatch).reset_net
@@ -163,7 +163,7 @@ def test_nets_stream_copy_and_keep_their_keys(kind: Any) -> None:
     neuron = "layer1.0.spike2" if kind == "ms" else "layer1.0.sn2"
     assert other.state_dict()[f"{neuron}.threshold"] == 1
     nn.Sequential(other).load_state_dict(outer.state_dict())
-    # One constant of two is a damaged file, not one of another library.
+    # A file with one constant of two is damaged, not of another library.
     damaged = {key: value for key, value in net.state_dict().items() if key != f"{neuron}.tau"}
     with pytest.raises(RuntimeError, match=f"Missing key.*{neuron}.tau" if kind != "ms" else "Missing key"):
         other.load_state_dict(damaged)

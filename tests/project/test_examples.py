@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 ARGUMENTS = {
     "nmnist.py": ("--epochs", "2", "--samples", "200"),
     "million.py": ("--neurons", "20000"),
+    "images.py": ("--epochs", "1", "--width", "4"),
 }
 # Examples that train on all digits, or for long.
 SLOW = {
@@ -75,6 +77,63 @@ def test_ecg_on_real_recordings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     root = Path(os.environ["SNNLIB_DATA"]) / "ecg_qtdb"
     output = run(monkeypatch, capsys, "ecg.py", "--root", str(root), "--hidden", "16", "--epochs", "1")
     assert "of the labelled steps" in output
+
+
+# Few channels and images.
+TINY = ("--width", "4", "--batch-size", "16")
+
+
+def _arrays(file: Path) -> tuple[str, ...]:
+    """Arguments for tiny images, each with one light row that tells its class."""
+    labels = np.arange(60) % 3
+    images = np.zeros((60, 8, 9), np.uint8)
+    images[np.arange(60), 2 + labels] = 200
+    np.savez(file, images=images, labels=labels)
+    return "images.py", "--root", str(file), *TINY
+
+
+def test_images_continue_an_interrupted_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = *_arrays(tmp_path / "images.npz"), "--epochs", "2", "--checkpoint"
+    whole = run(monkeypatch, capsys, *given, str(tmp_path / "whole.pt"))
+    assert "54 images (1, 8, 9) of 3 classes" in whole and "spikes" in whole and "class 2: " in whole
+    step, calls = torch.optim.AdamW.step, []
+
+    def interrupted(self: torch.optim.AdamW) -> None:
+        calls.append(1)
+        # Each epoch has four batches.
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        step(self)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(torch.optim.AdamW, "step", interrupted)
+        run(monkeypatch, capsys, *given, str(tmp_path / "parts.pt"))
+    assert "continues after epoch 1" in run(monkeypatch, capsys, *given, str(tmp_path / "parts.pt"))
+    one, other = (
+        torch.load(tmp_path / f"{name}.pt", weights_only=True)["net"] for name in ("whole", "parts")
+    )
+    for key, value in one.items():
+        torch.testing.assert_close(other[key], value)
+    assert not list(tmp_path.glob("*.part"))
+    with pytest.raises(SystemExit, match=r"expected a run with .*'epochs': 3"):
+        run(monkeypatch, capsys, *given[:-2], "3", "--checkpoint", str(tmp_path / "parts.pt"))
+
+
+def test_images_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = pytest.importorskip("PIL.Image", reason="images need Pillow")
+    for number in range(40):
+        place = tmp_path / ("cat", "dog")[number % 2] / f"{number}.png"
+        place.parent.mkdir(exist_ok=True)
+        image.new("RGB", (12, 10), (number, 100, 200 * (number % 2))).save(place)
+    found = run(
+        *(monkeypatch, capsys, "images.py", "--root", str(tmp_path), "--size", "8", "--epochs", "1"),
+        *("--net", "ms_resnet18", "--mirror", *TINY),
+    )
+    assert "images (3, 8, 8) of 2 classes" in found and "accuracy" in found
 
 
 @pytest.mark.skipif(not Path("/bin/bash").exists(), reason="a job of Slurm is a script of bash")
