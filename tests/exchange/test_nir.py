@@ -30,6 +30,15 @@ def normalised() -> nn.Module:
     )
 
 
+def residual(kind: Any) -> nn.Module:
+    net = SpikingResNet(kind, (1, 1), 5, channels=2, width=4, stem="small").eval()
+    for module in net.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.uniform_(module.running_mean, -0.5, 0.5)
+    return net
+
+
 class Branches(nn.Module):
     """A forward of its own, with a sum and a flattening."""
 
@@ -85,13 +94,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         (2, 4, 4),
     ),
     "a forward of its own": (Branches, (2, 4, 4)),
-    **{
-        f"{kind} resnet": (
-            partial(SpikingResNet, kind, (1, 1), 5, channels=2, width=4, stem="small"),
-            (2, 6, 6),
-        )
-        for kind in ("sew", "spiking", "ms")
-    },
+    **{f"{kind} resnet": (partial(residual, kind), (2, 6, 6)) for kind in ("sew", "spiking", "ms")},
     "delays": (
         lambda: nn.Sequential(SpikingConv2d(2, 4, 3, delays=snnlib.Delays(4)), SpikingLinear(16, 5)),
         (2, 4, 4),

@@ -110,7 +110,8 @@ def test_checkpoints_of_spikingjelly_load_and_give_its_spikes(
         torch.testing.assert_close(losses[0], losses[1], rtol=1e-12, atol=0.0)
         own = net.state_dict(keep_vars=True)
         for key, parameter in original.named_parameters():
-            assert parameter.grad.any(), key
+            # A product with silent spikes passes no gradient on, over many blocks none at all.
+            assert parameter.grad.any() or NETS[name][1].get("cnf") == "AND", key
             torch.testing.assert_close(own[key].grad, parameter.grad, rtol=1e-6, atol=1e-12)
     # The running statistics of the training step as well.
     for key, value in original.state_dict().items():
