@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack, cast
 
 from torch import Tensor, nn
 
@@ -70,13 +70,13 @@ class _TorchKeys(nn.Module):
         for name, child in self.named_children():
             if isinstance(child, Neuron):
                 learned = dict(child.named_parameters())
-                own = {
+                constants = {
                     f"{prefix}{name}.{key}": value
                     for key, value in child.state_dict().items()
                     if key not in learned
                 }
-                if not own.keys() & state_dict.keys():
-                    state_dict.update(own)
+                if not constants.keys() & state_dict.keys():
+                    state_dict.update(constants)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
@@ -261,7 +261,8 @@ def _maker(neuron: Neuron | Callable[[int], Neuron] | None) -> Callable[[int], N
     if callable(neuron) and not isinstance(neuron, Neuron | type):
         return lambda channels: neuron_to_copy(neuron(channels))
     default = LIF(decay_input=False, surrogate=Triangle(_WIDTH))
-    own = default if neuron is None else neuron_to_copy(neuron)
+    # A class, which could be called with a number of channels as well, is refused there.
+    own = default if neuron is None else neuron_to_copy(cast(Neuron, neuron))
     return lambda _: deepcopy(own)
 
 
