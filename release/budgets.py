@@ -56,8 +56,9 @@ ALLOWANCES: dict[str, dict[str, int]] = {
     # Residual nets of models with their keys in files (core 179), their tests, and accuracies beside SpikingJelly.
     "Nets of four steps": {
         "lines of core": 842,
-        "lines of tests": 662,
+        "lines of tests": 668,
         "lines of benchmarks": 323,
+        "lines of release": 5,
         "public names": 5,
     },
     "Recipes that hold for people nobody saw": {
