@@ -52,7 +52,7 @@ class SpikeRecord {
     for (size_t i = 0; i < tasks_.size(); ++i) start[i + 1] = start[i] + tasks_[i].count;
     parallel_for(int64_t(tasks_.size()), threads, [&](int64_t i) {
       TaskSpikes& task = tasks_[size_t(i)];
-      if (task.count) {
+      if (task.count && task.slope_gain) {
         std::memcpy(slope + start[i], task.slope_gain, size_t(task.count) * sizeof(float));
         if (gain) std::memcpy(gain + start[i], task.slope_gain + task.count, size_t(task.count) * sizeof(float));
       }

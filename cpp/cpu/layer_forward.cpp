@@ -87,7 +87,7 @@ class Band {
           write_current(current, (frame * s_.height + y) * row_);
           continue;
         }
-        if (kKeep) {
+        if (kKeep && !a_.entries) {
           w_.delta_u.grow(count + padded_row_ + kGroup, count);
           if (!a_.is_linear()) w_.delta_ut.grow(count + padded_row_ + kGroup, count);
         }
@@ -98,6 +98,9 @@ class Band {
         uint16_t* bits = kKeep ? a_.bits + (frame * s_.height + y) * s_.row_words() : nullptr;
         const int64_t line = y % a_.pool.h;
         const int64_t kept = step_row<kKeep, Count>(current, y, line > 0, out, bits, count);
+        if (kKeep && a_.entries && ends_record(count)) {
+          std::memcpy(a_.entries + first_entry() + count, w_.delta_u.data(), size_t(row_) * sizeof(float));
+        }
         if (a_.pool.none()) {
           if (!place) write_floats(out, row_, a_.output, at);
         } else if (line == a_.pool.h - 1) {
@@ -126,7 +129,9 @@ class Band {
 
   template <Keep kKeep, bool Count>
   int64_t step_row_as(const float* current, int64_t y, bool add, float* out, uint16_t* bits, int64_t count) {
-    float* du = w_.delta_u.data() + count;
+    float* du = kKeep == Keep::kNothing || !a_.entries ? w_.delta_u.data() + count
+                : ends_record(count)                   ? w_.delta_u.reserve(padded_row_ + kGroup)
+                                                       : a_.entries + first_entry() + count;
     if (a_.is_linear()) {
       const auto step = add ? linear_row<kKeep, true, Count> : linear_row<kKeep, false, Count>;
       return step(current, w_.coefficients, a_.linear.flags, state(0, y), states() > 1 ? state(1, y) : nullptr, row_,
@@ -141,6 +146,12 @@ class Band {
     return step(current, w_.threshold.data(), state(0, y), state(1, y), state(2, y), row_, srm_decay(a_), out, bits, du,
                 w_.delta_ut.data() + count, &w_.fired);
   }
+
+  // Place of this band's entries among all.
+  int64_t first_entry() const { return (n_ * s_.height + rows_.first) * s_.steps * row_; }
+  // True for a row behind `count` entries that is written elsewhere first: kernels write whole groups, and behind the
+  // last rows of a band stand the entries of another task.
+  bool ends_record(int64_t count) const { return count + padded_row_ + kGroup > rows_.count() * s_.steps * row_; }
 
   void add_fired() {
     float lanes[kLanes];
@@ -320,12 +331,14 @@ class Band {
   Tally tally_;
 };
 
-// The exact size, from malloc: the bindings hand it over to a tensor and free it.
+// The exact size, from malloc: the bindings hand it over to a tensor and free it. Nothing if the tensor has the
+// entries.
 void keep_entries(TaskSpikes& task, const Workspace& w, int64_t count, const LayerForwardArgs& a) {
+  task.count = count;
+  if (a.entries) return;
   const int64_t values = a.is_linear() ? 1 : 2;
   task.slope_gain = static_cast<float*>(std::malloc(count ? size_t(values * count) * sizeof(float) : 1));
   if (!task.slope_gain) throw std::bad_alloc();
-  task.count = count;
   if (a.is_linear()) {
     if (count) std::memcpy(task.slope_gain, w.delta_u.data(), size_t(count) * sizeof(float));
     return;

@@ -18,6 +18,7 @@ from snnlib.backends.flags import Flags
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
 from snnlib.backends.memo import kind, once
 from snnlib.backends.spike_time import SRM_FLAGS, SRM_STATES, SpikeCredit, SpikeTimeFlags, SpikeTimeRows
+from snnlib.backends.surrogate import COMPACT, KINDS
 
 
 def row_names(states: int) -> tuple[str, ...]:
@@ -49,6 +50,8 @@ class Neurons:
     is_fixed_point: bool = False
     # Credit of neurons whose inputs have a signal of their own.
     credit: SpikeCredit | None = None
+    # True if every neuron has an entry in each step of a layer's record.
+    keeps_all: bool = False
     # True if a layer gives input events the gradient by their time.
     times_input: bool = False
 
@@ -190,6 +193,11 @@ class LinearKernel(Neurons):
     def records(self) -> bool:
         """Returns whether a layer's record suffices for the gradients of weights and inputs."""
         return self.alike and not self.options.refractory
+
+    @property
+    def keeps_all(self) -> bool:  # type: ignore[override]
+        """Returns whether no bump is zero away from the threshold."""
+        return not COMPACT[KINDS[self.options.kind]]
 
     @property
     def pools(self) -> bool:

@@ -65,6 +65,7 @@ def prepare_forward(call: LayerArgs, neuron: NeuronKernel | None) -> Callable[..
         output=conv_layout.elements(7, _output_dtype(call, neuron)),
         bits=slot(8),
         fan_out=slot(9),
+        entries=slot(10),
     )
 
 
@@ -77,8 +78,9 @@ def forward(
     *,
     states: tuple[Tensor | None, Tensor | None] = (None, None),
     bits: Tensor | None = None,
+    entries: Tensor | None = None,
 ) -> Any:
-    """Fills `out`, and if given the bits and the second of `states`; returns the record.
+    """Fills `out`, and if given the bits, the entries and the second of `states`; returns the record.
 
     Without neurons `out` gets the currents. Currents are sums over events or, at high rates, torch's convolution.
     `states` holds the states before the first and after the last step.
@@ -87,7 +89,7 @@ def forward(
     counts = counting.active() if bits is None else None
     current = None if by_events else torch_conv.currents(call.x, call.weight, call.options)
     weight, fan_out = call.weight if by_events else None, None if counts is None else counts.fan_out
-    record = kernel(call.x, weight, constants, current, *states, out, bits, fan_out)
+    record = kernel(call.x, weight, constants, current, *states, out, bits, fan_out, entries)
     if counts is not None:
         counts.take(record.tally, by_events)
     return record

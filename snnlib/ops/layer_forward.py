@@ -101,10 +101,19 @@ def run(call: LayerArgs, neuron: NeuronKernel, return_state: bool, keep: bool, e
         if not by_events:
             streaming = return_state or start is not None
             by_events = algorithm.path(x, call.geometry, streaming) == "events"
-        found = conv_call.forward(plan.kernel, call, neuron, out, by_events, states=(start, last), bits=bits)
+
+        def empty_record(count: int) -> Tensor:
+            return cpu_memory.empty_strided((record_rows(neuron), count), (count, 1), state_dtype(x))
+
+        # Kernels write records of known size in place.
+        entries = record = empty_record(plan.neuron_steps) if keep and neuron.keeps_all else None
+        states = start, last
+        found = conv_call.forward(
+            plan.kernel, call, neuron, out, by_events, states=states, bits=bits, entries=entries
+        )
         if keep:
-            count = found.count if exact else plan.neuron_steps
-            record = cpu_memory.empty_strided((record_rows(neuron), count), (count, 1), state_dtype(x))
+            if record is None:
+                record = empty_record(found.count if exact else plan.neuron_steps)
             found.move_to(record[0], record[1] if len(record) > 1 else None, starts, torch.get_num_threads())
     else:
         record = _by_reference(call, neuron, (out, last, bits, empty_starts() if starts is None else starts))

@@ -130,11 +130,13 @@ struct LayerForwardArgs : LayerArgs {
   // Record for backward, null where nothing is to be kept.
   uint16_t* bits;
   TaskSpikes* tasks;  // [batch * bands.count]
+  // The numbers of all entries where every neuron has one in each step, task by task; null: `tasks` collect them.
+  float* entries;
   // Nonzero weights that an input cell meets, [in_height, in_width, in_channels], and what is counted with them for
   // each task; null where nothing is. A pass that keeps entries does not count.
   const int32_t* fan_out;
   Tally* tallies;
-  SNNLIB_MORE_FIELDS(LayerArgs, input, scatter, current, state_in, state_out, output, bits, fan_out)
+  SNNLIB_MORE_FIELDS(LayerArgs, input, scatter, current, state_in, state_out, output, bits, entries, fan_out)
 };
 
 // Record of a forward pass of its spikes, and the gradient that comes back to them.
