@@ -44,11 +44,11 @@ def lif_net(bump: surrogate.Surrogate, x: Tensor, rate: float) -> nn.Sequential:
 
 def spikingjelly_net(x: Tensor, rate: float) -> nn.Module:
     """Theirs, with every layer at this rate."""
-    from nmnist_nets import _SpikingJelly  # noqa: PLC0415
+    from nmnist_nets import SpikingJellyNet  # noqa: PLC0415
     from spikingjelly.activation_based import neuron  # noqa: PLC0415
 
     torch.manual_seed(0)
-    net = _SpikingJelly(torch.channels_last)
+    net = SpikingJellyNet(torch.channels_last)
     scale_layers_(net, neuron.LIFNode, rate, lambda: net(x))
     return net
 
