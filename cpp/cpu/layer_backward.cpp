@@ -54,8 +54,20 @@ SNNLIB_NOINLINE inline void exact_gradient(const float* __restrict x, int64_t n,
   }
 }
 
+// Two linear states: a step back of their fields, and dL/dx of one row.
+SNNLIB_NOINLINE inline void linear_gradient(int64_t n, const FreeDynamics& k, float* __restrict first,
+                                            float* __restrict second, float* __restrict grad) {
+  SNNLIB_SIMD
+  for (int64_t i = 0; i < n; ++i) {
+    const float a = first[i], b = second[i];
+    grad[i] = k.b[0] * a + k.b[1] * b;
+    first[i] = k.f[0][0] * a + k.f[1][0] * b;
+    second[i] = k.f[0][1] * a + k.f[1][1] * b;
+  }
+}
+
 // Input gradient of one band from the output spikes: a field V over the input that decays backwards in time and grows
-// at spikes, dL/dx[t] = x[t] V[t]. Neurons with exact times have a field of the membrane and one of the current.
+// at spikes, dL/dx[t] = x[t] V[t]. Neurons with exact times and of two linear states have a field for each state.
 class InputsBySpikes {
  public:
   // Input rows `in` of sample `n`, which the spikes of output rows `reaching` reach.
@@ -69,7 +81,9 @@ class InputsBySpikes {
              s.in_channels, s.kernel_w, s.stride_w, s.kernel_w - 1 - s.padding_w};
     tile_ = padded(conv_.tile_floats());
     field_.zeroed(in.count() * tile_);
-    if (a.times_spikes()) {
+    two_linear_ = a.is_linear() && a.states == 2;
+    if (two_linear_) free_ = free_dynamics(a.linear);
+    if (a.has_two_fields()) {
       of_current_.zeroed(in.count() * tile_);
       later_.zeroed(in.count() * s.in_width * s.in_channels);
       changes_.start(conv_, reaching.count());
@@ -95,8 +109,9 @@ class InputsBySpikes {
   }
 
   void begin_step() {
+    changes_listed_ = false;
     spikes_.clear(false);
-    if (a_->times_spikes()) changes_.clear(false);
+    if (a_->has_two_fields()) changes_.clear(false);
   }
 
   // The spikes of row y at step t; rows in ascending order.
@@ -118,6 +133,7 @@ class InputsBySpikes {
   // The entries of row y with what each adds to the adjoint of the membrane and, if given, of the current.
   void add_amounts(const SpikeRow& row, const float* amounts, const float* of_current = nullptr) {
     list_amounts(row, amounts, spikes_);
+    changes_listed_ = of_current != nullptr;
     if (of_current) list_amounts(row, of_current, changes_);
   }
 
@@ -125,14 +141,20 @@ class InputsBySpikes {
   void step(int64_t t) {
     const ConvShape& s = a_->shape;
     const int64_t row = s.in_width * s.in_channels;
-    const bool exact = a_->times_spikes();
-    if (!undecayed_ && !exact) scale(field_.data(), in_.count() * tile_, decay_);
+    const bool two = a_->has_two_fields();
+    if (!undecayed_ && !two) scale(field_.data(), in_.count() * tile_, decay_);
     undecayed_ = false;
     add_to_field(spikes_, field_.data());
-    if (exact && a_->exact.flags.reset_current) add_to_field(changes_, of_current_.data());
+    if (changes_listed_) add_to_field(changes_, of_current_.data());
     for (int64_t y = in_.first; y < in_.last; ++y) {
       const int64_t at = (a_->input_frames(t, n_) * s.in_height + y) * row;
-      if (exact) {
+      if (two_linear_) {
+        const int64_t pixel = (y - in_.first) * tile_ + conv_.first_pixel();
+        linear_gradient(row, free_, field_.data() + pixel, of_current_.data() + pixel, grad_row_.data());
+        write_floats(grad_row_.data(), row, a_->grad_input, at);
+        continue;
+      }
+      if (two) {
         const float* x = a_->exact.flags.by_time ? read_row(a_->input, s, t, n_, y, in_row_.data()) : in_row_.data();
         const int64_t pixel = (y - in_.first) * tile_ + conv_.first_pixel();
         exact_gradient(x, row, constants_, a_->exact.flags.by_time, field_.data() + pixel, of_current_.data() + pixel,
@@ -172,7 +194,7 @@ class InputsBySpikes {
   void start_from_state() {
     const bool srm = a_->is_srm();
     add_state(srm ? 2 : 0, srm, field_.data());
-    if (a_->times_spikes()) add_state(1, false, of_current_.data());
+    if (a_->has_two_fields()) add_state(1, false, of_current_.data());
     undecayed_ = !srm;
   }
 
@@ -225,7 +247,9 @@ class InputsBySpikes {
   RowConv conv_ = {};
   int64_t n_ = 0, tile_ = 0;
   SynapseConstants constants_ = {};
-  float decay_ = 0.0f;  // of the field, but of neurons with exact times
+  bool two_linear_ = false;
+  FreeDynamics free_ = {};
+  float decay_ = 0.0f;  // of the field, of neurons with one
   bool streamed_ = false;
   bool undecayed_ = false;  // whether the next step takes the field as it is
   Scratch<float> field_, of_current_, later_, in_row_, grad_row_;
@@ -233,7 +257,8 @@ class InputsBySpikes {
   Scratch<Successor> successors_;
   Scratch<float*> reached_;
   EventRows spikes_;
-  EventRows changes_;  // of the current's adjoint
+  EventRows changes_;  // of the adjoint of the current, or of the second state
+  bool changes_listed_ = false;
 };
 
 struct Workspace {
@@ -241,7 +266,8 @@ struct Workspace {
   WeightsBySpikes weights_by_spikes;
   WeightsByInputs weights_by_inputs;
   InputsBySpikes inputs;
-  LinearAdjoint adjoint;
+  LinearAdjoint<1> one_state;
+  LinearAdjoint<2> two_states;
   SpikeAdjoint spikes;
   Scratch<float> current;  // a row of currents' gradients
 };
@@ -264,8 +290,16 @@ void run_band_of_currents(const LayerBackwardArgs& a, int64_t task, float* grad,
   }
 }
 
+// f(adjoint) with that of the layer's neurons.
+template <class F>
+void with_adjoint(const LayerArgs& a, Workspace& w, const F& f) {
+  if (!a.is_linear()) return f(w.spikes);
+  a.states == 1 ? f(w.one_state) : f(w.two_states);
+}
+
 // `grad` is null where no weight gradient is wanted.
-void run_band(const LayerBackwardArgs& a, int64_t task, float* grad, Workspace& w) {
+template <class Adjoint>
+void run_band(const LayerBackwardArgs& a, int64_t task, float* grad, Workspace& w, Adjoint& adjoint) {
   const ConvShape& s = a.shape;
   const int64_t n = task / a.bands.count, band = task % a.bands.count;
   const Rows own = grad ? output_rows(s, a.bands, band) : Rows{0, 0},
@@ -276,11 +310,10 @@ void run_band(const LayerBackwardArgs& a, int64_t task, float* grad, Workspace& 
   if (own.count() && !a.by_inputs) w.weights_by_spikes.start(a, n, own, rows.spikes(), grad);
   if (own.count() && a.by_inputs) w.weights_by_inputs.start(a, n, own, grad);
   if (in.count()) w.inputs.start(a, n, in, reaching);
-  const bool linear = a.is_linear(), srm = a.is_srm();
+  const bool srm = a.is_srm();
   // The inputs of SRM neurons have a signal of their own.
   const Rows walked = srm ? either(own, state) : all;
-  if (linear) w.adjoint.start(a, n, all);
-  if (!linear) w.spikes.start(a, n, walked);
+  adjoint.start(a, n, walked);
   for (int64_t t = s.steps - 1; t >= 0; --t) {
     if (in.count()) w.inputs.begin_step();
     if (own.count() && a.by_inputs) w.weights_by_inputs.begin_step(t);
@@ -290,9 +323,7 @@ void run_band(const LayerBackwardArgs& a, int64_t task, float* grad, Workspace& 
       if (srm && state.has(y)) w.spikes.step_input(y, spikes);
       if (!walked.has(y)) continue;
       const bool dense = own.has(y) && a.by_inputs && w.weights_by_inputs.sees(y);
-      const float* signal = linear ? w.adjoint.step(y, spikes) : w.spikes.step(y, spikes, dense);
-      const float *to_v = linear ? w.adjoint.amounts() : w.spikes.to_membrane(),
-                  *to_i = linear ? nullptr : w.spikes.to_current();
+      const float *signal = adjoint.step(y, spikes, dense), *to_v = adjoint.to_membrane(), *to_i = adjoint.to_current();
       if (dense) w.weights_by_inputs.set_row(y, signal);
       if (own.has(y) && !a.by_inputs) w.weights_by_spikes.add_amounts(t, y, spikes, to_v, to_i);
       if (!srm && reaching.has(y)) w.inputs.add_amounts(spikes, to_v, to_i);
@@ -301,26 +332,25 @@ void run_band(const LayerBackwardArgs& a, int64_t task, float* grad, Workspace& 
     if (own.count() && a.by_inputs) w.weights_by_inputs.step();
   }
   if (own.count() && !a.by_inputs) w.weights_by_spikes.run();
-  for (int64_t y = state.first; y < state.last; ++y) {
-    linear ? w.adjoint.finish(y, a.grad_start) : w.spikes.finish(y, a.grad_start);
-  }
+  for (int64_t y = state.first; y < state.last; ++y) adjoint.finish(y, a.grad_start);
 }
 
 // The dense signals a and b from the record of the spikes, for a dense backward pass, and what comes back to the state.
-void run_band_of_signals(const LayerSignalsArgs& args, int64_t task, Workspace& w) {
+template <class Adjoint>
+void run_band_of_signals(const LayerSignalsArgs& args, int64_t task, Workspace& w, Adjoint& adjoint) {
   const ConvShape& s = args.shape;
   const int64_t n = task / args.bands.count;
   const size_t bytes = size_t(s.row()) * sizeof(float);
   const Rows own = output_rows(s, args.bands, task % args.bands.count);
-  const bool linear = args.is_linear(), srm = args.is_srm();
+  const bool srm = args.is_srm();
   SpikeRows rows(args, n, own.first, own.last, w.rows);
-  linear ? w.adjoint.start(args, n, own) : w.spikes.start(args, n, own);
+  adjoint.start(args, n, own);
   for (int64_t t = s.steps - 1; t >= 0; --t) {
     for (int64_t y = own.first; y < own.last; ++y) {
       const int64_t at = (args.frames(t, n) * s.height + y) * s.row();
       const SpikeRow spikes = rows.next();
       if (args.a || args.grad_start) {
-        const float* signal = linear ? w.adjoint.step(y, spikes) : w.spikes.step(y, spikes, args.a);
+        const float* signal = adjoint.step(y, spikes, args.a);
         if (args.a) std::memcpy(args.a + at, signal, bytes);
       }
       if (srm && (args.b || args.grad_start)) {
@@ -329,9 +359,7 @@ void run_band_of_signals(const LayerSignalsArgs& args, int64_t task, Workspace& 
       }
     }
   }
-  for (int64_t y = own.first; args.grad_start && y < own.last; ++y) {
-    linear ? w.adjoint.finish(y, args.grad_start) : w.spikes.finish(y, args.grad_start);
-  }
+  for (int64_t y = own.first; args.grad_start && y < own.last; ++y) adjoint.finish(y, args.grad_start);
 }
 
 // Sums of the blocks in their order, so that the number of threads changes nothing.
@@ -360,8 +388,13 @@ void layer_backward(const LayerBackwardArgs& a) {
     const int64_t end = (block + 1) * a.tasks_per_block < tasks ? (block + 1) * a.tasks_per_block : tasks;
     float* grad = a.grad_weight_blocks ? a.grad_weight_blocks + block * a.block_floats : nullptr;
     if (grad) std::memset(grad, 0, size_t(a.block_floats) * sizeof(float));
-    const auto run = a.gives_currents() ? run_band_of_currents : run_band;
-    for (int64_t task = block * a.tasks_per_block; task < end; ++task) run(a, task, grad, workspace);
+    for (int64_t task = block * a.tasks_per_block; task < end; ++task) {
+      if (a.gives_currents()) {
+        run_band_of_currents(a, task, grad, workspace);
+      } else {
+        with_adjoint(a, workspace, [&](auto& adjoint) { run_band(a, task, grad, workspace, adjoint); });
+      }
+    }
   });
   if (a.grad_weight_blocks) sum_blocks(a, blocks);
 }
@@ -370,7 +403,7 @@ void layer_signals(const LayerSignalsArgs& a) {
   parallel_for(a.shape.batch * a.bands.count, a.executor.threads(), [&](int64_t task) {
     thread_local Workspace local;
     Workspace& workspace = of_thread(local);
-    run_band_of_signals(a, task, workspace);
+    with_adjoint(a, workspace, [&](auto& adjoint) { run_band_of_signals(a, task, workspace, adjoint); });
   });
 }
 

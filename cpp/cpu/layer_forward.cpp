@@ -19,7 +19,8 @@ struct Workspace {
   Scratch<float*> reached;
   Scratch<bool> touched;
   Scratch<float> in_row, tile, current, spike_row, pooled_row, threshold, state, delta_u, delta_ut;
-  LinearRowCoefficients coefficients;
+  LinearRowCoefficients<1> one_state;
+  LinearRowCoefficients<2> two_states;
   ExactRowCoefficients exact;
   // Spikes of one time step, lane by lane.
   Floats fired;
@@ -60,7 +61,7 @@ class Band {
       const float* limits = a.exact.rows + SrmRows::threshold * a.exact.period;
       for (int64_t i = 0; i < padded_row_; ++i) limit[i] = i < row_ ? limits[i % a.exact.period] : 1.0f;
     } else if (a.is_linear()) {
-      w.coefficients.load(a.linear, row_);
+      a.states == 1 ? w.one_state.load(a.linear, row_) : w.two_states.load(a.linear, row_);
     } else if (a.moves_spikes()) {
       w.exact.load(a.exact, row_);
     }
@@ -133,9 +134,14 @@ class Band {
                 : ends_record(count)                   ? w_.delta_u.reserve(padded_row_ + kGroup)
                                                        : a_.entries + first_entry() + count;
     if (a_.is_linear()) {
-      const auto step = add ? linear_row<kKeep, true, Count> : linear_row<kKeep, false, Count>;
-      return step(current, w_.coefficients, a_.linear.flags, state(0, y), states() > 1 ? state(1, y) : nullptr, row_,
-                  out, bits, du, &w_.fired);
+      const auto run = [&](auto states, const auto& coefficients) {
+        constexpr int K = decltype(states)::value;
+        const auto step = add ? linear_row<K, kKeep, true, Count> : linear_row<K, kKeep, false, Count>;
+        return step(current, coefficients, a_.linear.flags, state(0, y), rows_.count() * padded_row_, row_, out, bits,
+                    du, &w_.fired);
+      };
+      return a_.states == 1 ? run(std::integral_constant<int, 1>(), w_.one_state)
+                            : run(std::integral_constant<int, 2>(), w_.two_states);
     }
     if (a_.times_spikes()) {
       const auto step = add ? exact_row<kKeep, true, Count> : exact_row<kKeep, false, Count>;
@@ -185,7 +191,7 @@ class Band {
 
   // Variables of a neuron's state.
   int64_t states() const {
-    if (a_.is_linear()) return 1 + added_rows(a_.linear.flags);
+    if (a_.is_linear()) return a_.states + added_rows(a_.linear.flags);
     return a_.moves_spikes() ? 2 + added_rows(a_.exact.flags) : 0;
   }
 

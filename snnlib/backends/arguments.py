@@ -149,6 +149,7 @@ class LinearKernel(Neurons):
         state: before the first step `[K, N, ...]`; None: zero.
         alike: whether all channels decay alike, so that their adjoint in a layer is one field over inputs.
         floored: whether the membrane has a floor.
+        tells_resets: whether the compared value of a step determines the gradient of its reset.
     """
 
     constants: Tensor
@@ -156,6 +157,7 @@ class LinearKernel(Neurons):
     state: Tensor | None = None
     alike: bool = False
     floored: bool = True
+    tells_resets: bool = False
 
     family, moves_spikes = "linear", False
     # The adjoint of a state is a sum over entries, whose order depends on where a chunk ends; by currents it does not.
@@ -183,16 +185,18 @@ class LinearKernel(Neurons):
 
     @property
     def runs_in_layer(self) -> bool:
-        """Returns whether the kernels of a layer support these neurons: one state with linear decay, and spikes."""
+        """Returns whether the kernels of a layer support these neurons: one or two linear states, and spikes."""
         options = self.options
-        return self.variables == 1 and not (
-            self.floored or options.reset_next or options.membrane or options.rectified
-        )
+        nonlinear = self.floored or options.rectified or options.quadratic
+        return self.variables <= 2 and not (nonlinear or options.reset_next or options.membrane)
 
     @property
     def records(self) -> bool:
         """Returns whether a layer's record suffices for the gradients of weights and inputs."""
-        return self.alike and not self.options.refractory
+        options = self.options
+        # Entries of two states at every step take longer than currents.
+        compact = self.variables == 1 or COMPACT[KINDS[options.kind]]
+        return self.alike and self.tells_resets and compact and not options.refractory
 
     @property
     def keeps_all(self) -> bool:  # type: ignore[override]
@@ -232,10 +236,11 @@ class LinearKernel(Neurons):
                 "flags: expected a reset in the same step, spikes as values, no rectified membrane and no products of "
                 f"states, got {options}"
             )
-        rows = len(row_names(1))
-        if len(self.constants) != rows:
+        one, two = (len(row_names(states)) for states in (1, 2))
+        if len(self.constants) not in (one, two):
             raise ValueError(
-                f"coefficients: expected {rows} rows for one state, got shape {tuple(self.constants.shape)}"
+                f"coefficients: expected {one} rows for one state or {two} for two, got shape "
+                f"{tuple(self.constants.shape)}"
             )
 
     def check_record(self) -> None:

@@ -71,7 +71,7 @@ def affine_kernel(neuron: Neuron, like: Tensor, scale: Tensor, shift: Tensor) ->
     rows = base.constants.expand(-1, len(scale)).clone()
     rows[constant] += shift * rows[gain]
     rows[gain] *= scale
-    return LinearKernel(rows.to(like.dtype), base.options, alike=len(scale) == 1, floored=base.floored)
+    return replace(base, constants=rows.to(like.dtype), alike=base.alike and len(scale) == 1)
 
 
 class _ScaledNeurons(torch.autograd.Function):

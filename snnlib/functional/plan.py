@@ -191,13 +191,14 @@ _ONE_OP: Sequence[Need] = (
     _KERNEL,
     (
         lambda c: c.runs_in_layer,
-        "fused layers need one state with linear decay, no floor, and a reset in the same step, not {c.neuron} "
-        "with its options",
+        "fused layers need one or two linear states, no floor, and a reset in the same step, not {c.neuron} with "
+        "its options",
     ),
     (lambda c: not c.learns, "learned constants get their gradients from currents"),
     (
         lambda c: c.records or not c.differentiates,
-        "fused gradients need one decay for all channels and no finite refractory time",
+        "fused gradients need one decay for all channels, no finite refractory time, and with two states a compact "
+        "surrogate, and a reset that is detached or of the compared membrane alone",
     ),
     (
         lambda c: c.records_states or not (c.differentiates and c.streams),

@@ -25,9 +25,9 @@ def spiking_layer(
 ) -> Output:
     """Returns spikes of `neuron(operator(x, weight))`, averaged over windows `pool`, and the last state.
 
-    On a CPU the currents are sums over events. Neurons of one state without learnable constants, and neurons with an
-    event-driven gradient, run in the same kernel and save near-threshold steps or spikes only; other neurons run on
-    currents `[T, N, C, ...]`, which are saved. Gradients flow through states that are given or returned.
+    On a CPU the currents are sums over events. Neurons of one or two linear states without learnable constants, and
+    neurons with an event-driven gradient, run in the same kernel and save near-threshold steps or spikes only; other
+    neurons run on currents `[T, N, C, ...]`, which are saved. Gradients flow through states that are given or returned.
 
     Args:
         x: events `[T, N, ...]` (`[N, T, ...]` where the neuron is `batch_first`): spikes or any real amplitudes.

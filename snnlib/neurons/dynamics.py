@@ -112,9 +112,17 @@ class Dynamics:
     def kernel(self, dtype: torch.dtype, device: torch.device) -> LinearKernel:
         """Returns the neurons as kernels take them."""
         floored = isinstance(self.floor, Tensor) or self.floor != -math.inf
+        alike = all_alike(*(value for row in self.a for value in row), *self.b, *self.p)
+        tells = self.states == 1 or self.detach_reset or self._resets_membrane
         return LinearKernel(
-            self.pack(dtype, device), self.options, alike=all_alike(self.a[0][0], self.b[0]), floored=floored
+            self.pack(dtype, device), self.options, alike=alike, floored=floored, tells_resets=tells
         )
+
+    @property
+    def _resets_membrane(self) -> bool:
+        """Returns whether a reset changes the membrane alone, which alone is compared."""
+        others = self.keep[1 : self.states]
+        return len(self.c) == 1 and not self.r and all(isinstance(k, float) and k == 1 for k in others)
 
 
 def all_alike(*rows: Coefficient) -> bool:

@@ -40,9 +40,9 @@ def _layer_fields(call: LayerArgs, neuron: NeuronKernel | None, place: int) -> d
     """
     neurons: dict[str, Any] = dict.fromkeys(("linear", "exact"))
     if neuron is None:
-        return {**_sizes(call), **neurons, "neuron": _NO_NEURONS}
+        return {**_sizes(call), **neurons, "neuron": _NO_NEURONS, "states": 0}
     neurons[neuron.family] = {**neuron.native(neuron.constants), "rows": native.slot(place)}
-    return {**_sizes(call), **neurons, "neuron": _NEURONS[neuron.family]}
+    return {**_sizes(call), **neurons, "neuron": _NEURONS[neuron.family], "states": neuron.variables}
 
 
 def _output_dtype(call: LayerArgs, neuron: NeuronKernel | None) -> torch.dtype:

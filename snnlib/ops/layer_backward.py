@@ -31,8 +31,8 @@ from snnlib.ops.conv_call import GradientCall, SavedRecord
 from snnlib.ops.declare import custom_op, register_fake
 from snnlib.ops.layer_forward import OPTIONS, check, record_rows
 
-# Row of the coefficients that every current is multiplied by.
-_GAIN = row_names(1).index("b0")
+# Row of the coefficients of one state that every current is multiplied by, and of the coupling of two states.
+_GAIN, _COUPLING = row_names(1).index("b0"), row_names(2).index("p1")
 
 
 class Saved(NamedTuple):
@@ -130,6 +130,11 @@ def run(
         return _by_reference(call, neuron, saved, needs, grad_output, grad_state, scale)
     record = saved.record.to(torch.float32).contiguous()
     constants = neuron.constants.to(torch.float32).contiguous()
+    linear_states = neuron.variables if isinstance(neuron, LinearKernel) else 0
+    # Kernels take and give dL/dh of two states before P, in y = P h: layer/rows.h.
+    coupling = float(constants[_COUPLING, 0]) if linear_states == 2 else 0.0
+    if coupling and grad_state is not None:
+        grad_state = torch.stack((grad_state[0] + coupling * grad_state[1], grad_state[1]))
     tensors = SavedRecord(
         conv_layout.laid_out(grad_output, x.dtype),
         None if grad_state is None else conv_layout.laid_out(grad_state, state_dtype(x)),
@@ -140,8 +145,8 @@ def run(
         saved.starts.contiguous(),
         None if output is None else conv_layout.laid_out(output, x.dtype),
     )
-    # Factor of an SRM neuron's signal b, or of the signal a of the linear family; that of exact times has it.
-    gain = float(constants[_GAIN, 0]) if isinstance(neuron, LinearKernel) else scale
+    # Factor of an SRM neuron's signal b, or of the signal a of one linear state; that of other neurons has it.
+    gain = float(constants[_GAIN, 0]) if linear_states == 1 else scale
     gradient = GradientCall(call, neuron, tensors, gain, 1.0 if neuron.moves_spikes else gain)
     ways = _choose(call, neuron, numbers, needs, grad_state is not None)
     grad_start = conv_layout.empty_state(x, call.geometry, neuron.states) if needs.state else None
@@ -159,6 +164,8 @@ def run(
         grad_x = reference.exact.by_time(grad_x, x, call.time_dim)
     if grad_weight is not None:
         grad_weight = grad_weight.to(call.weight.dtype)
+    if coupling and grad_start is not None:
+        grad_start[0] -= coupling * grad_start[1]
     return grad_weight, None if grad_x is None else grad_x.to(x.dtype), grad_start
 
 

@@ -3,8 +3,8 @@
 Sequences are `[T, N, C, (D), H, W]`; the kernel of a fully connected layer is as large as the image. Currents come
 from events or, at high rates and for convolutions without an event-driven kernel, from torch (`backends.algorithm`);
 the neurons are the same. The backward pass needs a record: one bit per neuron and step, and numbers for every spike
-(SRM neurons: slope and gain; exact spike times: rise and passed) or every near-threshold step (neurons of one state of
-the linear family: the distance from the threshold). `layer_backward.py` has the gradients. Kernel:
+(SRM neurons: slope and gain; exact spike times: rise and passed) or every near-threshold step (neurons of one or two
+states of the linear family: the distance from the threshold). `layer_backward.py` has the gradients. Kernel:
 cpp/cpu/layer_forward.cpp; reference: snnlib/backends/reference/layer.py and srm_conv.py.
 """
 

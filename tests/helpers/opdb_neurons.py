@@ -42,6 +42,8 @@ _PLAIN, ATTACHED, SQUARES = (
 )
 # A compact surrogate with a detached subtracting reset, and one of unbounded support with a reset to a value.
 COMPACT, WIDE = [0, 1, 1, 1, 0, 0, 1, 0, 0], [2, 0, 0, 0, 0, 0, 1, 0, 0]
+# A detached reset, and a jump that is not.
+JUMPS = [0, 0, 1, 0, 0, 0, 1, 0, 0]
 # With neurons that rest for two steps after a spike, and for ever.
 RESTS, ONCE = [*_PLAIN, 0, 2], [*ATTACHED, 0, -1]
 # Several spikes in a step: rounded with a flat surrogate and with a bump at every threshold, floored above the
@@ -309,22 +311,40 @@ def pooled_backward_answer(
     return list(torch.autograd.grad(loss, (x, before), allow_unused=True, materialize_grads=True))
 
 
-def _layer_arguments(generator: torch.Generator, name: str, flags: list[int], own: bool) -> tuple[Any, ...]:
+# Coefficients of two states behind a convolution, by the name of their model.
+_TWO_STATES = {
+    "CubaLIF": {"a00": 0.75, "a01": 0.25, "b0": 0.5, "b1": 1.0, "keep0": 0.0, "offset0": 0.25},
+    "CubaLIF, all": {"a01": 0.5, "b1": 0.5, "keep0": 0.0, "keep1": 0.0},
+    "ALIF": _ALIF,
+    "adLIF": _ADLIF,
+    "resonator": {"a00": 0.75, "a01": 0.25, "a10": -0.25, "a11": 0.75, "b0": 0.0, "b1": 2.0, "offset0": -1.0},
+}
+
+
+def _layer_arguments(
+    generator: torch.Generator, name: str, flags: list[int], own: bool, model: str = ""
+) -> tuple[Any, ...]:
     x, weight, options, time_dim, step = _conv_arguments(generator, name)
     weight = (weight * 64).round() / 64
     graded = linear_oracle.graded(flags)[0] != 1
     rows = {"keep0": 0.0, "offset0": 0.25} if flags[1] == 0 and not graded else {"offset0": -1.0}
     rows["b0"] = 2.0 if graded else 1.0
-    table = coefficients(1, step[1] if own else 1, generator, scale=2.0, **rows)
+    states, rows = (2, _TWO_STATES[model]) if model else (1, rows)
+    table = coefficients(states, step[1] if own else 1, generator, **{"scale": 2.0, **rows})
     return x, weight, table, options, time_dim, step
 
 
 def layer_sample(
-    name: str, flags: list[int], stateful: bool = False, keep: bool = True, pool: tuple[int, int] = (1, 1)
+    name: str,
+    flags: list[int],
+    stateful: bool = False,
+    keep: bool = True,
+    pool: tuple[int, int] = (1, 1),
+    model: str = "",
 ) -> Sample:
     def make(generator: torch.Generator) -> Arguments:
-        x, weight, table, options, time_dim, step = _layer_arguments(generator, name, flags, stateful)
-        state = start(1, flags, step, generator) if stateful else None
+        x, weight, table, options, time_dim, step = _layer_arguments(generator, name, flags, stateful, model)
+        state = start(2 if model else 1, flags, step, generator) if stateful else None
         return (x, weight, table, state, *options, list(pool), flags, time_dim, stateful, keep, True)
 
     marks = {
@@ -333,7 +353,9 @@ def layer_sample(
         "pooled": pool != (1, 1),
         in_words(Flags, flags): flags[0] or linear_oracle.refractory(flags) or len(flags) > 11,
     }
-    return Sample(", ".join([name, *(mark for mark, on in marks.items() if on)]), make)
+    return Sample(
+        ", ".join([name, *([model] if model else ()), *(mark for mark, on in marks.items() if on)]), make
+    )
 
 
 def layer_backward_sample(
@@ -342,11 +364,12 @@ def layer_backward_sample(
     needs: tuple[bool, bool] = (True, True),
     pool: tuple[int, int] = (1, 1),
     state: bool = False,
+    model: str = "",
 ) -> Sample:
     own = name in ("gather back", "grouped")
 
     def make(generator: torch.Generator) -> Arguments:
-        x, weight, table, options, time_dim, _ = _layer_arguments(generator, name, flags, own)
+        x, weight, table, options, time_dim, _ = _layer_arguments(generator, name, flags, own, model)
         options = (*options, list(pool), flags, time_dim)
         forward = op_calls.layer_forward
         out, final, *record = forward(x, weight, table, None, *options, state, True, True)
@@ -362,7 +385,11 @@ def layer_backward_sample(
     }
     # Between two levels the rounding of a kept potential is a jump of its slope.
     kept = range(4, 7) if linear_oracle.graded(flags)[0] != 1 else range(0)
-    return Sample(", ".join([name, *(mark for mark, on in marks.items() if on)]), make, kept)
+    return Sample(
+        ", ".join([name, *([model] if model else ()), *(mark for mark, on in marks.items() if on)]),
+        make,
+        kept,
+    )
 
 
 def _convolved(x: Tensor, weight: Tensor, *options: Any) -> Tensor:
@@ -443,6 +470,8 @@ def currents_backward_answer(signal: Tensor, x: Tensor, weight: Tensor, *rest: A
 
 
 _FEW = ("scatter", "gather, many channels", "stride", "fully connected", "grouped", "T = 0")
+# A model for each of them.
+_MODELS = (*_TWO_STATES, "CubaLIF")
 # The kernels of currents are those of the layers, so a sample of each kind will do.
 CURRENTS = (*_FEW, "gather, dilated", "gather back", "one pixel, padded", "three axes, grouped", "N = 0")
 LAYERS = (
@@ -460,6 +489,11 @@ LAYERS = (
     layer_sample("scatter", BUMPS, stateful=True, pool=(2, 2)),
     layer_sample("gather, many channels", FLOORED, stateful=True),
     layer_sample("fully connected", UNBOUND, stateful=True, keep=False),
+    *(layer_sample(name, COMPACT, model=model) for name, model in zip(_FEW, _MODELS, strict=True)),
+    *(layer_sample("scatter", ATTACHED, stateful=True, model=model) for model in ("CubaLIF", "resonator")),
+    layer_sample("fully connected", WIDE, stateful=True, model="CubaLIF"),
+    layer_sample("scatter", [*COMPACT, 0, 2], stateful=True, keep=False, pool=(2, 2), model="ALIF"),
+    layer_sample("gather, many channels", FLAT, stateful=True, model="resonator"),
 )
 LAYERS_BACKWARD = (
     *(layer_backward_sample(name, COMPACT) for name in SRM_CONVS),
@@ -474,4 +508,15 @@ LAYERS_BACKWARD = (
     layer_backward_sample("scatter", BUMPS, pool=(2, 2), state=True),
     layer_backward_sample("gather back", FLOORED, state=True),
     layer_backward_sample("gather, many channels", UNBOUND),
+    *(layer_backward_sample(name, COMPACT, model=model) for name, model in zip(_FEW, _MODELS, strict=True)),
+    *(layer_backward_sample("gather back", JUMPS, state=True, model=model) for model in _TWO_STATES),
+    *(
+        layer_backward_sample("scatter", ATTACHED, state=True, model=model)
+        for model in ("CubaLIF", "resonator")
+    ),
+    layer_backward_sample("fully connected", WIDE, (False, True), state=True, model="CubaLIF"),
+    layer_backward_sample("gather back", WIDE, model="resonator"),
+    layer_backward_sample("scatter", JUMPS, (True, False), pool=(2, 2), state=True, model="adLIF"),
+    layer_backward_sample("scatter, dilated", [*COMPACT[:6], 0, *COMPACT[7:]], model="ALIF"),
+    layer_backward_sample("gather back", FLAT, state=True, model="resonator"),
 )

@@ -1,4 +1,4 @@
-"""Convolution and neurons of one state, with a record of near-threshold steps.
+"""Convolution and neurons of one or two linear states, with a record of near-threshold steps.
 
 Equations: cpp/include/snnlib/layer/rows.h.
 """
@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from snnlib.backends.arguments import LayerArgs, LinearKernel
+from snnlib.backends.flags import Flags
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference import linear
 from snnlib.backends.reference.srm_conv import (
@@ -59,22 +60,46 @@ def backward(
     entry, (compared,) = read_entries(*record, shape, call.band, time_dim)
     q = _spread(grad_output.to(dtype), shape, call.pool)
     rows = linear.Rows(neuron.constants.to(dtype), x.dim() - 1)
-    # Gradient that comes back to the state from later steps.
-    g = grad_state[0].to(dtype) if grad_state is not None else q.new_zeros(shape[1 - time_dim], *shape[2:])
+    # dL/dy that comes back to the states from later steps.
+    states = range(rows.states)
+    g = [q.new_zeros(shape[1 - time_dim], *shape[2:]) for _ in states]
+    if grad_state is not None:
+        g = list(grad_state.to(dtype).unbind(0))
     adjoint = torch.empty_like(q)
     columns = [tensor.unbind(time_dim) for tensor in (q, entry, compared.to(dtype))]
     for t in reversed(range(q.shape[time_dim])):
         q_t, entry_t, level = (column[t] for column in columns)
         fired = rows.fired(level, flags) & entry_t
-        slope = rows.slope(level, flags)
-        carry = torch.where(fired, rows.keep[0], 1.0)
-        if not flags.detach_reset:
-            h = level if flags.graded else level + rows.threshold
-            carry = carry + slope * (rows.reset([h], 0) - h)
-        lam = torch.where(entry_t, slope * q_t + carry * g, g)
-        adjoint.select(time_dim, t).copy_(lam * rows.b[0])
-        g = lam * rows.a[0][0] if flags.through_time else torch.zeros_like(lam)
-    return *convolution_backward(adjoint, x, weight, call.options), g.unsqueeze(0)
+        after = [sum((rows.p[i] * g[i] for i in states[1:]), g[0]), *g[1:]]
+        through = _through(rows, level, flags)
+        lam = []
+        for i in states:
+            slope = rows.slope(level, flags)
+            slope = slope * rows.c[i] if rows.states > 1 else slope
+            now = slope * q_t
+            for k in states:
+                stays = rows.keep[i] if i == k else -rows.r[i] if k == 0 else torch.zeros_like(rows.keep[i])
+                carry = torch.where(fired, stays, float(i == k)) + slope * through[k]
+                now = now + carry * after[k]
+            lam.append(torch.where(entry_t, now, after[i]))
+        adjoint.select(time_dim, t).copy_(sum((rows.b[i] * lam[i] for i in states[1:]), rows.b[0] * lam[0]))
+        g = [sum((rows.a[i][j] * lam[i] for i in states[1:]), rows.a[0][j] * lam[0]) for j in states]
+        if not flags.through_time:
+            g = [torch.zeros_like(part) for part in g]
+    return *convolution_backward(adjoint, x, weight, call.options), torch.stack(g)
+
+
+def _through(rows: linear.Rows, level: Tensor, flags: Flags) -> list[Tensor]:
+    """Derivatives of the states after a step by its spike, whose reset is detached or of the compared state alone."""
+    found = [torch.zeros_like(level)] * rows.states
+    if not flags.detach_reset:
+        h = level if flags.graded else level + rows.threshold
+        others = [torch.zeros_like(h)] * (rows.states - 1)
+        found = [rows.reset([h, *others], i) - part for i, part in enumerate([h, *others])]
+    if rows.states > 1 and not flags.detach_jump:
+        jumps = [rows.j[0], *(rows.j[i] - rows.p[i] * rows.j[0] for i in range(1, rows.states))]
+        found = [part + jump for part, jump in zip(found, jumps, strict=True)]
+    return found
 
 
 def _spread(grad: Tensor, shape: Sequence[int], pool: Sequence[int]) -> Tensor:

@@ -204,7 +204,7 @@ class Recorded(NamedTuple):
 
 
 def recorded(current: Tensor, neuron: LinearKernel, time_dim: int) -> Recorded:
-    """Returns what a layer records of neurons of one state, in the state's dtype."""
+    """Returns what a layer records of its neurons, in the state's dtype."""
     currents, rows, start = _prepared(current, neuron, time_dim)
     steps, final = _run(currents, rows, start, neuron.options)
     if not steps:

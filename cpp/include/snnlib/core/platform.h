@@ -29,8 +29,11 @@
 // For functions that do nothing but prefetch: GCC takes a call of one for a call without effect, and leaves it out.
 #if defined(__GNUC__)
 #define SNNLIB_INLINED __attribute__((always_inline))
+// Inlines all that a function calls.
+#define SNNLIB_FLATTEN __attribute__((flatten))
 #else
 #define SNNLIB_INLINED
+#define SNNLIB_FLATTEN
 #endif
 #define SNNLIB_INLINE inline SNNLIB_INLINED
 

@@ -49,11 +49,11 @@ struct InputSequence {
   SNNLIB_FIELDS(elements, step, batch, channel, height, width)
 };
 
-// The neurons of a layer: of one state (neurons/linear.h), none, which gives currents, or whose spike times are
-// differentiated (neurons/credit.h), SRM neurons among them.
+// The neurons of a layer: of one or two linear states (neurons/linear.h), none, which gives currents, or whose spike
+// times are differentiated (neurons/credit.h), SRM neurons among them.
 enum class LayerNeuron : int { kLinear, kNone, kSpikeTime };
 
-// Neurons of one state (LinearFlags) or whose spike times are differentiated (SynapseFlags).
+// Neurons of one or two linear states (LinearFlags) or whose spike times are differentiated (SynapseFlags).
 template <class Flags>
 struct NeuronOf {
   // Coefficients [rows][period] with period 1 or the number of channels.
@@ -66,8 +66,8 @@ using LinearNeuron = NeuronOf<LinearFlags>;
 using ExactNeuron = NeuronOf<SynapseFlags>;
 
 // (slope, gain) of every spike of one task, in the order (step, row, place in the row): min(1/delta_u, clamp) and
-// 1/delta_ut, each 0 where the neuron has no rise. Of neurons with exact times: (rise, passed). Of neurons of one
-// state: u of every entry (layer/rows.h).
+// 1/delta_ut, each 0 where the neuron has no rise. Of neurons with exact times: (rise, passed). Of linear neurons: u of
+// every entry (layer/rows.h).
 struct TaskSpikes {
   float* slope_gain = nullptr;  // [2][count] or [1][count], from malloc
   int64_t count = 0;
@@ -101,11 +101,12 @@ struct LayerArgs {
   FrameOrder frames;  // of all that lies in the order of the output: its gradient, bits, currents and signals
   PoolWindow pool;
   LayerNeuron neuron;
+  int64_t states;  // K of linear neurons: 1 or 2
   // At most one of these is given; the others are zero.
   LinearNeuron linear;
   ExactNeuron exact;
   Executor executor;
-  SNNLIB_FIELDS(shape, bands, frames, pool, neuron, linear, exact, executor)
+  SNNLIB_FIELDS(shape, bands, frames, pool, neuron, states, linear, exact, executor)
 
   bool gives_currents() const { return neuron == LayerNeuron::kNone; }
   bool is_linear() const { return neuron == LayerNeuron::kLinear; }
@@ -114,6 +115,8 @@ struct LayerArgs {
   // True if inputs have a signal of their own.
   bool is_srm() const { return moves_spikes() && exact.flags.srm; }
   bool times_spikes() const { return moves_spikes() && !exact.flags.srm; }
+  // True if what spikes and near-threshold steps change comes to the inputs by two states.
+  bool has_two_fields() const { return times_spikes() || (is_linear() && states == 2); }
   // A coefficient of neurons whose spikes are moved, which all channels share.
   float shared(int row) const { return exact.rows[row * exact.period]; }
 };
@@ -147,8 +150,8 @@ struct LayerRecord : LayerArgs {
   const int64_t* task_starts;  // [batch * bands.count + 1]
   Elements output;             // of the forward pass; read if neurons whose spikes are moved have a pool
   Elements grad_output;
-  // dL/dstate after the last step, [K][batch][height][row], with K = 3 (u, s, g) or 1. Null: zero, as of neurons with
-  // exact times.
+  // dL/dstate after the last step, [K][batch][height][row], with K = 3 (u, s, g) of SRM neurons; of linear neurons
+  // dL/dh there (layer/rows.h). Null: zero.
   const float* grad_state;
   SNNLIB_MORE_FIELDS(LayerArgs, bits, slope, gain, task_starts, output, grad_output, grad_state)
 

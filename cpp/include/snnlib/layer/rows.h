@@ -1,14 +1,25 @@
 // Rows of neurons in a layer: a step forward with its record, and the adjoint.
 //
-// Neurons of one state (neurons/linear.h). A forward pass keeps entries, the steps at which the adjoint does not decay
-// freely. With a surrogate of compact support these are the steps near the threshold and the spikes, otherwise all. An
-// entry keeps u, the distance of the membrane from the threshold, with several levels the membrane.
+// Neurons of one or two states (neurons/linear.h). A forward pass keeps entries, the steps at which the adjoint does
+// not decay freely. With a surrogate of compact support these are the steps near the threshold and the spikes,
+// otherwise all. An entry keeps u, the distance of c . h from the threshold, with several levels c . h.
 //
 // Backward, the adjoint lam = dL/dh decays freely from step to step and changes at entries by an amount m,
 //
 //   g[t] = decay lam[t+1],   lam[t] = slope q + carry g[t],   m[t] = lam[t] - g[t]
 //   g of the last step is what comes back to the state after it
 //   carry = (keep where s = 1, else 1) + slope (keep h + offset - h) (reset not detached)
+//
+// With two states, h[t] = F h[t-1] + B x[t] between entries, with F = A P and P h = (h_0, h_1 + p_1 h_0):
+//
+//   g[t] = F^T lam[t+1],   lam[t] = c slope q + carry g[t],   m[t] = lam[t] - g[t],   dL/dx[t] = B . lam[t]
+//   g of the last step is P^T dL/dy
+//   carry = (keep where s = 1, less r_1 in row 1 of column 0; else 1) + c slope w^T
+//   w_i = keep_i h_i + offset_i - h_i (reset not detached), and (j_0, j_1 - p_1 j_0) (jump not detached)
+//
+// A record of two states holds no h_1: gradients of a reset need it detached, or of h_0 alone, which is then compared
+// alone. A spike adds m . Y[t] to dW, with the input traces Y <- F Y + B x, and m to the field Z <- F^T Z + W^T m over
+// the inputs, dL/dx[t] = B . Z[t].
 //
 // Neurons whose spikes are moved (neurons/credit.h, neurons/srm.h). Forward keeps a bit per neuron and step and two
 // numbers of every spike in the order of the bits: (rise, passed), of SRM neurons (slope, gain) with
@@ -28,7 +39,7 @@
 // spike whose successor fires D steps later, with C', adds e_g (C - C' e_g^D) W to its patch of V, dL/dx[t] = x[t]
 // V[t]. What comes back to g after the last step acts like a successor there.
 //
-// slope is the surrogate's derivative at u and h = u + threshold; from neurons/linear.h with one state.
+// slope is the surrogate's derivative at u and h = u + threshold; from neurons/linear.h.
 #pragma once
 
 #include "snnlib/core/threads.h"
@@ -179,7 +190,8 @@ class RowCoefficients {
   bool shared_ = true;
 };
 
-using LinearRowCoefficients = RowCoefficients<LinearCoefficients<1, Floats>>;
+template <int K>
+using LinearRowCoefficients = RowCoefficients<LinearCoefficients<K, Floats>>;
 using ExactRowCoefficients = RowCoefficients<SynapseCoefficients<Floats>>;
 
 // See `step_vectors`; a spike keeps its rise and what it passes on. `Plain`: the usual options, and coefficients that
@@ -228,161 +240,274 @@ int64_t exact_row(const float* current, const ExactRowCoefficients& coefficients
   return run(current, coefficients, flags, v, synapse, left, n, spikes, bits, rises, passed, fired);
 }
 
-// Number that an entry keeps of c . h: its distance from the threshold, from which it cannot be found again but by
-// rounding; with several levels itself.
-inline Floats linear_kept(Floats level, const LinearCoefficients<1, Floats>& k, const LinearFlags& flags) {
-  return flags.levels == 1 ? level - k.row[LinearRows<1>::threshold] : level;
+// The flags with one level, and without a rectified membrane, fixed point and refractory time, as constants.
+inline LinearFlags plain_flags(LinearFlags flags) {
+  flags.levels = 1, flags.refractory = 0;
+  flags.rectified = flags.fixed_point = false;
+  return flags;
 }
 
-// See `step_vectors` and `linear_kept`.
-template <Keep kKeep, bool Add, bool Count>
-SNNLIB_NOINLINE int64_t linear_row(const float* current, const LinearRowCoefficients& coefficients,
-                                   const LinearFlags& flags, float* v, float* left, int64_t n, float* spikes,
-                                   uint16_t* bits, float* distance, Floats* fired) {
-  using R = LinearRows<1>;
+// Number that an entry keeps of c . h: its distance from the threshold, from which it cannot be found again but by
+// rounding; with several levels itself.
+template <int K>
+inline Floats linear_kept(Floats level, const LinearCoefficients<K, Floats>& k, const LinearFlags& flags) {
+  return flags.levels == 1 ? level - k.row[LinearRows<K>::threshold] : level;
+}
+
+// See `step_vectors` and `linear_kept`; variable i of the state lies at `state_row + i * stride`. `Plain` as in
+// `exact_row_of`.
+template <int K, bool Plain, Keep kKeep, bool Add, bool Count>
+SNNLIB_NOINLINE SNNLIB_FLATTEN int64_t linear_row_of(const float* current, const LinearRowCoefficients<K>& coefficients,
+                                                     const LinearFlags& given, float* state_row, int64_t stride,
+                                                     int64_t n, float* spikes, uint16_t* bits, float* distance,
+                                                     Floats* fired) {
+  using R = LinearRows<K>;
   const Floats zero = Floats{}, one = zero + 1.0f;
+  const LinearFlags flags = Plain ? plain_flags(given) : given;
+  const LinearCoefficients<K, Floats> shared = coefficients.at(0);
   const bool compact = is_compact(flags.surrogate), rests = flags.refractory != 0;
   const bool plain = !flags.rectified && !flags.fixed_point && !rests, graded = flags.levels != 1;
   const bool skims = kKeep == Keep::kFew && compact && plain;
   // Where the surrogate of graded neurons has its first center, and what is safely below their first spike.
   const bool lower = graded && flags.rounds && flags.spread != SurrogateSpread::kFlat;
   const float center = lower ? 0.5f : 1.0f, below = flags.rounds ? 0.49f : 0.99f;
+  float* left = state_row + K * stride;
   return step_vectors<kKeep, Add, Count, false>(n, spikes, bits, distance, nullptr, fired, [&](int64_t j) -> RowStep {
-    const LinearCoefficients<1, Floats>& k = coefficients.at(j);
-    LinearState<1, Floats> state{{load(v + j)}, zero, rests ? load(left + j) : zero};
+    const LinearCoefficients<K, Floats>& k = Plain ? shared : coefficients.at(j);
+    LinearState<K, Floats> state{{}, zero, rests ? load(left + j) : zero};
+    for (int i = 0; i < K; ++i) state.y[i] = load(state_row + i * stride + j);
     if (skims) {
-      Floats h[1];
-      linear_charge<1>(state.y, load(current + j), k, h);
+      Floats h[K];
+      linear_charge<K>(state.y, load(current + j), k, h);
       // All are below the support of the surrogate and below the first spike, and all are finite.
-      const Floats threshold = k.row[R::threshold];
-      const Floats z = (h[0] - threshold * center) * k.row[R::scale] + (h[0] - h[0]);
-      if (lanes_below(z, zero - one) == kAllLanes && (!graded || lanes_below(h[0], threshold * below) == kAllLanes)) {
-        store(v + j, linear_floor<1>(h[0], k));
+      const Floats threshold = k.row[R::threshold], level = linear_level<K>(h, k);
+      const Floats z = (level - threshold * center) * k.row[R::scale] + (level - level);
+      if (lanes_below(z, zero - one) == kAllLanes && (!graded || lanes_below(level, threshold * below) == kAllLanes)) {
+        for (int i = 1; i < K; ++i) store(state_row + i * stride + j, h[i] + k.row[R::p + i] * h[0]);
+        store(state_row + j, linear_floor<K>(h[0], k));
         return {zero, zero, zero, 0, true};
       }
     }
-    const auto out = linear_step<1, false>(state, load(current + j), k, flags, 1.0f);
-    store(v + j, state.y[0]);
+    const auto out = linear_step<K, false>(state, load(current + j), k, flags, 1.0f);
+    for (int i = 0; i < K; ++i) store(state_row + i * stride + j, state.y[i]);
     if (rests) store(left + j, state.left);
     if (kKeep == Keep::kNothing) return {out.spike, zero, zero, 0, false};
-    const Floats z = magnitude(linear_distance<1>(out.h[0], k, flags, 1.0f) * k.row[R::scale]);
+    const Floats level = linear_level<K>(out.h, k);
+    const Floats z = magnitude(linear_distance<K>(level, k, flags, 1.0f) * k.row[R::scale]);
     const uint32_t near = lanes_at_least(out.spike, one) | lanes_at_least(one, z);
-    return {out.spike, linear_kept(out.h[0], k, flags), zero, compact ? near : kAllLanes, false};
+    return {out.spike, linear_kept<K>(level, k, flags), zero, compact ? near : kAllLanes, false};
   });
 }
 
-// Factor of the adjoint from one step to the one before.
-inline float linear_decay(const LinearNeuron& neuron) {
-  return neuron.flags.through_time ? neuron.rows[LinearRows<1>::a(0, 0) * neuron.period] : 0.0f;
+template <int K, Keep kKeep, bool Add, bool Count>
+int64_t linear_row(const float* current, const LinearRowCoefficients<K>& coefficients, const LinearFlags& flags,
+                   float* state, int64_t stride, int64_t n, float* spikes, uint16_t* bits, float* distance,
+                   Floats* fired) {
+  const bool plain = coefficients.shared() && !flags.rectified && !flags.fixed_point && !flags.refractory;
+  const auto run = plain && flags.levels == 1 ? linear_row_of<K, true, kKeep, Add, Count>
+                                              : linear_row_of<K, false, kKeep, Add, Count>;
+  return run(current, coefficients, flags, state, stride, n, spikes, bits, distance, fired);
 }
 
+// Coefficient of linear neurons, which all channels share where a record suffices for gradients.
+inline float shared_row(const LinearNeuron& neuron, int row) { return neuron.rows[row * neuron.period]; }
+
+// Factor of the adjoint from one step to the one before.
+inline float linear_decay(const LinearNeuron& neuron) {
+  return neuron.flags.through_time ? shared_row(neuron, LinearRows<1>::a(0, 0)) : 0.0f;
+}
+
+// F and B of two states, F without a gradient through time 0.
+struct FreeDynamics {
+  float f[2][2], b[2];
+
+  // True if an input reaches the second state.
+  bool reaches_second() const { return b[1] != 0.0f || f[1][0] != 0.0f; }
+};
+
+inline FreeDynamics free_dynamics(const LinearNeuron& neuron) {
+  using R = LinearRows<2>;
+  FreeDynamics free = {};
+  for (int i = 0; i < 2; ++i) {
+    free.b[i] = shared_row(neuron, R::b + i);
+    if (!neuron.flags.through_time) continue;
+    free.f[i][1] = shared_row(neuron, R::a(i, 1));
+    free.f[i][0] = shared_row(neuron, R::a(i, 0)) + free.f[i][1] * shared_row(neuron, R::p + 1);
+  }
+  return free;
+}
+
+// The adjoint of neurons of K linear states.
+template <int K>
 class LinearAdjoint {
  public:
   // Rows `rows` of neurons of sample `n`.
   void start(const LayerRecord& a, int64_t n, const Rows& rows) {
-    neuron_ = &a.linear;
+    a_ = &a;
     rows_ = rows;
     n_ = n;
     row_ = a.shape.row();
-    height_ = a.shape.height;
+    stored_ = padded(row_);
     coefficients_.load(a.linear, row_);
-    lam_.zeroed(rows.count() * padded(row_));
+    lam_.zeroed(K * rows.count() * stored_);
     for (int64_t y = rows.first; a.grad_state && y < rows.last; ++y) {
-      std::memcpy(lam(y), a.grad_state_row(0, n, y), size_t(row_) * sizeof(float));
+      for (int i = 0; i < K; ++i) std::memcpy(lam(i, y), a.grad_state_row(i, n, y), size_t(row_) * sizeof(float));
     }
     last_step_ = rows.count();
-    slope_.reserve(padded(row_) + kGroup);
-    carry_.reserve(padded(row_) + kGroup);
-    amount_.reserve(padded(row_) + kGroup);
+    slope_.reserve(K * room());
+    carry_.reserve(K * K * room());
+    amount_.reserve(K * room());
+    if (K == 2) free_ = free_dynamics(a.linear), changes_second_ = free_.reaches_second() && second_changes();
+    if (K == 2) signal_.reserve(stored_);
   }
 
-  // Goes one step back in row y. `amounts` gets m of every entry.
-  SNNLIB_NOINLINE const float* step(int64_t y, const SpikeRow& entries) {
-    float* lam = this->lam(y);
-    if (last_step_ > 0) {
-      --last_step_;
-    } else {
-      scale(lam, padded(row_), linear_decay(*neuron_));
-    }
+  // Goes one step back in row y and returns, if it is wanted, dL/dcurrent, of one state without the factor b.
+  SNNLIB_NOINLINE const float* step(int64_t y, const SpikeRow& entries, bool wanted) {
+    last_step_ > 0 ? void(--last_step_) : decay(y);
     const bool all = entries.count == row_;
     all ? weigh<true>(entries) : weigh<false>(entries);
     const float *slope = slope_.data(), *carry = carry_.data();
-    float* amount = amount_.data();
+    float *amount = amount_.data(), *lam = this->lam(0, y);
+    const int64_t next = lam_stride(), room = this->room();
     if (all) {
-      for (int64_t i = 0; i < padded(row_); i += kLanes) {
-        const Floats g = load(lam + i), q = i + kLanes > row_ ? tail(entries.q + i, row_ - i) : load(entries.q + i);
-        const Floats now = load(slope + i) * q + load(carry + i) * g;
-        store(amount + i, now - g);
-        store(lam + i, now);
+      for (int64_t i = 0; i < stored_; i += kLanes) {
+        const Floats q = i + kLanes > row_ ? tail(entries.q + i, row_ - i) : load(entries.q + i);
+        Floats g[K];
+        for (int k = 0; k < K; ++k) g[k] = load(lam + k * next + i);
+        for (int k = 0; k < K; ++k) {
+          Floats now = load(slope + k * room + i) * q;
+          for (int m = 0; m < K; ++m) now = now + load(carry + (k * K + m) * room + i) * g[m];
+          store(amount + k * room + i, now - g[k]);
+          store(lam + k * next + i, now);
+        }
       }
     } else {
       for (int64_t i = 0; i < entries.count; ++i) {
         const int32_t place = entries.places[i];
-        const float g = lam[place], now = slope[i] * entries.q[place] + carry[i] * g;
-        amount[i] = now - g;
-        lam[place] = now;
+        const float q = entries.q[place];
+        float g[K];
+        for (int k = 0; k < K; ++k) g[k] = lam[k * next + place];
+        for (int k = 0; k < K; ++k) {
+          float now = slope[k * room + i] * q;
+          for (int m = 0; m < K; ++m) now = now + carry[(k * K + m) * room + i] * g[m];
+          amount[k * room + i] = now - g[k];
+          lam[k * next + place] = now;
+        }
       }
     }
-    return lam;
+    if (K == 1) return lam;
+    for (int64_t i = 0; wanted && i < stored_; i += kLanes) {
+      store(signal_.data() + i, free_.b[0] * load(lam + i) + free_.b[1] * load(lam + next + i));
+    }
+    return signal_.data();
   }
 
-  const float* amounts() const { return amount_.data(); }
+  // m of every entry of the last step, of the second state null where no entry changes it or no input reaches it.
+  const float* to_membrane() const { return amount_.data(); }
+  const float* to_current() const { return changes_second_ ? amount_.data() + room() : nullptr; }
 
-  // After the first step, what comes back to row y of the state before it, to `out`, laid out as `grad_state`. Call it
-  // once.
+  // After the first step, g of row y of the state before it, to `out`, laid out as `grad_state`. Call it once.
   void finish(int64_t y, float* out) {
-    if (last_step_ == 0) scale(lam(y), padded(row_), linear_decay(*neuron_));
-    std::memcpy(out + (n_ * height_ + y) * row_, lam(y), size_t(row_) * sizeof(float));
+    if (last_step_ == 0) decay(y);
+    const ConvShape& s = a_->shape;
+    for (int i = 0; i < K; ++i) {
+      std::memcpy(out + ((i * s.batch + n_) * s.height + y) * row_, lam(i, y), size_t(row_) * sizeof(float));
+    }
   }
 
  private:
-  using Coefficients = LinearRows<1>;
+  using Coefficients = LinearRows<K>;
 
-  float* lam(int64_t y) const { return lam_.data() + (y - rows_.first) * padded(row_); }
+  int64_t room() const { return stored_ + kGroup; }
+  int64_t lam_stride() const { return rows_.count() * stored_; }
+  float* lam(int i, int64_t y) const { return lam_.data() + i * lam_stride() + (y - rows_.first) * stored_; }
 
   static Floats tail(const float* p, int64_t count) { return load_lanes<float>(p, count); }
+
+  // True if spikes or near-threshold steps change the adjoint of the second state.
+  bool second_changes() const {
+    const LinearNeuron& neuron = a_->linear;
+    for (int64_t i = 0; i < neuron.period; ++i) {
+      const auto row = [&](int r) { return neuron.rows[r * neuron.period + i]; };
+      const bool compared = row(Coefficients::c + K - 1) != 0.0f;
+      if (compared || row(Coefficients::keep + K - 1) != 1.0f || row(Coefficients::r + K - 1) != 0.0f) return true;
+    }
+    return false;
+  }
+
+  // From lam to g of the step before.
+  void decay(int64_t y) {
+    float *first = lam(0, y), *second = lam(K - 1, y);
+    if (K == 1) return scale(first, stored_, linear_decay(a_->linear));
+    for (int64_t i = 0; i < stored_; i += kLanes) {
+      const Floats a = load(first + i), b = load(second + i);
+      store(first + i, free_.f[0][0] * a + free_.f[1][0] * b);
+      store(second + i, free_.f[0][1] * a + free_.f[1][1] * b);
+    }
+  }
 
   // slope and carry of all entries from their u; `All`: entry i is at place i.
   template <bool All>
   void weigh(const SpikeRow& entries) {
-    const LinearFlags& flags = neuron_->flags;
+    const LinearFlags& flags = a_->linear.flags;
     const Floats zero = Floats{}, one = zero + 1.0f;
     for (int64_t i = 0; i < entries.count; i += kLanes) {
-      LinearCoefficients<1, Floats> own;
+      LinearCoefficients<K, Floats> own;
       const bool gathered = !coefficients_.shared() && !All;
-      if (gathered) {
-        constexpr int kUsed[] = {Coefficients::keep, Coefficients::offset, Coefficients::threshold,
-                                 Coefficients::height, Coefficients::scale};
-        for (int row : kUsed) {
-          float lane[kLanes] = {};
-          for (int64_t j = 0; j < kLanes && i + j < entries.count; ++j) {
-            lane[j] = coefficients_.of(row, entries.places[i + j]);
-          }
-          std::memcpy(&own.row[row], lane, sizeof lane);
-        }
-      }
+      if (gathered) gather(entries, i, own);
       const auto& k = gathered ? own : coefficients_.at(i);
       const Floats u = load_lanes<float>(entries.slope + i, entries.count - i);
       const bool graded = flags.levels != 1;
-      const Floats h[1] = {graded ? u : u + k.row[Coefficients::threshold]};
-      const Floats distance = graded ? linear_distance<1>(u, k, flags, 1.0f) : u;
-      const Floats slope = linear_slope<1>(distance, k, flags, 1.0f);
-      const auto fired = graded ? linear_firing<1>(u, k, flags, 1.0f).fired : linear_fires(u, flags);
-      Floats carry = fired ? k.row[Coefficients::keep] : one;
-      if (!flags.detach_reset) {
-        carry = carry + slope * (linear_reset<1>(h, 0, one, k) - h[0]);
+      Floats h[K] = {graded ? u : u + k.row[Coefficients::threshold]};
+      const Floats distance = graded ? linear_distance<K>(u, k, flags, 1.0f) : u;
+      const Floats slope = linear_slope<K>(distance, k, flags, 1.0f);
+      const auto fired = graded ? linear_firing<K>(u, k, flags, 1.0f).fired : linear_fires(u, flags);
+      for (int row = 0; row < K; ++row) {
+        const Floats own_slope = K == 1 ? slope : slope * k.row[Coefficients::c + row];
+        store(slope_.data() + row * room() + i, own_slope);
+        for (int column = 0; column < K; ++column) {
+          Floats carry = row != column ? zero : fired ? k.row[Coefficients::keep + row] : one;
+          if (row > column) carry = fired ? -k.row[Coefficients::r + row] : zero;
+          if (!flags.detach_reset) {
+            carry = carry + own_slope * (linear_reset<K>(h, column, one, k) - h[column]);
+          }
+          if (K > 1 && !flags.detach_jump) carry = carry + own_slope * jump(column, k);
+          store(carry_.data() + (row * K + column) * room() + i, carry);
+        }
       }
-      store(slope_.data() + i, slope);
-      store(carry_.data() + i, carry);
     }
   }
 
-  const LinearNeuron* neuron_ = nullptr;
+  // (j_0, j_1 - p_1 j_0)
+  static Floats jump(int column, const LinearCoefficients<K, Floats>& k) {
+    const Floats own = k.row[Coefficients::j + column];
+    return column ? own - k.row[Coefficients::p + column] * k.row[Coefficients::j] : own;
+  }
+
+  // Coefficients of the entries from `i` on.
+  void gather(const SpikeRow& entries, int64_t i, LinearCoefficients<K, Floats>& own) const {
+    using R = Coefficients;
+    // One state has the first five.
+    constexpr int last = K - 1, used[] = {R::keep,        R::offset,        R::threshold, R::height, R::scale,
+                                          R::keep + last, R::offset + last, R::c,         R::j,      R::c + last,
+                                          R::j + last,    R::p + last,      R::r + last};
+    for (int row = 0; row < (K == 1 ? 5 : 13); ++row) {
+      float lane[kLanes] = {};
+      for (int64_t j = 0; j < kLanes && i + j < entries.count; ++j) {
+        lane[j] = coefficients_.of(used[row], entries.places[i + j]);
+      }
+      std::memcpy(&own.row[used[row]], lane, sizeof lane);
+    }
+  }
+
+  const LayerRecord* a_ = nullptr;
   Rows rows_ = {};
-  int64_t n_ = 0, row_ = 0, height_ = 0;
+  int64_t n_ = 0, row_ = 0, stored_ = 0;
   int64_t last_step_ = 0;  // rows of the last step that are still to come
-  LinearRowCoefficients coefficients_;
-  Scratch<float> lam_, slope_, carry_, amount_;
+  FreeDynamics free_ = {};
+  bool changes_second_ = false;
+  LinearRowCoefficients<K> coefficients_;
+  Scratch<float> lam_, slope_, carry_, amount_, signal_;
 };
 
 inline SynapseConstants synapse_constants(const LayerArgs& a) {

@@ -80,6 +80,17 @@ SNNLIB_NOINLINE inline void step_traces(const float* x, int64_t n, const Synapse
   }
 }
 
+// A step of the input traces of one row, of two linear states.
+SNNLIB_NOINLINE inline void step_linear_traces(const float* x, int64_t n, const FreeDynamics& k, float* first,
+                                               float* second) {
+  SNNLIB_SIMD
+  for (int64_t i = 0; i < n; ++i) {
+    const float a = first[i], b = second[i];
+    first[i] = k.f[0][0] * a + k.f[0][1] * b + k.b[0] * x[i];
+    second[i] = k.f[1][0] * a + k.f[1][1] * b + k.b[1] * x[i];
+  }
+}
+
 class WeightsBySpikes {
  public:
   // Output rows `own` of sample `n`, with at most `spikes` spikes. `grad` is [kernel_h][channels][padded(kernel_w x
@@ -102,6 +113,8 @@ class WeightsBySpikes {
       const int64_t x = i / s.channels, o = i % s.channels;
       places[i] = {int32_t(x * s.stride_w * s.in_channels), uint32_t(o * padded(length_))};
     }
+    two_linear_ = a.is_linear() && a.states == 2;
+    if (two_linear_) free_ = free_dynamics(a.linear);
     constants_ = synapse_constants(a);
   }
 
@@ -129,7 +142,9 @@ class WeightsBySpikes {
       for (int64_t y = seen_.first; y < seen_.last; ++y) {
         const float* x = read_row(a_->input, s, t, n_, y, in_row_.data());
         const int64_t at = (y - seen_.first) * trace_row_ + s.padding_w * s.in_channels;
-        step_traces(x, s.in_width * s.in_channels, constants_, trace_u + at, trace_s + at);
+        const int64_t length = s.in_width * s.in_channels;
+        two_linear_ ? step_linear_traces(x, length, free_, trace_u + at, trace_s + at)
+                    : step_traces(x, length, constants_, trace_u + at, trace_s + at);
       }
       const int64_t* begin = begins(t);
       if (length_ <= kGroup) {
@@ -155,12 +170,12 @@ class WeightsBySpikes {
   TraceSample* add_state(int64_t t, int64_t y, int32_t shift, TraceSample* sample) {
     const ConvShape& s = a_->shape;
     if (!a_->grad_state || t != s.steps - 1) return sample;
-    const bool linear = a_->is_linear();
-    const float *u = a_->grad_state_row(0, n_, y), *synapse = linear ? nullptr : a_->grad_state_row(1, n_, y);
+    const bool one = a_->is_linear() && a_->states == 1;
+    const float *u = a_->grad_state_row(0, n_, y), *synapse = one ? nullptr : a_->grad_state_row(1, n_, y);
     const float decay = a_->is_srm() ? constants_.decay_s : 1.0f;
     const Place* places = places_.data();
     for (int64_t i = 0; i < s.row(); ++i) {
-      const float of_s = linear ? 0.0f : decay * synapse[i];
+      const float of_s = one ? 0.0f : decay * synapse[i];
       if (u[i] != 0.0f || of_s != 0.0f) *sample++ = {shift + places[i].at, places[i].row, u[i], of_s};
     }
     return sample;
@@ -182,6 +197,8 @@ class WeightsBySpikes {
   float* grad_ = nullptr;
   int64_t n_ = 0, length_ = 0, trace_row_ = 0;
   SynapseConstants constants_ = {};
+  bool two_linear_ = false;
+  FreeDynamics free_ = {};
   Scratch<TraceSample> samples_;
   Scratch<int64_t> begins_;
   Scratch<Place> places_;
