@@ -16,7 +16,7 @@ from snnlib import checks
 from snnlib.backends.fixed_point import check_states
 from snnlib.backends.flags import Flags
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
-from snnlib.backends.memo import kind, once
+from snnlib.backends.memo import kind, kinds, once
 from snnlib.backends.spike_time import SRM_FLAGS, SRM_STATES, SpikeCredit, SpikeTimeFlags, SpikeTimeRows
 from snnlib.backends.surrogate import COMPACT, KINDS
 
@@ -71,7 +71,7 @@ class Neurons:
             return self
         other = copy(self)
         # The other parts of the key stay.
-        vars(other).update(state=state, key=(kind(state), *self.key[1:]))
+        vars(other).update(state=state, key=(*kinds((state,)), *self.key[1:]))
         return other
 
     @property
@@ -163,7 +163,7 @@ class LinearKernel(Neurons):
     # The adjoint of a state is a sum over entries, whose order depends on where a chunk ends; by currents it does not.
     records_states, reorders = False, True
 
-    @property
+    @cached_property
     def flags(self) -> list[int]:
         """Options as the schemas of ops have them."""
         return list(map(int, self.options))
@@ -178,7 +178,7 @@ class LinearKernel(Neurons):
         """See `Neurons.variables`."""
         return count_states(len(self.constants))
 
-    @property
+    @cached_property
     def is_fixed_point(self) -> bool:  # type: ignore[override]
         """Returns whether states are whole multiples of 2^-12."""
         return self.options.fixed_point
@@ -448,7 +448,7 @@ class LayerArgs:
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """Key in a memo."""
-        return kind(self.x), kind(self.weight), self.options, tuple(self.pool), self.time_dim
+        return kinds((self.x, self.weight)), self.options, tuple(self.pool), self.time_dim
 
     @cached_property
     def geometry(self) -> Geometry:

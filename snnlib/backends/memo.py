@@ -16,13 +16,11 @@ equal results.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
-
-from snnlib.checks import is_recorded
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -31,18 +29,26 @@ MOST = 1024
 
 def kind(argument: Any) -> Any:
     """Returns the key of an argument; raises TypeError for a tensor without strides."""
-    of = type(argument)
-    # First, as there are most of them.
-    if of is int:
-        return argument
-    if isinstance(argument, Tensor):
-        if argument.layout is not torch.strided or argument.is_nested:
-            raise TypeError(f"layout: expected torch.strided, got {argument.layout}")
-        return argument.shape, argument.stride(), argument.dtype, argument.device
-    if of is tuple or of is list:
-        return tuple(map(kind, argument))
-    # 1, 1.0 and True are equal, and not all of them are right.
-    return of, getattr(argument, "key", argument)
+    return kinds((argument,))[0]
+
+
+def kinds(arguments: Iterable[Any]) -> tuple[Any, ...]:
+    """Returns the keys of arguments, in one call but for those within tuples."""
+    found: list[Any] = []
+    for one in arguments:
+        of = type(one)
+        if of is int:
+            found.append(one)
+        elif of is tuple or of is list:
+            found.append(kinds(one))
+        elif not isinstance(one, Tensor):
+            # 1, 1.0 and True are equal, and not all of them are right.
+            found.append((of, getattr(one, "key", one)))
+        elif one.layout is not torch.strided or one.is_nested:
+            raise TypeError(f"layout: expected torch.strided, got {one.layout}")
+        else:
+            found.append((one.shape, one.stride(), one.dtype, one.device))
+    return tuple(found)
 
 
 def once(function: Function) -> Function:
@@ -60,10 +66,10 @@ def once(function: Function) -> Function:
     @functools.wraps(function)
     def remembered(*arguments: Any) -> Any:
         # Sizes are tensors within torch.jit.trace.
-        if is_recorded():
+        if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
             return function(*arguments)
         try:
-            key = tuple(map(kind, arguments))
+            key = kinds(arguments)
             return results[key]
         except KeyError:
             pass

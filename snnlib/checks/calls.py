@@ -28,9 +28,18 @@ def is_recorded() -> bool:
     return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
 
 
+def is_eager() -> bool:
+    """Returns whether a call is neither recorded nor inside a transform."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
+
+
 def runs_alone(like: Tensor) -> bool:
     """Returns whether a call runs eagerly on a CPU, where no compiler, transform or mode watches torch's operations."""
-    if is_recorded() or in_transform() or torch._C._len_torch_dispatch_stack():
+    if not is_eager() or torch._C._len_torch_dispatch_stack():
         return False
     # Other classes of tensors may have no memory.
     return like.is_cpu and type(like) in (Tensor, torch.nn.Parameter)
@@ -46,7 +55,12 @@ def check_untransformed(what: str, batches: bool = False) -> None:
 
     What runs in `batches` may be called within `vmap`, where no other transform is.
     """
-    levels = (in_transform() and torch._C._functorch.get_interpreter_stack()) or []
+    if torch.compiler.is_compiling():
+        return
+    # Nearly every call is in no transform and no forward mode.
+    if torch._C._functorch.peek_interpreter_stack() is None and forward_ad._current_level < 0:
+        return
+    levels = torch._C._functorch.get_interpreter_stack() or []
     if any(not batches or level.key() != torch._C._functorch.TransformType.Vmap for level in levels):
         _refuse(what, "torch.func.vmap, grad and their kind")
     check_reverse_mode(what)

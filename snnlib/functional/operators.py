@@ -323,8 +323,10 @@ class Convolution:
 
     def unfolded(self, x: Tensor, weight: Tensor) -> SequenceConvolution:
         """Returns the convolution for an unfolded sequence; x already has the extra zeros of "same"."""
-        padding, extra = self._margins(weight)
-        x = _with_zeros(x, extra)
+        padding = self.padding
+        if self.same:
+            padding, extra = self._margins(weight)
+            x = _with_zeros(x, extra)
         options = ConvOptions(self.stride, padding, self.dilation, self.groups)
         if self.dims == 1:
             x, weight = x.unsqueeze(3), weight.unsqueeze(2)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
@@ -76,6 +76,20 @@ class Path(Enum):
 
 BY_EVENTS = Path.LAYER, Path.CURRENTS_SCAN, Path.CURRENTS_STEPS
 BY_STEPS = Path.CURRENTS_STEPS, Path.TORCH_STEPS
+
+
+class NeuronPath(Enum):
+    """Ways to run the neurons of a plan behind its currents.
+
+    `IN_LAYER`: in the kernel that also computes the currents. `RECURRENT`: with their spikes coming back.
+    `TWO_SIGNALS`: with one signal for weights and one for inputs, as SRM neurons have them. `ALONE`: by a kernel or by
+    steps.
+    """
+
+    IN_LAYER = "in the layer"
+    RECURRENT = "recurrent"
+    TWO_SIGNALS = "two signals"
+    ALONE = "alone"
 
 
 class CallFacts(NamedTuple):
@@ -260,7 +274,8 @@ class LayerPlan(NamedTuple):
 
     Args:
         facts: the facts that decided.
-        path: the path. lacking: what each faster path lacks, as templates for the facts.
+        path: the path. neurons: how it runs the neurons.
+        lacking: what each faster path lacks, as templates for the facts.
         operator: map from the input to currents; None if the input is currents.
         neuron: of the layer.
         kernel: kernel of the neuron, for the dtype of the input.
@@ -268,10 +283,12 @@ class LayerPlan(NamedTuple):
         pool: window of average pooling.
         shift: delays that are applied before the operator, as a delayed sequence; None: no such delays.
         back: the recurrence; None without one.
+        from_zero: whether the state before the first step is zero if none is given.
     """
 
     facts: CallFacts
     path: Path
+    neurons: NeuronPath
     lacking: tuple[str, ...]
     operator: LinearOperator | Delayed | None
     neuron: Neuron
@@ -280,6 +297,7 @@ class LayerPlan(NamedTuple):
     pool: tuple[int, int]
     shift: Delayed | None
     back: Recurrence | None
+    from_zero: bool
 
     @property
     def refusals(self) -> tuple[str, ...]:
@@ -304,49 +322,59 @@ class LayerPlan(NamedTuple):
         self, x: Tensor, weight: Tensor, state: State | None = None, lengths: Tensor | None = None
     ) -> Output:
         """Returns the values of the layer and the last state; only recurrent calls take `lengths` `[N]`."""
-        operator, time_dim, dtype = self.operator, int(self.neuron.batch_first), x.dtype
+        dtype = x.dtype
         if lengths is not None:
+            time_dim = int(self.neuron.batch_first)
             lengths = check_lengths(lengths, x, time_dim)
             # Padding may hold anything, and a product with the signal of 0 would keep what is no number.
             x = without_padding(x, lengths, time_dim)
-        if operator is None:
-            return self._recur(x, state, lengths, dtype)
+        last: State = ()
+        if self.operator is not None:
+            x, weight, state, last = self._events(self.operator, x, weight, state)
+        value, after = _RUNS[self.neurons](self, x, weight, state, lengths, dtype)
+        return Output(value, (*after, *last))
+
+    def _events(
+        self, operator: LinearOperator | Delayed, x: Tensor, weight: Tensor, state: State | None
+    ) -> tuple[Tensor, Tensor, State | None, State]:
+        """Returns input, weight and state of the neurons as the operator takes them, and the state's added parts."""
         if self.shift is not None:
             x = self.shift.shifted(x)
-        if not isinstance(operator, Delayed):
-            x, weight = as_autocast(x, weight)
-        last: State = ()
-        if self.neuron.exact_times:
-            by_time = self.neuron.input_gradient != "dense" and not self._times_within_op
-            if isinstance(operator, Delayed):
-                # The steps before the chunk, of which x has some, make up for the last input in the state.
-                x = spike_time_gradient(x, None, 0, by_time, time_dim).x
-            else:
-                parts = 1 if self.back is None else 2
-                x, state, newest = spike_time_gradient(x, state, parts, by_time, time_dim)
-                last = (newest,)
-        if self.path is Path.LAYER:
-            value, after = self._in_one_op(x, weight, state)
-        elif self.kernel is not None and self.kernel.credit and self.back is None:
-            value, after = self._by_two_signals(x, weight, self.kernel, state)
-        else:
-            current = SequenceMap(operator, time_dim, self.by_events).currents(x, weight)
-            if self.back is None:
-                value, after = neurons_and_pool(self.neuron, self.kernel, current, state, self.pool, x.dtype)
-            else:
-                value, after = self._recur(current, state, lengths, dtype)
-        return Output(value, (*after, *last))
+        delayed, wanted = isinstance(operator, Delayed), self.facts.dtype
+        if not delayed and (x.dtype is not wanted or weight.dtype is not wanted):
+            x, weight = x.to(wanted), weight.to(wanted)
+        if not self.neuron.exact_times:
+            return x, weight, state, ()
+        time_dim = int(self.neuron.batch_first)
+        by_time = self.neuron.input_gradient != "dense" and not self._times_within_op
+        if delayed:
+            # The steps before the chunk, of which x has some, make up for the last input in the state.
+            return spike_time_gradient(x, None, 0, by_time, time_dim).x, weight, state, ()
+        parts = 1 if self.back is None else 2
+        x, state, newest = spike_time_gradient(x, state, parts, by_time, time_dim)
+        return x, weight, state, (newest,)
 
     @property
     def _times_within_op(self) -> bool:
         """Returns whether the op of a layer times input events, the last of which no later step can follow."""
         return self.path is Path.LAYER and not self.facts.streams
 
-    def _recur(
-        self, current: Tensor, state: State | None, lengths: Tensor | None, dtype: torch.dtype
+    def _currents(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Returns the currents of the input, or the input itself if it is currents."""
+        if self.operator is None:
+            return x
+        return SequenceMap(self.operator, int(self.neuron.batch_first), self.by_events).currents(x, weight)
+
+    def _alone(self, x: Tensor, weight: Tensor, state: State | None, *_: Any) -> Output:
+        """Runs neurons on their currents, by a kernel or by steps."""
+        current = self._currents(x, weight)
+        return neurons_and_pool(self.neuron, self.kernel, current, state, self.pool, x.dtype)
+
+    def _recurrent(
+        self, x: Tensor, weight: Tensor, state: State | None, lengths: Tensor | None, dtype: torch.dtype
     ) -> Output:
         """Runs recurrent neurons for their input currents."""
-        back, steps, through = self.back, self.path in BY_STEPS, None
+        current, back, steps, through = self._currents(x, weight), self.back, self.path in BY_STEPS, None
         assert back is not None
         if self.operator is not None:
             back.check(current, self.neuron.batch_first)
@@ -356,14 +384,14 @@ class LayerPlan(NamedTuple):
         value, after = back.run(current, self.neuron, kernel, state, lengths, through)
         return Output(pooled(value.to(dtype), self.pool, self.neuron), after)
 
-    def _in_one_op(self, x: Tensor, weight: Tensor, state: State | None) -> Output:
+    def _in_layer(self, x: Tensor, weight: Tensor, state: State | None, *_: Any) -> Output:
         """Runs the layer in one kernel, from a state with the space axes of its spikes."""
         operator, neuron, kernel = self.operator, self.neuron, self.kernel
         assert isinstance(operator, (Convolution, FullyConnected)) and kernel is not None
         assert not isinstance(kernel, ProgramKernel)
         x, weight, options, axes = operator.unfolded(x, weight).reached()
         time_dim, return_state = int(neuron.batch_first), self.return_state
-        if state is not None or not starts_at_zero(neuron):
+        if state is not None or not self.from_zero:
             g = geometry(x, weight, options, time_dim)
             space = g.space[len(g.space) - axes :]
             start = start_state(neuron, (g.batch, g.channels, *space), x, state)
@@ -397,10 +425,10 @@ class LayerPlan(NamedTuple):
             final = final.squeeze(added) if final is not None and return_state else None
         return Output(out, (final,) if final is not None and return_state else ())
 
-    def _by_two_signals(self, x: Tensor, weight: Tensor, kernel: AnyKernel, state: State | None) -> Output:
+    def _by_two_signals(self, x: Tensor, weight: Tensor, state: State | None, *_: Any) -> Output:
         """Runs SRM neurons behind any operator, with different signals for weights and inputs."""
-        neuron, start, operator = self.neuron, first_state(state), self.operator
-        assert isinstance(neuron, SRM) and operator is not None
+        neuron, start, operator, kernel = self.neuron, first_state(state), self.operator, self.kernel
+        assert isinstance(neuron, SRM) and operator is not None and kernel is not None
         delay, time_dim = None, int(neuron.batch_first)
         whole = start is None and not self.return_state
         if isinstance(operator, Delayed):
@@ -416,6 +444,23 @@ class LayerPlan(NamedTuple):
             *tensors, linear, *options, time_dim, window, self.return_state
         )
         return Output(spikes if one_pass else pooled(spikes, self.pool, neuron), (final,))
+
+
+# Each name of a plan's neurons, and how it runs them.
+_RUNS: Mapping[NeuronPath, Callable[..., Output]] = {
+    NeuronPath.IN_LAYER: LayerPlan._in_layer,
+    NeuronPath.RECURRENT: LayerPlan._recurrent,
+    NeuronPath.TWO_SIGNALS: LayerPlan._by_two_signals,
+    NeuronPath.ALONE: LayerPlan._alone,
+}
+
+
+def _neurons_of(path: Path, kernel: AnyKernel | None, back: Recurrence | None) -> NeuronPath:
+    if path is Path.LAYER:
+        return NeuronPath.IN_LAYER
+    if back is not None:
+        return NeuronPath.RECURRENT
+    return NeuronPath.TWO_SIGNALS if kernel is not None and kernel.credit else NeuronPath.ALONE
 
 
 def plan_layer(
@@ -453,7 +498,10 @@ def plan_layer(
         learned = (*learned, operator.delay)
         if neuron.gradient == "surrogate" and operator.shifts(x):
             shift, operator = operator, operator.operator
-    differentiates = torch.is_grad_enabled() and any(_learns(part) for part in learned)
+    differentiates = False
+    if torch.is_grad_enabled():
+        for part in learned:
+            differentiates = differentiates or (isinstance(part, Tensor) and part.requires_grad)
     streams = return_state or state is not None
     # Facts follow from the kinds of a call and from constants and options, with whose changes the tables end.
     tables = kept_tables(neuron) if kernel is None else None
@@ -478,12 +526,9 @@ def plan_layer(
             differentiates=differentiates,
             streams=streams,
         )
-        found = facts, *choose(facts), kernel
+        path, lacking = choose(facts)
+        found = facts, path, _neurons_of(path, kernel, back), lacking, kernel, starts_at_zero(neuron)
         if tables is not None:
             tables[key] = found
-    facts, path, lacking, kernel = found
-    return LayerPlan(facts, path, lacking, operator, neuron, kernel, return_state, pool, shift, back)
-
-
-def _learns(part: Any) -> bool:
-    return isinstance(part, Tensor) and part.requires_grad
+    *decided, kernel, from_zero = found
+    return LayerPlan(*decided, operator, neuron, kernel, return_state, pool, shift, back, from_zero)

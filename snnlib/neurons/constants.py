@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import check_count, check_device, in_transform, is_recorded
+from snnlib.checks import check_count, check_device, in_transform, is_eager, is_recorded
 from snnlib.neurons.checks import (
     check_longer_tau,
     check_numbers,
@@ -99,21 +99,25 @@ def kept_tables(neuron: Neuron) -> dict[Any, Any] | None:
     transforms.
     """
     # Within programs that run later, and within transforms.
-    if is_recorded() or in_transform():
+    if not is_eager():
         return None
     tensors: list[Tensor] = []
+    now: list[Any] = []
     # torch's own iterators take several times as long.
     for one in modules_within(neuron):
         for tensor in (*one._parameters.values(), *one._buffers.values()):
             if tensor is None:
                 continue
-            if not _stays(tensor):
+            content = _content(tensor)
+            if content is None:
                 return None
             tensors.append(tensor)
+            now.append(content)
     if not tensors:
         return None
-    # A table is ready for what is queued on the stream that it was made on, and for no other.
-    now = [_stream(tensors[0]), *map(_content, tensors)]
+    if tensors[0].is_cuda:
+        # A table is ready for what is queued on the stream that it was made on, and for no other.
+        now.append(torch.cuda.current_stream(tensors[0].device).cuda_stream)
     kept: _Kept | None = vars(neuron).get(TABLES)
     if kept is None or kept.of != now:
         kept = vars(neuron)[TABLES] = _Kept(now, tensors, {})
@@ -195,15 +199,15 @@ def mean_threshold(neuron: Neuron) -> float:
     return abs(float(neuron.constants().get("threshold", torch.ones(())).detach().mean()))
 
 
-def _stays(tensor: Tensor) -> bool:
-    """Returns whether a tensor does not learn, and a change of it is seen."""
-    if type(tensor) not in (Tensor, nn.Parameter):
-        return False
-    return not (tensor.requires_grad or tensor.is_inference() or _is_capturing(tensor))
+def _content(tensor: Tensor) -> tuple[Any, Any] | None:
+    """Returns what changes with a tensor: its dtype and values on a CPU, else its identity and version.
 
-
-def _content(tensor: Tensor) -> tuple[Any, Any]:
-    """Returns what changes with a tensor: its dtype and values on a CPU, else its identity and version."""
+    None for a tensor that learns, or whose changes are not seen.
+    """
+    if type(tensor) not in (Tensor, nn.Parameter) or tensor.requires_grad or tensor.is_inference():
+        return None
+    if tensor.is_cuda and _is_capturing(tensor):
+        return None
     if tensor.device.type in _READ:
         return tensor.dtype, tensor.tolist()
     return id(tensor), tensor._version
@@ -212,11 +216,6 @@ def _content(tensor: Tensor) -> tuple[Any, Any]:
 def _is_capturing(tensor: Tensor) -> bool:
     """Returns whether operations on a tensor are captured in a CUDA graph."""
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
-def _stream(tensor: Tensor) -> int:
-    """Returns the stream on which work with a tensor is queued."""
-    return int(torch.cuda.current_stream(tensor.device).cuda_stream) if tensor.is_cuda else 0
 
 
 def learned_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -105,8 +105,11 @@ def move_keys(stored: Any, names: Iterable[str], old: str, new: str) -> None:
 
 def modules_within(module: nn.Module) -> list[nn.Module]:
     """Returns a module and all modules inside it, in a tenth of the time of `modules()`; a shared one comes twice."""
-    found = [module]
-    for child in module._modules.values():
-        if child is not None:
-            found += modules_within(child)
+    found: list[nn.Module] = []
+    waiting: list[nn.Module | None] = [module]
+    while waiting:
+        one = waiting.pop()
+        if one is not None:
+            found.append(one)
+            waiting += reversed(one._modules.values())
     return found

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import torch
 from torch import Tensor
 
-from snnlib.checks import in_transform, is_batch, warn_caller
+from snnlib.checks import is_batch, warn_caller
 from snnlib.neurons.training_words import (
     ANEW,
     GRADED,
@@ -409,6 +409,8 @@ def watch_single_steps(layer: Watched | SRMReadout, x: Tensor, calls: int) -> in
     """
     if calls == _SINGLE_STEPS or not (layer.training and torch.is_grad_enabled()):
         return calls
+    if 1 not in x.shape[:2]:
+        return 0
     calls = calls + 1 if x.shape[int(layer.batch_first)] == 1 else 0
     if calls == _SINGLE_STEPS:
         layout = "[N, T, ...]" if layer.batch_first else "[T, N, ...]"
@@ -474,7 +476,9 @@ def _between(first: int, last: int) -> str:
 
 def cannot_watch(x: Tensor) -> bool:
     """Returns whether a pass is compiled, captured, on the meta device or part of a transform."""
-    if torch.compiler.is_compiling() or type(x) is not Tensor or x.is_meta or in_transform():
+    if torch.compiler.is_compiling() or type(x) is not Tensor or x.is_meta:
+        return True
+    if torch._C._functorch.peek_interpreter_stack() is not None:
         return True
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
 

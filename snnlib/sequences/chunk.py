@@ -111,4 +111,7 @@ def _usable(state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
     """Returns the state for this chunk; autograd needs copies of tensors made in inference mode."""
     if state is None or torch.is_inference_mode_enabled():
         return state
-    return tuple([part.clone() if part.is_inference() else part for part in state])
+    for part in state:
+        if part.is_inference():
+            return tuple([part.clone() for part in state])
+    return state

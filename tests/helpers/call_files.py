@@ -10,8 +10,10 @@ from pathlib import Path
 from types import FrameType
 
 import torch
+from torch import nn
 
 import snnlib
+from snnlib.neurons import Neuron
 
 
 def executed(call: Callable[[], object]) -> set[str]:
@@ -67,12 +69,54 @@ def functions_to_kernel(layer: snnlib.SpikingConv2d, x: torch.Tensor) -> list[st
     return chains[0]
 
 
-def small_layer() -> tuple[snnlib.SpikingConv2d, torch.Tensor]:
+def frames(call: Callable[[], object]) -> list[str]:
+    """Calls of Python functions of the package within a call, in their order."""
+    package = Path(snnlib.__file__).parent
+    found: list[str] = []
+
+    def profile(frame: FrameType, event: str, _argument: object) -> None:
+        file = Path(frame.f_code.co_filename)
+        if event == "call" and package in file.parents:
+            found.append(f"{file.relative_to(package)}: {frame.f_code.co_name}")
+
+    sys.setprofile(profile)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def small_layer(neuron: Neuron | None = None) -> tuple[snnlib.SpikingConv2d, torch.Tensor]:
     """A `SpikingConv2d` and its input, so small that its call does not look at the density, which has a kernel."""
     torch.manual_seed(0)
-    neuron = snnlib.neurons.LIF(surrogate=snnlib.surrogate.Triangle())
+    if neuron is None:
+        neuron = snnlib.neurons.LIF(surrogate=snnlib.surrogate.Triangle())
     layer = snnlib.SpikingConv2d(2, 20, 3, neuron=neuron)
     return layer, (torch.rand(2, 2, 2, 12, 12) < 0.1).float().requires_grad_()
+
+
+def warm_call(neuron: Neuron) -> Callable[[], object]:
+    """Forward pass of a `SpikingConv2d` that has run before."""
+    layer, x = small_layer(neuron)
+    for _ in range(4):
+        layer(x).sum().backward()
+    return lambda: layer(x)
+
+
+def warm_step() -> Callable[[], object]:
+    """Step of a stream of two layers that has run before."""
+    layer, x = small_layer()
+    stream = snnlib.Stream(nn.Sequential(layer, nn.Flatten(2), snnlib.SpikingLinear(2000, 10)))
+    step = x[:1].detach()
+
+    def call() -> None:
+        with torch.no_grad():
+            stream(step)
+
+    for _ in range(4):
+        call()
+    return call
 
 
 def layer_call() -> Callable[[], object]:

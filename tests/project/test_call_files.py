@@ -1,8 +1,11 @@
-"""How many Python files one more call of a layer executes, and its hand-overs: bounds that only fall."""
+"""How many Python files and functions one more call of a layer executes, and its hand-overs: bounds that only fall."""
+
+from collections.abc import Callable
 
 import pytest
-from call_files import executed, functions_to_kernel, layer_call, small_layer
+from call_files import executed, frames, functions_to_kernel, layer_call, small_layer, warm_call, warm_step
 
+import snnlib
 from snnlib.backends import native
 
 # `docs/design-decisions.md` says why it does not fall much further.
@@ -25,3 +28,22 @@ def test_a_layer_call_reaches_its_kernel_by_few_functions() -> None:
     chain = functions_to_kernel(*small_layer())
     assert len(chain) - 1 <= HAND_OVERS, chain
     assert sum(name.startswith("functional/spiking.py") for name in chain) <= 2, chain
+
+
+TRIANGLE = snnlib.surrogate.Triangle()
+# Functions of the package in a call that ran before: checks and look-ups, each once.
+CALLS: dict[str, tuple[Callable[[], Callable[[], object]], int]] = {
+    "LIF": (lambda: warm_call(snnlib.neurons.LIF(surrogate=TRIANGLE)), 59),
+    "CubaLIF": (lambda: warm_call(snnlib.neurons.CubaLIF(surrogate=TRIANGLE)), 62),
+    "SRM": (lambda: warm_call(snnlib.neurons.SRM()), 61),
+    "step of a stream of two layers": (warm_step, 117),
+}
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_a_warm_call_runs_few_functions(kind: str) -> None:
+    if native.explain_path()[0] != "native":
+        pytest.skip("the reference path runs other functions")
+    make, bound = CALLS[kind]
+    found = frames(make())
+    assert len(found) <= bound, "\n".join(found)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar, TypedDict
 
@@ -145,12 +144,14 @@ class SpikingLayer(WeightWithGain):
         """Returns the spikes of a sequence from the initial state, averaged over windows `pool` without overlap."""
         check_no_state(self, state)
         check_untransformed(type(self).__name__, batches=True)
-        check_traced(type(self).__name__, self.weight)
         weight = self.effective_weight
-        with naming_overflow(self):
+        check_traced(type(self).__name__, weight)
+        try:
             plan = self.plan(x, weight, return_state=False, pool=pool)
-            self.check_delays(x.shape[int(self.batch_first)])
+            self.check_delays(x)
             value = plan.run(x, weight).value
+        except OverflowError as error:
+            raise named_overflow(self, error) from error
         self.observe(x, weight, value)
         return value
 
@@ -171,11 +172,13 @@ class SpikingLayer(WeightWithGain):
             run = partial(self.run, pool=pool)
             return Output(*run_with_lengths(run, x, state, lengths, int(self.batch_first)))
         weight = self.effective_weight
-        own, events, before = self._with_history(x, state)
-        with naming_overflow(self):
+        own, events, before = (state, x, 0) if self.delays is None else self._with_history(x, state)
+        try:
             plan = self.plan(events, weight, state=own, before=before, pool=pool)
             value, after = plan.run(events, weight, own, lengths)
-        return Output(value, (*after, *self._history(events)))
+        except OverflowError as error:
+            raise named_overflow(self, error) from error
+        return Output(value, after if self.delays is None else (*after, *self._history(events)))
 
     def plan(
         self,
@@ -194,10 +197,10 @@ class SpikingLayer(WeightWithGain):
         operator = self.call_operator(before)
         return plan_layer(x, weight, operator, self.neuron, state=state, return_state=return_state, pool=pool)
 
-    def check_delays(self, steps: int) -> None:
-        """Raises ValueError unless a sequence of this number of steps is longer than the delays."""
+    def check_delays(self, x: Tensor) -> None:
+        """Raises ValueError unless a sequence is longer than the delays."""
         if self.delays is not None:
-            check_sequence("delays", self.delays, steps)
+            check_sequence("delays", self.delays, x.shape[int(self.batch_first)])
 
     @property
     def keeps_input(self) -> bool:
@@ -206,7 +209,7 @@ class SpikingLayer(WeightWithGain):
 
     def call_operator(self, before: int = 0) -> LinearOperator | Delayed | Recurrence:
         """The operator that a call is planned with; `before` as in `plan`."""
-        return self.delayed_operator(before)
+        return self.operator if self.delays is None else self.delayed_operator(before)
 
     def delayed_operator(self, before: int = 0) -> LinearOperator | Delayed:
         """Returns the operator with the layer's delays, if it has any; `before` as in `plan`."""
@@ -350,14 +353,10 @@ class SpikingLayer(WeightWithGain):
         return text + (", batch_first=True" if self.batch_first else "")
 
 
-@contextmanager
-def naming_overflow(layer: SpikingLayer) -> Iterator[None]:
-    """Adds the layer's name to OverflowErrors of the block."""
-    try:
-        yield
-    except OverflowError as error:
-        name = layer.training_watch.name or " ".join(repr(layer).split())
-        raise OverflowError(f"{name}: {error}") from error
+def named_overflow(layer: SpikingLayer, error: OverflowError) -> OverflowError:
+    """Returns an error of a call with the layer's name."""
+    name = layer.training_watch.name or " ".join(repr(layer).split())
+    return OverflowError(f"{name}: {error}")
 
 
 def check_sparse_delays(name: str, delays: Delays | None) -> None:

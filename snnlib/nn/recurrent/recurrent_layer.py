@@ -23,7 +23,7 @@ from snnlib.nn.layers.spiking_layer import (
     LayerOptions,
     SpikingLayer,
     draw_weight,
-    naming_overflow,
+    named_overflow,
 )
 from snnlib.nn.weights.sparse import Sparse, check_without_delays, connect, set_values
 from snnlib.sequences.spike_count import is_graded
@@ -80,10 +80,10 @@ class Recurrent(SpikingLayer):
         bound = mean_threshold(self.neuron) * math.sqrt(3 / count) / self.response_std()
         draw_weight(self.recurrent_weight, bound)
 
-    def check_delays(self, steps: int) -> None:
+    def check_delays(self, x: Tensor) -> None:
         """See `SpikingLayer.check_delays`."""
-        super().check_delays(steps)
-        check_sequence("recurrent_delays", self.recurrent_delays, steps)
+        super().check_delays(x)
+        check_sequence("recurrent_delays", self.recurrent_delays, x.shape[int(self.batch_first)])
 
     def call_operator(self, before: int = 0) -> Recurrence:
         """See `SpikingLayer.call_operator`; with the recurrence."""
@@ -113,8 +113,10 @@ class Recurrent(SpikingLayer):
     def fire(self, current: Tensor) -> Tensor:
         """Returns the spikes for an input current `[T, N, H]` or `[T, N, C, ...]`, with the recurrence."""
         back = self._recurrence(None)
-        with naming_overflow(self):
+        try:
             return plan_layer(current, back.weight, back, self.neuron).run(current, back.weight).value
+        except OverflowError as error:
+            raise named_overflow(self, error) from error
 
 
 class RecurrentLayer(Recurrent):

@@ -88,7 +88,7 @@ class Stream:
                 check_steps_kept("module", self.module, chunk, out, time_dim)
             # Only a chunk that went through counts: after an error the stream stands where it was.
             for key, state in after.items():
-                self._states[key] = tuple(part.detach() if part.requires_grad else part for part in state)
+                self._states[key] = tuple([part.detach() if part.requires_grad else part for part in state])
         finally:
             self._running.release()
         return out

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
-from snnlib.checks import in_transform
 from snnlib.neurons.module import checks_names, load_numbers, store_numbers
 from snnlib.nn.weights.stored_weight import load_weight, standardization_of, steps_of, store_weight
 
@@ -42,8 +41,13 @@ class WeightWithGain(nn.Module):
     @property
     def effective_weight(self) -> Tensor:
         """The weight that acts on the input, `weight * gain`, after `rounded`."""
-        weight = self.weight
-        return self.rounded(weight if self._has_unit_gain() else weight * self.weight_gain())
+        weight, gain = self.weight, self.gain
+        if torch.compiler.is_compiling() or type(gain) is not Tensor or gain.dim() or not gain.is_cpu:
+            return self.rounded(weight * self.weight_gain())
+        # Read in every call, as a copy of the layer may be given another gain; on a GPU that would wait for the device.
+        if torch._C._functorch.peek_interpreter_stack() is not None or gain.item() != 1:
+            weight = weight * gain
+        return self.rounded(weight)
 
     def rounded(self, weight: Tensor) -> Tensor:
         """Returns the weight that the layer computes with: the same, unless its neurons round weights."""
@@ -52,15 +56,6 @@ class WeightWithGain(nn.Module):
     def weight_gain(self) -> Tensor:
         """Returns the gain in a shape that broadcasts with the weight."""
         return self.gain.reshape(-1, *[1] * (self.weight.dim() - 1)) if self.gain.dim() else self.gain
-
-    def _has_unit_gain(self) -> bool:
-        """Returns whether the product with the gain can be skipped."""
-        gain = self.gain
-        if torch.compiler.is_compiling() or type(gain) is not Tensor:
-            return False
-        # Read in every call, as a copy of the layer may be given another gain; on a GPU that would wait for the device.
-        on_cpu = gain.device.type == "cpu" and not in_transform()
-        return on_cpu and gain.dim() == 0 and gain.item() == 1
 
     def state_dict(
         self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
