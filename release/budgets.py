@@ -40,11 +40,13 @@ ALLOWANCES: dict[str, dict[str, int]] = {
         "lines of benchmarks": 330,
     },
     # The gate for growth and the fence of native sources; dynamics, credit and the step of both in place of a file for
-    # each family; tests that left files of other parts, and a test of core alone; imports of commands in functions.
+    # each family; tests that left files of other parts, and a test of core alone; imports of commands in functions; two
+    # linear states in layers, with the adjoints of a layer in a file of their own.
     "One neuron, three credits": {
         "lines of release": 118,
-        "C++ files of a call": 2,
-        "lines of tests": 347,
+        "C++ files of a call": 3,
+        "lines of core": 254,
+        "lines of tests": 622,
         "lines of train": 62,
     },
     "Fine time": {

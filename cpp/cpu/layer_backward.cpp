@@ -3,9 +3,9 @@
 // all gradients take what they need from each.
 #include "snnlib/core/threads.h"
 #include "snnlib/events/conv.h"
+#include "snnlib/layer/adjoint.h"
 #include "snnlib/layer/layer.h"
 #include "snnlib/layer/recorded_spikes.h"
-#include "snnlib/layer/rows.h"
 #include "snnlib/layer/weights_by_inputs.h"
 #include "snnlib/layer/weights_by_spikes.h"
 

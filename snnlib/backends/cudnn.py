@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from snnlib.backends import native
-from snnlib.backends.cudnn_flags import Flags
+from snnlib.backends.cudnn_flags import CudnnFlags
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # Geometries whose engines are kept; a net uses two per layer and batch shape.
@@ -85,7 +85,7 @@ class _Geometry(NamedTuple):
 class _Solver:
     """Runs one geometry on one device with the engine that its first run chose."""
 
-    def __init__(self, geometry: _Geometry, device: int, flags: Flags) -> None:
+    def __init__(self, geometry: _Geometry, device: int, flags: CudnnFlags) -> None:
         self._convolution: Any = native.cudnn().ConvBackward(*geometry)  # type: ignore[union-attr]
         self._engines = self._convolution.find_engines(device, flags.deterministic, flags.allow_tf32)
         self._hopeless: set[int] = set()
@@ -164,7 +164,7 @@ def _event() -> torch.cuda.Event:
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _solver(geometry: _Geometry, device: int, flags: Flags) -> _Solver:
+def _solver(geometry: _Geometry, device: int, flags: CudnnFlags) -> _Solver:
     return _Solver(geometry, device, flags)
 
 
@@ -201,7 +201,7 @@ def convolution_backward(
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
-    flags: Flags,
+    flags: CudnnFlags,
 ) -> None:
     """Writes the gradient of the input into `x`, or of the weight into `weight`; reads the other two.
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 
-class Flags(NamedTuple):
+class CudnnFlags(NamedTuple):
     """cuDNN's flags of one call."""
 
     benchmark: bool
@@ -28,7 +28,7 @@ def _tf32_switch() -> tuple[Any, str, dict[bool, Any]]:
     return torch.backends.cudnn, "allow_tf32", {False: False, True: True}
 
 
-def resolve(benchmark: bool | None, deterministic: bool | None, allow_tf32: bool | None) -> Flags:
+def resolve(benchmark: bool | None, deterministic: bool | None, allow_tf32: bool | None) -> CudnnFlags:
     """Torch's global flags where None was given."""
     if benchmark is None:
         benchmark = torch.backends.cudnn.benchmark
@@ -37,7 +37,7 @@ def resolve(benchmark: bool | None, deterministic: bool | None, allow_tf32: bool
     if allow_tf32 is None:
         owner, name, values = _tf32_switch()
         allow_tf32 = bool(getattr(owner, name) == values[True])
-    return Flags(benchmark, deterministic, allow_tf32)
+    return CudnnFlags(benchmark, deterministic, allow_tf32)
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from snnlib.backends import algorithm, native
 from snnlib.backends.algorithm import BackwardAlgorithms, Decision
 from snnlib.backends.geometry import Geometry, geometry
 from snnlib.functional.operators import Convolution, FullyConnected, SequenceConvolution
-from snnlib.functional.plan import BY_STEPS, LayerPlan, Path
+from snnlib.functional.paths import BY_STEPS, Path
+from snnlib.functional.plan import LayerPlan
 from snnlib.functional.sparse import SparselyConnected
 from snnlib.inspect.shown import ShownAsText
 from snnlib.nn.fusion.hooks import of_this_thread

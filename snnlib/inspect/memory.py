@@ -14,7 +14,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.utils import parametrize
 
 from snnlib.checks import check_floating
-from snnlib.functional.plan import Path
+from snnlib.functional.paths import Path
 from snnlib.inspect.shown import ByLayer, ShownAsText, in_columns
 from snnlib.neurons import Neuron
 from snnlib.nn.fusion.fuse import blocks_by_part

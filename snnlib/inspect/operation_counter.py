@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from snnlib.functional.plan import Path, call_facts, choose
-from snnlib.inspect.products import COUNTED, Call, OperationProducts, Products, nonzero
+from snnlib.functional.paths import Path, call_facts, choose
+from snnlib.inspect.products import COUNTED, CountedCall, OperationProducts, Products, nonzero
 from snnlib.neurons import Neuron
 from snnlib.nn.fusion.fuse import blocks_by_part
 from snnlib.nn.fusion.fused_block import Block
@@ -44,7 +44,7 @@ class OperationCounter:
         self.net = net
         # Sums over all calls by module and name of a field of `LayerOperations`.
         self.by_module: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._stack: list[Call] = []
+        self._stack: list[CountedCall] = []
         # Walked once: a walk through a net of many modules takes as long as a small layer.
         self.modules = dict(net.named_modules())
         self._names = {module: name for name, module in self.modules.items()}
@@ -81,7 +81,7 @@ class OperationCounter:
             # Its potentials are products with a kernel over time, which are no synaptic operations.
             self._paused = True
             self._add(name, self._products.of_readout(module, x))
-        self._stack.append(Call(name, module, x))
+        self._stack.append(CountedCall(name, module, x))
 
     def _leave(self, module: nn.Module, _args: Any, _options: Any, output: Any) -> None:
         call = self._stack.pop()
@@ -105,7 +105,7 @@ class OperationCounter:
 
     def _enter_block(self, block: Block, _block: nn.Module, inputs: tuple[Any, ...], _options: Any) -> None:
         before = self.by_module[self._names[block.neurons]]["membrane_updates"]
-        self._stack.append(Call(self._names[block.weighted], block.weighted, inputs[0], before=before))
+        self._stack.append(CountedCall(self._names[block.weighted], block.weighted, inputs[0], before=before))
 
     def _leave_block(
         self, block: Block, _block: nn.Module, _args: Any, _options: Any, output: Tensor
@@ -132,7 +132,7 @@ class OperationCounter:
         """Runs one of the operations that multiply, and counts it."""
         if self._paused:
             return run()
-        call = self._stack[-1] if self._stack else Call("")
+        call = self._stack[-1] if self._stack else CountedCall("")
         output, found = self._products.run(name, args, run, call)
         if found is not None:
             self._add(call.name, found)

@@ -254,7 +254,7 @@ class FanOut:
 
 
 @dataclass
-class Call:
+class CountedCall:
     """A call of a module that is under way: its input, and spikes and neuron-steps that kernels counted on the way."""
 
     name: str
@@ -282,7 +282,7 @@ class OperationProducts:
         self._uncounted = uncounted
 
     def run(
-        self, name: str, args: dict[str, Any], run: Callable[[], Any], call: Call
+        self, name: str, args: dict[str, Any], run: Callable[[], Any], call: CountedCall
     ) -> tuple[Any, Products | None]:
         """Runs an operation.
 
@@ -323,7 +323,9 @@ class OperationProducts:
         """Returns the products of a read-out's weights with its input, of which its op makes others."""
         return self._of_rows(module.effective_weight).products_of(x.flatten(0, 1).flatten(1))
 
-    def _run_sequence(self, args: dict[str, Any], run: Callable[[], Any], call: Call) -> tuple[Any, Products]:
+    def _run_sequence(
+        self, args: dict[str, Any], run: Callable[[], Any], call: CountedCall
+    ) -> tuple[Any, Products]:
         """A layer op, which counts in its kernel where it can."""
         x, weight = args["x"], args["weight"]
         options = ConvOptions(args["stride"], args["padding"], args["dilation"], args["groups"])
@@ -344,7 +346,7 @@ class OperationProducts:
         additions = fan_out.additions(_sizes(frames)) if counts.graded else 0
         return output, Products(counts.products, dense, not counts.graded, inputs, counts.events, additions)
 
-    def _of_convolution(self, weight: Tensor, call: Call, *how: Any) -> FanOut:
+    def _of_convolution(self, weight: Tensor, call: CountedCall, *how: Any) -> FanOut:
         arguments = ConvolutionMap._make(tuple(part) if isinstance(part, Sequence) else part for part in how)
         space = _space_before_padding(arguments.frame[1:], call)
         make = partial(FanOut.of_convolution, weight, arguments, space)
@@ -357,7 +359,7 @@ class OperationProducts:
         weight, starts = args["weight"], args["starts"]
         return self._of_weight((weight, starts), (), partial(FanOut.of_connections, weight, starts))
 
-    def _of_recurrence(self, args: dict[str, Any], spikes: Tensor, call: Call) -> Products:
+    def _of_recurrence(self, args: dict[str, Any], spikes: Tensor, call: CountedCall) -> Products:
         """Recurrent weights meet the spikes `[T, N, H]` of the step before, or of those that delays lead back to."""
         weight, delay = args["weight"], args["delay"]
         call.updates += spikes.numel()
@@ -378,7 +380,7 @@ class OperationProducts:
         additions = found.additions and _met_later(arriving.abs().long(), *how)
         return replace(found, effective=_met_later(arriving.ne(0), *how), additions=additions)
 
-    def _of_matrices(self, a: Tensor, b: Tensor, call: Call) -> Products:
+    def _of_matrices(self, a: Tensor, b: Tensor, call: CountedCall) -> Products:
         """Products of `[..., m, k] @ [..., k, n]`, or of vectors `[k]`: frames of the one meet rows of the other."""
         rows = a[None] if a.dim() == 1 else a.movedim(-2, 0)
         columns = b[None] if b.dim() == 1 else b.movedim(-1, 0)
@@ -414,7 +416,7 @@ def _contents(x: Tensor) -> tuple[Any, ...]:
     return x.untyped_storage().data_ptr(), x.storage_offset(), x.shape, x.stride(), x._version
 
 
-def _of_delays(args: dict[str, Any], call: Call) -> Products:
+def _of_delays(args: dict[str, Any], call: CountedCall) -> Products:
     """Products of a fully connected map whose events arrive later, or of a convolution that runs as one."""
     x, weight = args["x"].movedim(args["time_dim"], 0), args["weight"]
     how = weight, args["delay"].detach(), args["rounded"], len(x)
@@ -451,7 +453,7 @@ def _met_later(
     return total
 
 
-def _space_before_padding(space: Sequence[int], call: Call) -> tuple[int, ...]:
+def _space_before_padding(space: Sequence[int], call: CountedCall) -> tuple[int, ...]:
     """Size of the module's input where "same" has added zeros to it, which are no inputs; else that of x."""
     same = getattr(getattr(call.module, "operator", None), "same", False) or (
         getattr(call.module, "padding", None) == "same"
@@ -463,7 +465,7 @@ def _space_before_padding(space: Sequence[int], call: Call) -> tuple[int, ...]:
     return tuple(map(min, space, call.x.shape[-len(space) :]))
 
 
-def _once_per_step(found: Products, b: Tensor, call: Call) -> Products:
+def _once_per_step(found: Products, b: Tensor, call: CountedCall) -> Products:
     """Returns products with b, without dense ones if b has the taps of spikes later than the shortest delay.
 
     Of a delay's taps at most two steps are not zero: the products with all of them are one step's connections.

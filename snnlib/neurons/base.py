@@ -472,12 +472,9 @@ def start_state(
     """Returns the first state `[K, N, C, ...]` for steps of this shape `[N, C, ...]`; None if it is zero."""
     wide = torch.promote_types(like.dtype, torch.float32)
     if state is not None:
-        own = first_state(state)
-        # Nearly every state is of an earlier call.
-        plain = type(own) is Tensor and own.dtype is wide and own.device == like.device
-        if plain and own.shape == (len(neuron.state_names), *shape):
-            return own
-        check_state_shape(own, neuron.state_names, shape, like)
+        own, whole = first_state(state), (len(neuron.state_names), *shape)
+        if type(own) is not Tensor or (own.dtype, own.device, own.shape) != (wide, like.device, whole):
+            check_state_shape(own, neuron.state_names, shape, like)
         return state[0].to(wide)
     if starts_at_zero(neuron):
         return None

@@ -1,7 +1,7 @@
 """Gradients of a convolution with neurons, from the record of spikes or near-threshold steps.
 
 Each gradient is driven by input events or by output spikes, or is dense, by torch (`backends.algorithm`).
-Kernels: cpp/cpu/layer_backward.cpp; equations: cpp/include/snnlib/layer/rows.h; reference:
+Kernels: cpp/cpu/layer_backward.cpp; equations: cpp/include/snnlib/layer/adjoint.h; reference:
 snnlib/backends/reference/layer.py and srm_conv.py.
 """
 
@@ -131,7 +131,7 @@ def run(
     record = saved.record.to(torch.float32).contiguous()
     constants = neuron.constants.to(torch.float32).contiguous()
     linear_states = neuron.variables if isinstance(neuron, LinearKernel) else 0
-    # Kernels take and give dL/dh of two states before P, in y = P h: layer/rows.h.
+    # Kernels take and give dL/dh of two states before P, in y = P h: layer/adjoint.h.
     coupling = float(constants[_COUPLING, 0]) if linear_states == 2 else 0.0
     if coupling and grad_state is not None:
         grad_state = torch.stack((grad_state[0] + coupling * grad_state[1], grad_state[1]))

@@ -17,7 +17,7 @@ from snnlib import ops, use_path
 from snnlib.backends import cudnn, cudnn_flags, native
 
 ONE = torch.ones(1, 1, 1, 1)
-FLAGS = cudnn_flags.Flags(benchmark=False, deterministic=False, allow_tf32=True)
+FLAGS = cudnn_flags.CudnnFlags(benchmark=False, deterministic=False, allow_tf32=True)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from snnlib.backends import cudnn, cudnn_flags, native
 
-FLAGS = cudnn_flags.Flags(benchmark=False, deterministic=False, allow_tf32=True)
+FLAGS = cudnn_flags.CudnnFlags(benchmark=False, deterministic=False, allow_tf32=True)
 
 
 class _Convolution:

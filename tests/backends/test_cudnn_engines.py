@@ -25,7 +25,7 @@ from torch import Tensor
 from snnlib import functional, ops
 from snnlib.backends import cudnn, cudnn_flags, native
 
-Flags = cudnn_flags.Flags
+Flags = cudnn_flags.CudnnFlags
 ANY = Flags(benchmark=False, deterministic=False, allow_tf32=True)
 STREAM = 0x5EED
 

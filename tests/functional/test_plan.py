@@ -13,7 +13,8 @@ from snnlib import neurons
 from snnlib.backends import native
 from snnlib.functional import Convolution, FullyConnected, SparselyConnected
 from snnlib.functional.currents import Delayed
-from snnlib.functional.plan import RULES, LayerPlan, Path, choose, entries_only, plan_layer
+from snnlib.functional.paths import RULES, Path, choose, entries_only
+from snnlib.functional.plan import LayerPlan, plan_layer
 from snnlib.functional.recurrent import Recurrence
 
 X, WEIGHT = torch.ones(4, 2, 3), torch.ones(5, 3)

@@ -14,7 +14,8 @@ from snnlib.backends import native
 from snnlib.backends.algorithm import BackwardAlgorithms, use_convolution
 from snnlib.functional import Convolution, FullyConnected
 from snnlib.functional.currents import Delayed
-from snnlib.functional.plan import Path, entries_only, layer_currents, plan_layer
+from snnlib.functional.paths import Path, entries_only
+from snnlib.functional.plan import layer_currents, plan_layer
 from snnlib.neurons import Neuron
 
 pytestmark = pytest.mark.skipif(native._module is None, reason="needs the compiled module")

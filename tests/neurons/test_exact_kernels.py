@@ -11,7 +11,8 @@ from torch import Tensor
 
 import snnlib
 from snnlib.functional import Convolution, FullyConnected, spiking_layer
-from snnlib.functional.plan import Path, plan_layer
+from snnlib.functional.paths import Path
+from snnlib.functional.plan import plan_layer
 from snnlib.neurons import CubaLIF
 
 # Operator, shapes of the weight and of a step of events, windows of pooling.

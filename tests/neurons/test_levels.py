@@ -14,7 +14,7 @@ import torch
 import snnlib
 from snnlib.backends.arguments import row_names
 from snnlib.backends.reference import linear
-from snnlib.functional.plan import Path
+from snnlib.functional.paths import Path
 from snnlib.neurons import IF, LIF, MODELS, PLIF, CubaLIF, Neuron, config, from_config
 from snnlib.surrogate import ATan, EveryThreshold, Exponential, Rectangle, StraightThrough, Triangle
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import snnlib
 from snnlib import neurons, surrogate
-from snnlib.functional.plan import entries_only
+from snnlib.functional.paths import entries_only
 
 CHUNKS = [1, 7, 100]
 

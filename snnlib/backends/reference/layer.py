@@ -1,6 +1,6 @@
 """Convolution and neurons of one or two linear states, with a record of near-threshold steps.
 
-Equations: cpp/include/snnlib/layer/rows.h.
+Equations: cpp/include/snnlib/layer/adjoint.h.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Convolutions, pools and records of layers. Equations: cpp/include/snnlib/layer/rows.h."""
+"""Convolutions, pools and records of layers. Equations: cpp/include/snnlib/layer/adjoint.h."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from snnlib.exchange.conversion.own_neurons import (
 )
 from snnlib.exchange.conversion.proof import Proof, run_original
 from snnlib.exchange.conversion.sequence_modules import Kept
-from snnlib.exchange.conversion.trace import Call, Ref, Trace, trace_in_both_modes
+from snnlib.exchange.conversion.trace import Call, NetTrace, Ref, trace_in_both_modes
 from snnlib.exchange.structure.hooks import acting_hooks
 from snnlib.exchange.structure.unsupported import Unsupported
 from snnlib.structure.peers import attributes_kept, clear_states, holds_states, library_of, neuron_library
@@ -296,7 +296,7 @@ def _assembled(
     net: nn.Module,
     leaves: dict[str, nn.Module],
     loop: Loop,
-    written: Trace,
+    written: NetTrace,
     notes: Notes,
     outside: bool,
 ) -> FoldedNet:

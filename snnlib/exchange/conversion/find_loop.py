@@ -26,12 +26,12 @@ from snnlib.exchange.conversion.loop import (
     StackOverTime,
     StepValue,
 )
-from snnlib.exchange.conversion.trace import Call, Ref, Trace
+from snnlib.exchange.conversion.trace import Call, NetTrace, Ref
 
 _ADDITIONS = ("add", "__add__", "__radd__", "sum")
 
 
-def fold(trace: Trace, stepped: set[str]) -> Loop:
+def fold(trace: NetTrace, stepped: set[str]) -> Loop:
     """Fold a trace.
 
     Args:
@@ -69,7 +69,7 @@ class _Sum:
 
 
 class _Folder:
-    def __init__(self, trace: Trace, stepped: set[str], no_sums: set[int]) -> None:
+    def __init__(self, trace: NetTrace, stepped: set[str], no_sums: set[int]) -> None:
         # Calls are written anew, as those of any step.
         trace = replace(trace, calls=[replace(call, outputs=list(call.outputs)) for call in trace.calls])
         self.trace, self.no_sums, self.stepped = trace, no_sums, stepped
@@ -344,7 +344,7 @@ def _same_tensor(a: Any, b: Any) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)
 
 
-def _as_slices(call: Call, trace: Trace, steps: int) -> dict[int, tuple[Slice, int]] | None:
+def _as_slices(call: Call, trace: NetTrace, steps: int) -> dict[int, tuple[Slice, int]] | None:
     """Numbers of tensors that are parts of a sequence, from a call such as `x[t]`, `x[:, t]`, or `for step in x`."""
     if not call.args or not isinstance(call.args[0], Ref) or len(call.refs) != 1:
         return None

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from snnlib.exchange.conversion.loop import AtStep, Loop, RunningSum, Slice, StackOverTime, StepValue
-from snnlib.exchange.conversion.trace import Call, InTraining, Ref, Trace
+from snnlib.exchange.conversion.trace import Call, InTraining, NetTrace, Ref
 from snnlib.exchange.sequences import over_steps
 from snnlib.exchange.structure.graph import Step
 from snnlib.exchange.structure.operations import Flatten, Operation, Sum
@@ -44,7 +44,7 @@ class FoldedNet(nn.Module):
         modules: Mapping[str, nn.Module],
         plain: Mapping[str, nn.Module],
         loop: Loop,
-        trace: Trace,
+        trace: NetTrace,
         batch: int,
         outside: bool,
     ) -> None:

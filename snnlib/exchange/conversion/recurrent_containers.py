@@ -12,7 +12,7 @@ from snnlib.exchange.conversion import spikingjelly
 from snnlib.exchange.conversion.modules import Notes, is_torch
 from snnlib.exchange.conversion.sequence_modules import Kept, RecurrentNeurons
 from snnlib.exchange.structure.graph import Step
-from snnlib.exchange.structure.neurons import Recurrence, neurons_of
+from snnlib.exchange.structure.neurons import RecurrentMap, neurons_of
 from snnlib.exchange.structure.operations import Weights
 from snnlib.exchange.structure.unsupported import Unsupported
 from snnlib.exchange.structure.walk import Walk, called_children, name_of
@@ -58,7 +58,7 @@ class LinearRecurrence(RecurrentNeurons):
         for number, layer in enumerate(self.inner):
             assert isinstance(layer, nn.Linear)
             value = walk.add(path, where, f"inner{number}", Weights(layer.weight, layer.bias), value)
-        neurons = replace(neurons_of(self.neuron), recurrence=Recurrence(back))
+        neurons = replace(neurons_of(self.neuron), recurrence=RecurrentMap(back))
         return walk.add(path, where, "neuron", neurons, value)
 
 

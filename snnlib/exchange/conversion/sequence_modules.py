@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from snnlib.exchange.sequences import over_steps, over_steps_from
 from snnlib.exchange.structure.graph import Step
-from snnlib.exchange.structure.neurons import Recurrence, neurons_of
+from snnlib.exchange.structure.neurons import RecurrentMap, neurons_of
 from snnlib.exchange.structure.walk import Walk, name_of
 from snnlib.functional import spiking_recurrent
 from snnlib.neurons import Dynamics, Neuron, Output
@@ -109,7 +109,7 @@ class RecurrentNeurons(nn.Module):
 
     def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
         """Adds the neurons with their recurrence to a graph."""
-        back = Recurrence(cast(Tensor, self.weight), cast(Tensor | None, self.bias))
+        back = RecurrentMap(cast(Tensor, self.weight), cast(Tensor | None, self.bias))
         neurons = replace(neurons_of(self.neuron), recurrence=back)
         return walk.add(path, name_of(path, self), "neuron", neurons, value)
 

@@ -119,7 +119,7 @@ class Call:
 
 
 @dataclass
-class Trace:
+class NetTrace:
     """All calls, and where inputs and results of the net are.
 
     Args:
@@ -252,7 +252,7 @@ class _Recorder(TorchFunctionMode):
 
 def trace_in_both_modes(
     net: nn.Module, leaves: dict[str, nn.Module], run: Callable[..., Any], x: Any
-) -> Trace:
+) -> NetTrace:
     """Run a net in evaluation and in training mode, and write down its calls.
 
     Raises:
@@ -305,7 +305,7 @@ def _with_gradient(x: Tensor) -> Tensor:
     return x.detach().requires_grad_().clone() if x.is_floating_point() else x
 
 
-def trace(net: nn.Module, leaves: dict[str, nn.Module], run: Callable[..., Any], *args: Any) -> Trace:
+def trace(net: nn.Module, leaves: dict[str, nn.Module], run: Callable[..., Any], *args: Any) -> NetTrace:
     """Run a net once and write down its calls.
 
     Args:
@@ -322,4 +322,4 @@ def trace(net: nn.Module, leaves: dict[str, nn.Module], run: Callable[..., Any],
         with recorder.watching(net, leaves), recorder:
             result = run(*args)
     output, out_spec = pytree.tree_flatten(result)
-    return Trace(recorder.calls, inputs, [*map(recorder.known, output)], out_spec, recorder.shapes)
+    return NetTrace(recorder.calls, inputs, [*map(recorder.known, output)], out_spec, recorder.shapes)

@@ -15,7 +15,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from snnlib.checks import as_sizes, conv_outputs
 from snnlib.exchange.lava.load import DECAYS, READOUT, UNIT
 from snnlib.exchange.lava.modules import AnalogInput, kept
-from snnlib.exchange.lava.net_file import Array, Block, Values, text_type, write_net
+from snnlib.exchange.lava.net_file import Array, NetBlock, Values, text_type, write_net
 from snnlib.exchange.sequences import Later
 from snnlib.exchange.structure.hooks import check_no_acting_hooks
 from snnlib.exchange.structure.operations import Pool
@@ -196,9 +196,9 @@ class _Writer:
         both = {"weight": weight}
         if kind == "dense_rec":
             both["weight_rec"] = layer.rounded(layer.recurrent_weight).detach().double().cpu()
-        found, exponent = mantissas(both, Block("", known).number("neuron/wgtExp", 0))
+        found, exponent = mantissas(both, NetBlock("", known).number("neuron/wgtExp", 0))
         fan_in = sum(value[0].size for value in found.values())
-        if kind == "conv" and known and Block("", known).text("type") == "pool":
+        if kind == "conv" and known and NetBlock("", known).text("type") == "pool":
             same = bool((found["weight"] == found["weight"][:1]).all())
             # Weights that have learned apart from each other are a convolution's.
             known, found = (known, {"weight": found["weight"][:1]}) if same else ({}, found)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from snnlib.checks import conv_outputs
 from snnlib.exchange.lava.modules import AnalogInput, keep
-from snnlib.exchange.lava.net_file import Array, Block, read_net
+from snnlib.exchange.lava.net_file import Array, NetBlock, read_net
 from snnlib.exchange.sequences import Later
 from snnlib.neurons import LoihiCubaLIF, LoihiIntegrator, LoihiLIF, Neuron
 from snnlib.nn import Delays, PerStep, SpikingConv2d, SpikingLinear, SpikingRNN
@@ -101,7 +101,7 @@ class _Loader:
         self.delay: Array | None = None
         self.spikes = self.last = False
 
-    def take(self, block: Block, last: bool) -> None:
+    def take(self, block: NetBlock, last: bool) -> None:
         kind, self.last = block.text("type"), last
         if kind not in _KINDS:
             raise block.error("type", f"expected one of {', '.join(_KINDS)}, got {kind!r}")
@@ -124,7 +124,7 @@ class _Loader:
             self.modules.append(self.neuron(block, self.shape[0], biased=False))
         self.spikes = self.spikes or neural
 
-    def input(self, block: Block, neural: bool) -> nn.Module:
+    def input(self, block: NetBlock, neural: bool) -> nn.Module:
         if self.modules:
             raise block.error("type", "expected an input block only at the beginning")
         self.shape = block.shape()
@@ -135,7 +135,7 @@ class _Loader:
             raise block.error("weight", f"expected even numbers here and as bias, got {weight} and {bias}")
         return AnalogInput(weight / UNIT, bias / UNIT)
 
-    def flatten(self, block: Block) -> nn.Module:
+    def flatten(self, block: NetBlock) -> nn.Module:
         before = self.shape or block.shape()
         self.shape = block.shape()
         if self.shape != (math.prod(before),):
@@ -144,14 +144,14 @@ class _Loader:
             self.delay = self.delay.repeat(math.prod(before[1:]))
         return nn.Flatten(2)
 
-    def average(self, block: Block) -> nn.Module:
+    def average(self, block: NetBlock) -> nn.Module:
         features, groups = math.prod(self.shape or ()), math.prod(block.shape())
         if self.shape is None or features % groups or self.delay is not None:
             raise block.error("shape", f"expected groups of {features} features without delays, got {groups}")
         self.shape = (groups,)
         return PerStep(nn.Flatten(), nn.AvgPool1d(features // groups))
 
-    def dense(self, block: Block, kind: str) -> nn.Module:
+    def dense(self, block: NetBlock, kind: str) -> nn.Module:
         weight, said = block.values.get("weight", np.empty(0)), math.prod(self.shape or ())
         outputs = block.number("outFeatures", math.prod(block.shape()), 1)
         inputs = block.number("inFeatures", weight.size // outputs, 1)
@@ -169,7 +169,7 @@ class _Loader:
             layer.recurrent_weight.data.copy_(tensors[1])
         return whole
 
-    def frames(self, block: Block, kind: str) -> nn.Module:
+    def frames(self, block: NetBlock, kind: str) -> nn.Module:
         """A convolution; a pool, which sums windows, is one of each channel with a weight that does not learn."""
         axes = (*block.values.get("weight", np.empty(0)).shape, 0, 0, 0, 0)[:4]
         kernel, before = block.pair("kernelSize", axes[2:]), self.shape
@@ -198,13 +198,13 @@ class _Loader:
             raise block.error("shape", f"expected {self.shape} behind {inputs} of {before}, got {said}")
         return layer
 
-    def read_delay(self, block: Block) -> None:
+    def read_delay(self, block: NetBlock) -> None:
         assert self.shape is not None
         delay = block.numbers("delay", 0, (1, self.shape[0]), 0, 2**16)
         self.delay = np.broadcast_to(delay, self.shape[0]).copy() if delay.any() else None
 
     def synapses(
-        self, block: Block, outputs: int, shapes: Mapping[str, tuple[int, ...]]
+        self, block: NetBlock, outputs: int, shapes: Mapping[str, tuple[int, ...]]
     ) -> tuple[list[Tensor], dict[str, Any]]:
         """Returns weights in this library's unit, and a layer's delays and neurons, which know the weights' grid."""
         found = [block.numbers(name, None, (math.prod(shape),)) for name, shape in shapes.items()]
@@ -226,7 +226,7 @@ class _Loader:
         delays = Delays(int(self.delay.max()), initial=torch.from_numpy(self.delay).double())
         return tensors, {"neuron": neuron, "delays": delays}
 
-    def neuron(self, block: Block, channels: int, *, biased: bool = True, **options: Any) -> Neuron:
+    def neuron(self, block: NetBlock, channels: int, *, biased: bool = True, **options: Any) -> Neuron:
         kind = block.text("neuron/type", "CUBA")
         if kind not in ("LOIHI", "CUBA"):
             family = next((name for start, name in _FAMILIES.items() if kind.startswith(start)), "other")

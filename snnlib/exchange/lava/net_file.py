@@ -29,7 +29,7 @@ _LEAST, _MOST = -(2**31), 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Block:
+class NetBlock:
     """A block of a net: data sets by their path below it, and where it stands, for messages."""
 
     where: str
@@ -86,7 +86,7 @@ class Block:
         return tuple(found) if sum(size > 1 for size in found) > 1 else (math.prod(found),)
 
 
-def read_net(path: str | Path) -> tuple[list[Block], Values]:
+def read_net(path: str | Path) -> tuple[list[NetBlock], Values]:
     """Returns the blocks of a file in their order, and the data sets that belong to none.
 
     Raises:
@@ -117,7 +117,7 @@ def read_net(path: str | Path) -> tuple[list[Block], Values]:
     if not blocks or set(order) != set(blocks):
         found = ", ".join(sorted(blocks)) or "none"
         raise ValueError(f"{path}: layer: expected blocks with numbers from 0 on, got {found}")
-    return [Block(f"{path}: layer/{number}", blocks[number]) for number in order], rest
+    return [NetBlock(f"{path}: layer/{number}", blocks[number]) for number in order], rest
 
 
 def text_type() -> Any:

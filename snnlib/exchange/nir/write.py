@@ -14,7 +14,7 @@ from snnlib.exchange.nir.reading import Discretisation, fires, kind_of
 from snnlib.exchange.nir.structure import Shape, output_shape
 from snnlib.exchange.nir.write_cell import node_of_cell
 from snnlib.exchange.structure.graph import Graph, Step
-from snnlib.exchange.structure.neurons import Neurons, Recurrence
+from snnlib.exchange.structure.neurons import Neurons, RecurrentMap
 from snnlib.exchange.structure.operations import Delay, Flatten, Normalise, Operation, Pool, Sum, Weights
 from snnlib.exchange.structure.unsupported import Unsupported, naming
 from snnlib.nn import Delays
@@ -104,7 +104,7 @@ class Writer:
                 return self._delay(name, delays, value)
             case Neurons(recurrence=None):
                 return self._neurons(name, operation, value)
-            case Neurons(recurrence=Recurrence() as back):
+            case Neurons(recurrence=RecurrentMap() as back):
                 return self._recurrent(name.removesuffix(".neuron"), operation, back, value)
             case Sum():
                 return self._sum(name, *read)
@@ -205,7 +205,7 @@ class Writer:
             self.faults[name] = text
         return self._add(name, node_of_cell(given.cell, value.shape, self.dt, self.discretisation), value)
 
-    def _recurrent(self, name: str, given: Neurons, back: Recurrence, value: Value) -> Value:
+    def _recurrent(self, name: str, given: Neurons, back: RecurrentMap, value: Value) -> Value:
         if back.delays is not None:
             raise Unsupported("delays of recurrent connections have no counterpart")
         weight = back.weight

@@ -22,7 +22,7 @@ _FIXED_POINT = "fixed-point arithmetic"
 
 
 @dataclass(frozen=True)
-class Recurrence:
+class RecurrentMap:
     """Spikes that come back to their neurons one step later.
 
     Args:
@@ -54,7 +54,7 @@ class Neurons:
     faults: Mapping[str, str] = field(default_factory=dict)
     subtracts: bool = False
     resets_all: bool = False
-    recurrence: Recurrence | None = None
+    recurrence: RecurrentMap | None = None
     refractory: float | None = None
 
 

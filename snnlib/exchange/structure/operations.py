@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.exchange.structure.cells import Array, pair
-from snnlib.exchange.structure.neurons import Neurons, Recurrence, neurons_of, potentials
+from snnlib.exchange.structure.neurons import Neurons, RecurrentMap, neurons_of, potentials
 from snnlib.exchange.structure.unsupported import Unsupported
 from snnlib.functional import SparselyConnected
 from snnlib.neurons import Neuron
@@ -199,7 +199,7 @@ def _layer(module: Any, lead: int) -> Parts:
     readout = isinstance(module, SRMReadout)
     neurons = potentials(module.tau_m, module.tau_s) if readout else neurons_of(module.neuron)
     if recurrent:
-        back = Recurrence(module.rounded(module.recurrent_weight), delays=module.recurrent_delays)
+        back = RecurrentMap(module.rounded(module.recurrent_weight), delays=module.recurrent_delays)
         neurons = replace(neurons, recurrence=back)
     return [*parts, ("neuron", neurons)]
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from snnlib.exchange.structure.cells import Array, Cell
 from snnlib.exchange.structure.connections import Connections, Shape
 from snnlib.exchange.structure.hooks import check_no_acting_hooks
-from snnlib.exchange.structure.neurons import Neurons, Recurrence
+from snnlib.exchange.structure.neurons import Neurons, RecurrentMap
 from snnlib.exchange.structure.operations import (
     Delay,
     Flatten,
@@ -218,7 +218,7 @@ class _Chain:
         last.cell = replace(cell, gain=ones, offset=offset, gain_s=None if cell.decay_s is None else ones)
         last.resets_all, last.refractory = given.resets_all, given.refractory
 
-    def recur(self, back: Recurrence) -> None:
+    def recur(self, back: RecurrentMap) -> None:
         if back.bias is not None or back.weight.dim() != 2:
             raise Unsupported("recurrence with a bias, or of each neuron to itself, has no counterpart")
         weight = self.stages[-1].recurrent = _copy(back.weight)

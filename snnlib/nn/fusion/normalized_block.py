@@ -15,7 +15,8 @@ from snnlib import ops
 from snnlib.backends.arguments import LinearKernel
 from snnlib.checks import step_shape
 from snnlib.functional.normalized import affine_kernel, along_channels, scaled_neurons
-from snnlib.functional.plan import Path, layer_currents, plan_layer
+from snnlib.functional.paths import Path
+from snnlib.functional.plan import layer_currents, plan_layer
 from snnlib.functional.pool import neurons_and_pool, pooled
 from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons import Neuron

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from snnlib.checks import check_count, check_rank
-from snnlib.functional.plan import entries_only
+from snnlib.functional.paths import entries_only
 from snnlib.nn.memory.chunks import ChunkLength
 from snnlib.nn.memory.freed import FreedMemory
 from snnlib.nn.memory.save_packed import save_packed

@@ -1,5 +1,5 @@
 // Event-driven convolution and neurons as one kernel: the launchers that the bindings call. Math: neurons/srm.h,
-// neurons/linear.h, neurons/credit.h, events/conv.h, layer/rows.h.
+// neurons/linear.h, neurons/credit.h, events/conv.h, layer/rows.h, layer/adjoint.h.
 #pragma once
 
 #include <cstdint>
@@ -151,7 +151,7 @@ struct LayerRecord : LayerArgs {
   Elements output;             // of the forward pass; read if neurons whose spikes are moved have a pool
   Elements grad_output;
   // dL/dstate after the last step, [K][batch][height][row], with K = 3 (u, s, g) of SRM neurons; of linear neurons
-  // dL/dh there (layer/rows.h). Null: zero.
+  // dL/dh there (layer/adjoint.h). Null: zero.
   const float* grad_state;
   SNNLIB_MORE_FIELDS(LayerArgs, bits, slope, gain, task_starts, output, grad_output, grad_state)
 

@@ -6,12 +6,12 @@
 //
 //   grad[row ...] += u trace_u[at ...] + s trace_s[at ...]
 //
-// with what layer/rows.h says the spike takes from them, u and s.
+// with what layer/adjoint.h says the spike takes from them, u and s.
 #pragma once
 
 #include "snnlib/core/threads.h"
 #include "snnlib/events/conv.h"
-#include "snnlib/layer/rows.h"
+#include "snnlib/layer/adjoint.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
