@@ -16,7 +16,7 @@ from snnlib import checks
 from snnlib.backends.fixed_point import check_states
 from snnlib.backends.flags import Flags
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
-from snnlib.backends.memo import kind, kinds, once
+from snnlib.backends.memo import kinds, once
 from snnlib.backends.spike_time import SRM_FLAGS, SRM_STATES, SpikeCredit, SpikeTimeFlags, SpikeTimeRows
 from snnlib.backends.surrogate import COMPACT, KINDS
 
@@ -63,7 +63,7 @@ class Neurons:
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """Key in a memo."""
-        return kind(self.state), *(kind(part) for name, part in vars(self).items() if name != "state")
+        return kinds([self.state, *[part for name, part in vars(self).items() if name != "state"]])
 
     def from_state(self, state: Tensor | None) -> Self:
         """Returns these neurons with another state."""
@@ -163,7 +163,7 @@ class LinearKernel(Neurons):
     # The adjoint of a state is a sum over entries, whose order depends on where a chunk ends; by currents it does not.
     records_states, reorders = False, True
 
-    @cached_property
+    @property
     def flags(self) -> list[int]:
         """Options as the schemas of ops have them."""
         return list(map(int, self.options))
@@ -178,7 +178,7 @@ class LinearKernel(Neurons):
         """See `Neurons.variables`."""
         return count_states(len(self.constants))
 
-    @cached_property
+    @property
     def is_fixed_point(self) -> bool:  # type: ignore[override]
         """Returns whether states are whole multiples of 2^-12."""
         return self.options.fixed_point

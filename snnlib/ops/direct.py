@@ -81,9 +81,11 @@ class Op:
         tensors = [values[place] for place in self.tensors]
         if not is_direct(*tensors):
             return self.overload(*values)
-        if not torch.is_grad_enabled() or all(one is None or not one.requires_grad for one in tensors):
-            return self.function(self.named(*values))
-        return self.learning(*values)
+        if torch.is_grad_enabled():
+            for one in tensors:
+                if one is not None and one.requires_grad:
+                    return self.learning(*values)
+        return self.function(self.named(*values))
 
     def register_autograd(
         self, backward: Callable[..., Any], setup_context: Callable[..., None] | None = None
