@@ -207,7 +207,7 @@ class LayerPlan(NamedTuple):
         direct, keep = ops.direct.is_direct(*tensors), self.facts.differentiates
         if direct and not keep:
             layer = LayerArgs(x, weight, options, self.pool, time_dim)
-            out, final, *_ = ops.layer_forward.run(layer, kernel, return_state, keep)
+            out, final = ops.layer_forward.run(layer, kernel, return_state, keep)[:2]
         else:
             # Arguments of the op, in its order.
             call = (*options, self.pool, kernel.flags, kernel.taus, time_dim, return_state, keep)
@@ -328,5 +328,6 @@ def plan_layer(
         found = facts, path, _neurons_of(path, kernel, back), lacking, kernel, starts_at_zero(neuron)
         if tables is not None:
             tables[key] = found
-    *decided, kernel, from_zero = found
-    return LayerPlan(*decided, operator, neuron, kernel, return_state, pool, shift, back, from_zero)
+    facts, path, runs, lacking, kernel, from_zero = found
+    rest = return_state, pool, shift, back, from_zero
+    return LayerPlan(facts, path, runs, lacking, operator, neuron, kernel, *rest)
