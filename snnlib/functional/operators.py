@@ -167,7 +167,8 @@ class FullyConnected:
     def check(self, x: Tensor, weight: Tensor) -> None:
         """Raise an error that names the argument."""
         self._check_kinds(x, weight)
-        check_dtypes(x, weight)
+        if weight.dtype != x.dtype:
+            check_dtypes(x, weight)
 
     @staticmethod
     @once
@@ -258,7 +259,8 @@ class Convolution:
     def check(self, x: Tensor, weight: Tensor) -> None:
         """Raise an error that names the argument."""
         self._check_kinds(x, weight)
-        check_dtypes(x, weight)
+        if weight.dtype != x.dtype:
+            check_dtypes(x, weight)
 
     @once
     def _check_kinds(self, x: Tensor, weight: Tensor) -> None:

@@ -115,9 +115,11 @@ def kept_tables(neuron: Neuron) -> dict[Any, Any] | None:
             now.append(content)
     if not tensors:
         return None
-    if tensors[0].is_cuda:
-        # A table is ready for what is queued on the stream that it was made on, and for no other.
-        now.append(torch.cuda.current_stream(tensors[0].device).cuda_stream)
+    queue = _queue(tensors[0])
+    if queue is None:
+        return None
+    # A table is ready for what is queued on the stream that it was made on, and for no other.
+    now.append(queue)
     kept: _Kept | None = vars(neuron).get(TABLES)
     if kept is None or kept.of != now:
         kept = vars(neuron)[TABLES] = _Kept(now, tensors, {})
@@ -206,16 +208,18 @@ def _content(tensor: Tensor) -> tuple[Any, Any] | None:
     """
     if type(tensor) not in (Tensor, nn.Parameter) or tensor.requires_grad or tensor.is_inference():
         return None
-    if tensor.is_cuda and _is_capturing(tensor):
-        return None
     if tensor.device.type in _READ:
         return tensor.dtype, tensor.tolist()
     return id(tensor), tensor._version
 
 
-def _is_capturing(tensor: Tensor) -> bool:
-    """Returns whether operations on a tensor are captured in a CUDA graph."""
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+def _queue(tensor: Tensor) -> int | None:
+    """Returns the stream on which work with a tensor is queued, 0 on a CPU; None while a CUDA graph captures it."""
+    if not tensor.is_cuda:
+        return 0
+    if torch.cuda.is_current_stream_capturing():
+        return None
+    return int(torch.cuda.current_stream(tensor.device).cuda_stream)
 
 
 def learned_dtype(dtype: torch.dtype) -> torch.dtype:

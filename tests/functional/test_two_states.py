@@ -35,7 +35,7 @@ MODELS: dict[str, Callable[[], Neuron]] = {
     "a rest": lambda: neurons.CubaLIF(rest=0.2, reset_value=-0.3, compare=">", surrogate=TRIANGLE),
     "no time": lambda: neurons.CubaLIF(gradient_through_time=False, surrogate=TRIANGLE),
     "levels": lambda: neurons.CubaLIF(reset="subtract", levels=3, threshold=0.5, surrogate=TRIANGLE),
-    "snnTorch": lambda: neurons.CubaLIF(dialect="snntorch", reset_time="same"),
+    "snnTorch": lambda: neurons.CubaLIF(dialect="snntorch", reset_time="same", surrogate=TRIANGLE),
     "SpikingJelly": lambda: neurons.CubaLIF(dialect="spikingjelly"),
     "ALIF": lambda: neurons.ALIF(tau_m=4.0, tau_a=20.0, decay_input=False, surrogate=TRIANGLE),
     "ALIF, zero": lambda: neurons.ALIF(tau_m=4.0, reset="zero", decay_input=False, surrogate=TRIANGLE),

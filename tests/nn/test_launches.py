@@ -161,7 +161,7 @@ class TestKept:
         """A stream does not wait for the queue of another."""
         neuron = neurons.LIF()
         kept = neuron.kernel(LIKE)
-        monkeypatch.setattr(constants, "_stream", lambda tensor: 7)
+        monkeypatch.setattr(constants, "_queue", lambda tensor: 7)
         assert neuron.kernel(LIKE) is not kept
         assert neuron.kernel(LIKE) is neuron.kernel(LIKE)
 
@@ -169,7 +169,7 @@ class TestKept:
         """A captured graph computes its table from the constants, which may be written to between replays."""
         neuron = neurons.LIF()
         kept = neuron.kernel(LIKE)
-        monkeypatch.setattr(constants, "_is_capturing", lambda tensor: True)
+        monkeypatch.setattr(constants, "_queue", lambda tensor: None)
         assert neuron.kernel(LIKE) is not kept
 
     def test_copies_and_pickles_keep_nothing(self) -> None:
