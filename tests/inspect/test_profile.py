@@ -14,7 +14,7 @@ from snnlib.functional import SparselyConnected
 from snnlib.functional.currents import Delayed
 from snnlib.functional.plan import layer_currents
 from snnlib.inspect.energy import ENERGY_MODELS
-from snnlib.inspect.products import Call, OperationProducts, Products, nonzero_counts
+from snnlib.inspect.products import CountedCall, OperationProducts, Products, nonzero_counts
 from snnlib.neurons import Neuron
 from snnlib.nn.fusion.fuse import unfused
 from snnlib.nn.fusion.fused_block import Block
@@ -319,7 +319,7 @@ def test_late_spikes_of_a_chunk_before_are_counted_where_they_arrive() -> None:
     def products(chunk: Tensor, past: Tensor | None) -> Products:
         args = {"weight": weight, "delay": delay, "past": past, "rounded": False, "time_dim": 0}
         products = OperationProducts(nn.Identity(), set())
-        _, found = products.run("snnlib::recurrent_forward", args, lambda: (chunk,), Call(""))
+        _, found = products.run("snnlib::recurrent_forward", args, lambda: (chunk,), CountedCall(""))
         assert found is not None
         return found
 
