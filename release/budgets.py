@@ -57,8 +57,8 @@ ALLOWANCES: dict[str, dict[str, int]] = {
     },
     # Residual nets of models with their keys in files (core 179), their tests, and accuracies beside SpikingJelly.
     "Nets of four steps": {
-        "lines of core": 842,
-        "lines of tests": 668,
+        "lines of core": 854,
+        "lines of tests": 682,
         "lines of benchmarks": 323,
         "lines of release": 5,
         "public names": 5,

@@ -142,5 +142,8 @@ def checks_options(kind: Any, hints: Mapping[str, str] | None = None) -> None:
             check_options(cls.__name__, options, own, hints_of(cls, options) if hints is None else hints)
         return object.__new__(cls)
 
+    # `help` shows the signature of `__new__` where a class has both.
+    made: Any = make
+    made.__signature__ = inspect.signature(kind.__init__)
     # Copies of parametrized modules call `self.__new__(cls)`.
     kind.__new__ = staticmethod(make)

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict, Unpack, cast
 
 from torch import Tensor, nn
 
-from snnlib.checks import check_choice, check_count
+from snnlib.checks import check_choice, check_count, checks_options
 from snnlib.neurons import LIF, Neuron
 from snnlib.neurons.surrogate import Triangle
 from snnlib.nn.layers.attention import neuron_to_copy
@@ -22,6 +22,15 @@ Kind = Literal["sew", "spiking", "ms"]
 Stem = Literal["large", "small"]
 # Half the width of a surrogate behind batch norm that reaches neurons at rest (docs/neurons.md).
 _WIDTH = 1.0
+# Arguments of SpikingJelly's nets.
+_HINTS = {
+    "num_classes": "it is called classes",
+    "in_channels": "it is called channels",
+    "T": "it is called time_steps",
+    "cnf": 'it is called join, as in join="add"',
+    "spiking_neuron": 'it is called neuron, as in neuron=snnlib.neurons.LIF(dialect="spikingjelly")',
+    "surrogate_function": "it belongs to the neuron, as in neuron=snnlib.neurons.LIF(surrogate=ATan())",
+}
 
 
 class ResNetOptions(TypedDict, total=False):
@@ -250,6 +259,9 @@ class SpikingResNet(_TorchKeys):
                 f"{tuple(x.shape)}"
             )
         return x.dim() == 4
+
+
+checks_options(SpikingResNet, _HINTS)
 
 
 def _conv(before: int, after: int, size: int, stride: int = 1) -> PerStep:

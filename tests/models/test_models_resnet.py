@@ -1,6 +1,7 @@
 """Residual nets: SpikingJelly's checkpoints and spikes, inputs, fused blocks, and errors."""
 
 import copy
+import inspect
 import io
 import pickle
 from collections.abc import Callable
@@ -235,6 +236,20 @@ def test_neurons_are_copies_or_made_for_their_channels() -> None:
 def test_errors_name_the_argument(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         SpikingResNet(**{"kind": "sew", "depths": (1,), "width": 4, **options})
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [("num_classes", "classes"), ("cnf", "join"), ("spiking_neuron", "neuron"), ("T", "time_steps")],
+)
+def test_arguments_of_spikingjelly_are_named(given: str, hint: str) -> None:
+    for make in (sew_resnet18, sew_resnet34, spiking_resnet18, ms_resnet18):
+        with pytest.raises(TypeError, match=f"{given}.*it is called {hint}"):
+            make(**{given: 10})
+    with pytest.raises(TypeError, match="pretrained"):
+        sew_resnet18(pretrained=True)
+    # The check does not hide the arguments from `help`.
+    assert list(inspect.signature(SpikingResNet).parameters)[:3] == ["kind", "depths", "classes"]
 
 
 def test_inputs_of_other_shapes_are_refused() -> None:
