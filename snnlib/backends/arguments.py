@@ -193,10 +193,9 @@ class LinearKernel(Neurons):
     @property
     def records(self) -> bool:
         """Returns whether a layer's record suffices for the gradients of weights and inputs."""
-        options = self.options
         # Entries of two states at every step take longer than currents.
-        compact = self.variables == 1 or COMPACT[KINDS[options.kind]]
-        return self.alike and self.tells_resets and compact and not options.refractory
+        few = self.variables == 1 or not self.keeps_all
+        return self.alike and self.tells_resets and few and not self.options.refractory
 
     @property
     def keeps_all(self) -> bool:  # type: ignore[override]
