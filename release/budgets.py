@@ -69,8 +69,8 @@ ALLOWANCES: dict[str, dict[str, int]] = {
         "lines of tests": 100,
         "lines of benchmarks": 150,
     },
-    # A tracer, derivatives, a compiler to codes, a machine with its functions, and the reference of all of it.
-    "Your neuron": {"lines of core": 1680, "lines of tests": 720, "lines of release": 1},
+    # A tracer, derivatives, a compiler to codes, a machine with its functions, recurrence, and references of all of it.
+    "Your neuron": {"lines of core": 1910, "lines of tests": 1130, "lines of release": 4},
 }
 
 

@@ -31,6 +31,8 @@ void bind_kernels(pybind11::module_& module, KernelTable table) {
   bind("scan_pool_backward", &Kernels::scan_pool, &ScanPoolKernels::backward);
   bind("program_forward", &Kernels::program, &ProgramKernels::forward);
   bind("program_backward", &Kernels::program, &ProgramKernels::backward);
+  bind("program_recurrent_forward", &Kernels::program, &ProgramKernels::recurrent_forward);
+  bind("program_recurrent_backward", &Kernels::program, &ProgramKernels::recurrent_backward);
   bind("recurrent_forward", &Kernels::recurrent, &RecurrentKernels::forward);
   bind("recurrent_backward", &Kernels::recurrent, &RecurrentKernels::backward);
   bind("sparse_currents", &Kernels::sparse, &SparseKernels::currents);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -89,7 +89,16 @@ class Neurons:
         """Names of the state's variables, for errors."""
         return [f"state {i}" for i in range(self.states)]
 
-    def settings(self) -> dict[str, float]:
+    @property
+    def learned(self) -> Sequence[int]:
+        """Rows of the constants that kernels give gradients of."""
+        return range(len(self.constants))
+
+    def of_samples(self, samples: slice) -> Self:
+        """Returns these neurons with the state of some samples only."""
+        return self.from_state(None if self.state is None else self.state[:, samples])
+
+    def settings(self) -> dict[str, Any]:
         """Returns numbers and options by the names of the kernels' struct."""
         raise NotImplementedError
 
@@ -212,10 +221,6 @@ class LinearKernel(Neurons):
     def recurs(self) -> bool:
         """Returns whether the kernels of recurrent layers support these neurons, whose values are spikes."""
         return not self.options.membrane
-
-    def of_samples(self, samples: slice) -> LinearKernel:
-        """Returns these neurons with the state of some samples only."""
-        return replace(self, state=None if self.state is None else self.state[:, samples])
 
     def settings(self) -> dict[str, float]:
         """Returns the fields of `LinearFlags`."""

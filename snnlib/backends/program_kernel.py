@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from snnlib import checks
 from snnlib.backends.arguments import NeuronKernel, Neurons
 from snnlib.backends.machine import Codes
+from snnlib.backends.native import state_dtype
 from snnlib.backends.program import Adjoint, Step
 
 
@@ -34,15 +35,34 @@ class ProgramKernel(Neurons):
     family, constants_name, moves_spikes = "program", "constants", False
     flags: ClassVar[Sequence[int]] = ()
     taus: ClassVar[Sequence[float]] = ()
-    runs_in_layer = records = records_states = pools = recurs = reorders = False
+    runs_in_layer = records = records_states = pools = reorders = False
+    recurs = True
 
     @property
     def states(self) -> int:
         """See `Neurons.states`."""
         return len(self.step.after)
 
+    @property
+    def learned(self) -> Sequence[int]:
+        """See `Neurons.learned`."""
+        return self.codes.learned
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the fields of `ProgramFlags`."""
+        codes, parts = self.codes, ("forward", "again", "back")
+        counts = {"saved": codes.saved, "temporaries": codes.temporaries, "learned": len(codes.learned)}
+        counts |= {"literals": len(codes.literals), "constants": codes.constants}
+        literals = codes.literals.to(self.constants.dtype)
+        programs = {
+            name: {"numbers": getattr(codes, name), "count": len(getattr(codes, name))} for name in parts
+        }
+        return {**counts, "literal_values": literals, **programs}
+
     def check(self, channels: int, like: Tensor) -> None:
         """See `Neurons.check`."""
+        # Literals have the constants' dtype.
+        assert self.constants.dtype == state_dtype(like)
         if len(self.constants):
             checks.check_coefficients(self.constants, channels, like)
 

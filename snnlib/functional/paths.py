@@ -145,7 +145,7 @@ def call_facts(
         runs_in_layer=kernel is not None and kernel.runs_in_layer,
         records=kernel is not None and kernel.records,
         records_states=kernel is not None and (kernel.records_states or reorders),
-        recurs=kernel is not None and kernel.recurs,
+        recurs=kernel is not None and kernel.recurs and not (neuron is not None and neuron.exact_times),
         learns=kernel is not None and torch.is_grad_enabled() and kernel.constants.requires_grad,
         differentiates=differentiates,
         streams=streams,

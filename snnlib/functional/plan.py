@@ -111,7 +111,7 @@ class LayerPlan(NamedTuple):
         passed = "; ".join(
             f"not {path.value}: {reason}" for (path, _), reason in zip(RULES, self.refusals, strict=False)
         )
-        # A program is no kernel of a layer or of recurrence; the step then runs in torch.
+        # A program is no kernel of a layer, nor of recurrent operators; the step then runs in torch.
         runs = self.facts.step if isinstance(self.kernel, ProgramKernel) and self.path not in BY_STEPS else ""
         said = "; ".join(part for part in (runs, passed) if part)
         return f"{self.path.value} ({said})" if said else self.path.value

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends import reference
-from snnlib.backends.arguments import Delays, LinearKernel
+from snnlib.backends.arguments import Delays, LinearKernel, SpikeTimeKernel
 from snnlib.backends.fixed_point import check_states
-from snnlib.backends.program_kernel import AnyKernel
+from snnlib.backends.program_kernel import AnyKernel, ProgramKernel
 from snnlib.checks import (
     as_autocast,
     check_device,
@@ -130,9 +130,10 @@ class Recurrence:
         start = start_state(neuron, shape, current, own)
         spikes = None if spikes is None else spikes.to(wide)
         if kernel is not None:
-            assert isinstance(kernel, LinearKernel)
+            assert not isinstance(kernel, SpikeTimeKernel)
             kernel = replace(kernel, state=start)
-            run = self._by_kernels if delay is None else self._by_delayed_kernels
+            back = self if neuron.gradient_through_time else replace(self, eprop=True)
+            run = back._by_kernels if delay is None else back._by_delayed_kernels
             return run(current, kernel, spikes, lengths, time_dim)
         if start is None:
             start = current.new_zeros((len(neuron.state_names), *shape), dtype=wide)
@@ -143,7 +144,7 @@ class Recurrence:
     def _by_kernels(
         self,
         current: Tensor,
-        kernel: LinearKernel,
+        kernel: LinearKernel | ProgramKernel,
         spikes: Tensor | None,
         lengths: Tensor | None,
         time_dim: int,
@@ -169,7 +170,7 @@ class Recurrence:
     def _by_delayed_kernels(
         self,
         current: Tensor,
-        kernel: LinearKernel,
+        kernel: LinearKernel | ProgramKernel,
         past: Tensor | None,
         lengths: Tensor | None,
         time_dim: int,
@@ -211,9 +212,10 @@ class Recurrence:
         values = []
         with neuron.watching() if isinstance(neuron, ByEvent) else nullcontext():
             for t, now in enumerate(current.to(wide).unbind(time_dim)):
+                sent = past
                 if self.eprop or not neuron.gradient_through_time:
-                    past = [part.detach() for part in past]
-                back = arriving(_by_time(past) if by_time else past)
+                    sent = [part.detach() for part in past]
+                back = arriving(_by_time(sent) if by_time else sent)
                 value, after = advance(neuron, before, now + back, params)
                 if lengths is None:
                     before, past = after, [value, *past[:-1]]

@@ -1,4 +1,5 @@
-"""Recurrent neurons of the linear family over whole sequences: one event-driven pair of ops for all models.
+"""Recurrent neurons over whole sequences: one event-driven pair of ops for all models of the linear family, and an
+autograd function of the same kernels for programs.
 
 Recurrent spikes arrive one step later, or with a delay per connection. The forward pass saves sums of currents and
 spikes; the backward pass repeats the neurons' steps but not the sums. `recurrent_call.py` calls the kernels.
@@ -6,6 +7,7 @@ spikes; the backward pass repeats the neurons' steps but not the sums. `recurren
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +17,7 @@ from torch import Tensor
 from snnlib import checks
 from snnlib.backends.arguments import Delays, LinearKernel
 from snnlib.backends.native import state_dtype
+from snnlib.backends.program_kernel import ProgramKernel
 from snnlib.ops import recurrent_call
 from snnlib.ops.declare import custom_op, register_fake
 from snnlib.ops.recurrent_args import RecurrentArgs
@@ -29,7 +32,7 @@ _RECURRENCE = (
 def run(
     current: Tensor,
     weight: Tensor,
-    neuron: LinearKernel,
+    neuron: LinearKernel | ProgramKernel,
     lengths: Tensor | None,
     time_dim: int,
     delays: Delays | None = None,
@@ -47,13 +50,15 @@ def run(
     keep = torch.is_grad_enabled() and any(
         part is not None and part.requires_grad for part in (current, weight, *learned)
     )
-    value, final, _ = recurrent_forward(
+    program = isinstance(neuron, ProgramKernel)
+    value, final, _ = (_Program.apply if program else recurrent_forward)(
         current,
         weight,
         *(rows or (None, None)),
         *learned,
         lengths,
-        neuron.flags,
+        # The state would keep the graph of the sequence before it.
+        neuron.from_state(None) if program else neuron.flags,
         longest,
         rounded,
         time_dim,
@@ -133,10 +138,13 @@ def _backward(
     if grad_value is None:
         grad_value = torch.zeros_like(tensors[1])
     need_weight, _, _, need_delay, learn = ctx.needs_input_grad[1:6]
-    options = ctx.flags, ctx.longest, ctx.rounded, ctx.time_dim, learn, need_weight, need_delay, ctx.eprop
-    grad, grad_weight, grad_delay, rows, start, grad_past = recurrent_backward(
-        grad_value, grad_state, *tensors, *options
-    )
+    options, needs = (ctx.flags, ctx.longest, ctx.rounded, ctx.time_dim), (learn, need_weight, need_delay)
+    if isinstance(ctx.flags, ProgramKernel):
+        given: Sequence[Any] = (tensors[0], *tensors[2:], *options, ctx.eprop)
+        found = recurrent_call.backward(RecurrentArgs(*given), tensors[1], grad_value, grad_state, needs)
+    else:
+        found = recurrent_backward(grad_value, grad_state, *tensors, *options, *needs, ctx.eprop)
+    grad, grad_weight, grad_delay, rows, start, grad_past = found
     state, past = tensors[7:9]
     return (
         grad.to(ctx.dtype),
@@ -153,3 +161,19 @@ def _backward(
 
 recurrent_forward.register_autograd(_backward, setup_context=_setup_context)
 recurrent_backward.register_autograd(checks.no_second_derivative)
+
+
+class _Program(torch.autograd.Function):
+    """Neurons whose step is a program; the arguments are those of `recurrent_forward`, with a kernel for the flags."""
+
+    @staticmethod
+    def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+        given: Sequence[Any] = (*arguments[:-2], arguments[-1])
+        return recurrent_call.forward(RecurrentArgs(*given), arguments[-2])
+
+    setup_context = staticmethod(_setup_context)
+
+    @staticmethod
+    @checks.differentiable_once
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return _backward(ctx, *grads)

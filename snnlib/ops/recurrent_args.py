@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +17,7 @@ from snnlib.backends.flags import Flags
 from snnlib.backends.geometry import GROUP
 from snnlib.backends.memo import kind, once
 from snnlib.backends.native import state_dtype
+from snnlib.backends.program_kernel import ProgramKernel
 from snnlib.backends.reference.sparse import Rows
 from snnlib.ops.delay import check_delays
 from snnlib.ops.sparse_linear import check_rows, given, reference_rows
@@ -39,10 +40,10 @@ def unsupported(like: Tensor, neurons: int) -> str:
 class RecurrentArgs:
     """Arguments of both ops, in their order; in the backward pass `current` includes the recurrent currents.
 
-    Without a delay a spike arrives one step later, and the state's last row holds the spikes of the step before. With
-    delays `[H, H]` of up to `longest` steps, `past` `[longest + 2, N, H]` holds the earlier spikes, the newest first.
-    With `starts` and `targets` connections are sparse, with weights and delays `[C]`. With `eprop` no gradient comes
-    back through recurrent spikes.
+    `flags` are those of the linear family, or a program. Without a delay a spike arrives one step later, and the
+    state's last row holds the spikes of the step before. With delays `[H, H]` of up to `longest` steps, `past`
+    `[longest + 2, N, H]` holds the earlier spikes, the newest first. With `starts` and `targets` connections are
+    sparse, with weights and delays `[C]`. With `eprop` no gradient comes back through recurrent spikes.
     """
 
     current: Tensor
@@ -54,7 +55,7 @@ class RecurrentArgs:
     state: Tensor | None
     past: Tensor | None
     lengths: Tensor | None
-    flags: Sequence[int]
+    flags: Sequence[int] | ProgramKernel
     longest: int
     rounded: bool
     time_dim: int
@@ -67,7 +68,12 @@ class RecurrentArgs:
         return cls(current, *[given[name] for name in cls.__match_args__[1:]])
 
     def __post_init__(self) -> None:
-        self.neuron = LinearKernel(self.coefficients, Flags.of(self.flags), self.state)
+        flags, constants, state = self.flags, self.coefficients, self.state
+        self.neuron: LinearKernel | ProgramKernel
+        if isinstance(flags, ProgramKernel):
+            self.neuron = replace(flags, constants=constants, state=state)
+        else:
+            self.neuron = LinearKernel(constants, Flags.of(flags), state)
 
     @property
     def matrix(self) -> Tensor | Rows:
@@ -85,7 +91,8 @@ class RecurrentArgs:
     @property
     def spikes_back(self) -> bool:
         """Returns whether gradients come back through recurrent spikes."""
-        return self.neuron.options.through_time and not self.eprop
+        neuron = self.neuron
+        return not self.eprop and (isinstance(neuron, ProgramKernel) or neuron.options.through_time)
 
     @property
     def states(self) -> int:
@@ -132,7 +139,7 @@ class RecurrentArgs:
             raise ValueError(
                 f"coefficients: expected [P, C] with at least one column, got shape {tuple(neuron.constants.shape)}"
             )
-        if neuron.options.membrane:
+        if not neuron.recurs:
             raise ValueError("flags: expected spikes as values, got membrane potentials")
         neurons = current.shape[2]
         checks.check_kernel_dtype("weight", self.weight)
@@ -210,6 +217,8 @@ class RecurrentArgs:
         tensors = {"weight": self.weight, **self.neuron.tensors()}
         if self.delay is not None:
             tensors |= {"delay": self.delay, "past": self.past}
+        if isinstance(self.neuron, ProgramKernel):
+            return native.kernel(f"program_recurrent_{name}", self.current, **others, **tensors)
         if self.starts is not None:
             return native.kernel(f"sparse_recurrent_{name}", self.current, **others, **tensors)
         # As in a scan: of fixed-point states GPUs have no kernels, and none is found by this name.

@@ -16,6 +16,7 @@ from torch import Tensor
 from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.native import state_dtype
+from snnlib.backends.program_kernel import ProgramKernel
 from snnlib.backends.reference.recurrent import Gradients
 from snnlib.ops import delayed_linear, sparse_linear
 from snnlib.ops.delay import time_first
@@ -90,7 +91,7 @@ def backward(
     elif need_weight:
         grad_weight = found.weight.to(weight.dtype).contiguous()
     if learn:
-        rows = sum_neurons(found.coefficients, coefficients)
+        rows = sum_neurons(found.coefficients, coefficients, args.neuron.learned)
     past = grad.new_empty(0) if args.past is None else found.past
     return grad, grad_weight, grad_delay, rows, found.state, past
 
@@ -112,7 +113,7 @@ def _by_kernel(
     own, (learn, need_weight, _) = len(start), needs
     if args.delay is not None and struct["state_in"] is not None:
         start = torch.empty_like(struct["state_in"])
-    by_neuron = start.new_empty((len(args.coefficients), *start.shape[1:]) if learn else 0)
+    by_neuron = start.new_empty((len(args.neuron.learned), *start.shape[1:]) if learn else 0)
     weight = torch.empty_like(struct["weight"]) if need_weight and args.delay is None else None
     value, grad_value, grad_state = signals
     kernel(
@@ -136,9 +137,9 @@ def _by_kernel(
 
 def _room(args: RecurrentArgs, grad: Tensor, learn: bool) -> Tensor | None:
     """Returns memory for the values per step of a backward pass by blocks; one of them uses the gradient's memory."""
-    if native.most_recurrent_neurons(grad) is None:
-        return None
     neuron = args.neuron
+    if native.most_recurrent_neurons(grad) is None or isinstance(neuron, ProgramKernel):
+        return None
     values = neuron.states + (learn or neuron.options.quadratic) * neuron.variables
     return grad.new_empty((values - 1) * grad.numel())
 

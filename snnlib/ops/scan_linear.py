@@ -8,6 +8,7 @@ recurrence.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -133,7 +134,7 @@ def backward(
         return Gradients(
             torch.empty_like(current).copy_(grad) if of_current else empty(),
             torch.empty_like(current).copy_(signal) if of_inputs else empty(),
-            sum_neurons(rows, coefficients) if learn else no_rows,
+            sum_neurons(rows, coefficients, neuron.learned) if learn else no_rows,
             grad_start.copy_(start) if with_state else grad_start,
         )
     arguments = _arguments(current, neuron, time_dim, learn)
@@ -150,12 +151,17 @@ def backward(
         grad_state_in=grad_start if with_state else None,
         grad_coefficients=by_neuron,
     )
-    rows = no_rows if by_neuron is None else sum_neurons(by_neuron, coefficients)
+    rows = no_rows if by_neuron is None else sum_neurons(by_neuron, coefficients, neuron.learned)
     return Gradients(grad.to(current.dtype), signal, rows, grad_start)
 
 
-def sum_neurons(rows: Tensor, coefficients: Tensor) -> Tensor:
-    """Sums gradients of all neurons `[P, N, C, ...]` to the coefficients' `[P, C]` or `[P, 1]`."""
+def sum_neurons(rows: Tensor, coefficients: Tensor, learned: Sequence[int]) -> Tensor:
+    """Sums gradients of all neurons `[learned, N, C, ...]` to the coefficients' `[P, C]` or `[P, 1]`."""
     if coefficients.shape[1] == 1:
-        return rows.flatten(1).sum(1, keepdim=True).to(coefficients.dtype)
-    return rows.movedim(2, 1).flatten(2).sum(2).to(coefficients.dtype)
+        sums = rows.flatten(1).sum(1, keepdim=True).to(coefficients.dtype)
+    else:
+        sums = rows.movedim(2, 1).flatten(2).sum(2).to(coefficients.dtype)
+    if len(learned) == len(coefficients):
+        return sums
+    found = dict(zip(learned, sums, strict=True))
+    return torch.stack([found.get(j, zero) for j, zero in enumerate(torch.zeros_like(coefficients))])

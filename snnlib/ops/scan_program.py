@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from snnlib.backends import cpu_memory, native, reference
-from snnlib.backends.native import DTYPE_CODES, state_dtype
+from snnlib.backends.native import state_dtype
 from snnlib.backends.program_kernel import ProgramKernel
 from snnlib.checks import differentiable_once, in_transform
 from snnlib.ops.scan_linear import per_neuron, sum_neurons
-from snnlib.ops.sequence_layout import as_walkable, empty_state, laid_out_state, view_of
+from snnlib.ops.sequence_layout import as_walkable, empty_state, laid_out_state, scan_arguments
 
 # Neurons of a tile, whose registers fit into the L1 cache: 64 take 1.3 to 1.7 times as long, 2048 1.3 to 1.5 times.
 _TILE = 256
@@ -42,31 +42,9 @@ def _chunk(current: Tensor, neuron: ProgramKernel) -> int:
 def _arguments(
     current: Tensor, neuron: ProgramKernel, checkpoints: Tensor | None, time_dim: int
 ) -> dict[str, Any]:
-    """Returns the fields of `ProgramArgs` of cpp/include/snnlib/program/program.h."""
-    codes = neuron.codes
-    constants = per_neuron(neuron.constants, current)
-    return {
-        "view": view_of(current, time_dim),
-        "dtype": DTYPE_CODES[current.dtype],
-        "states": codes.states,
-        "saved": codes.saved,
-        "temporaries": codes.temporaries,
-        "learned": len(codes.learned),
-        "literals": len(codes.literals),
-        "constants": codes.constants,
-        "literal_values": codes.literals.to(state_dtype(current)),
-        "constant_values": constants,
-        "period": max(constants.shape[1], 1),
-        "current": current,
-        "state_in": laid_out_state(neuron.state, current, time_dim),
-        "tile": _TILE,
-        "chunk": _chunk(current, neuron),
-        "checkpoints": checkpoints,
-    }
-
-
-def _code(code: Tensor) -> dict[str, Any]:
-    return {"numbers": code, "count": len(code)}
+    """Returns the fields of `Tiled` arguments of cpp/include/snnlib/program/program.h."""
+    arguments = scan_arguments(current, neuron, per_neuron(neuron.constants, current), time_dim)
+    return {**arguments, "tile": _TILE, "chunk": _chunk(current, neuron), "checkpoints": checkpoints}
 
 
 def forward(
@@ -84,7 +62,7 @@ def forward(
     if differentiates and chunks > 1:
         checkpoints = final.new_empty((chunks - 1, neuron.states, final[0].numel()))
     arguments = _arguments(current, neuron, checkpoints, time_dim)
-    kernel(**arguments, code=_code(neuron.codes.forward), value=value, state_out=final)
+    kernel(**arguments, value=value, state_out=final)
     return value, final, checkpoints
 
 
@@ -97,7 +75,6 @@ def backward(
     time_dim: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns dL/dcurrent, dL/dconstants `[P, C]`, 0 of those that do not learn, and dL/dstate."""
-    codes, constants = neuron.codes, neuron.constants
     # Within vmap a gradient has no memory; torch's operations take it.
     kernel = None if in_transform() else native.kernel("program_backward", current, grad_value=grad_value)
     if kernel is None:
@@ -106,22 +83,16 @@ def backward(
     else:
         grad = cpu_memory.empty_like(current)
         start = empty_state(current, neuron.states, time_dim)
-        rows = empty_state(current, len(codes.learned), time_dim)
+        rows = empty_state(current, len(neuron.learned), time_dim)
         kernel(
             **_arguments(current, neuron, checkpoints, time_dim),
-            again=_code(codes.again),
-            back=_code(codes.back),
             grad_value=cpu_memory.laid_out_like(grad_value, current),
             grad_state_out=laid_out_state(grad_state, current, time_dim),
             grad_current=grad,
             grad_state_in=start,
-            grad_constants=rows,
+            grad_coefficients=rows,
         )
-    sums = torch.zeros_like(constants)
-    if codes.learned:
-        learned = dict(zip(codes.learned, sum_neurons(rows, constants), strict=True))
-        sums = torch.stack([learned.get(j, zero) for j, zero in enumerate(sums)])
-    return grad, sums, start
+    return grad, sum_neurons(rows, neuron.constants, neuron.learned), start
 
 
 class _Scan(torch.autograd.Function):

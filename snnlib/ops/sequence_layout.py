@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snnlib.backends.arguments import NeuronKernel
+from snnlib.backends.arguments import Neurons
 from snnlib.backends.cpu_memory import dense_strides
 from snnlib.backends.memo import once
 from snnlib.backends.native import DTYPE_CODES, state_dtype
@@ -76,7 +76,7 @@ def view_of(sequence: Tensor, time_dim: int) -> dict[str, int]:
     }
 
 
-def scan_arguments(current: Tensor, neuron: NeuronKernel, constants: Tensor, time_dim: int) -> dict[str, Any]:
+def scan_arguments(current: Tensor, neuron: Neurons, constants: Tensor, time_dim: int) -> dict[str, Any]:
     """Returns the fields of `ScanArgsOf` of cpp/include/snnlib/loop/scan_args.h."""
     arguments: dict[str, Any] = {
         "view": view_of(current, time_dim),

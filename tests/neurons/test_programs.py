@@ -402,4 +402,8 @@ def test_layers_say_what_they_run() -> None:
         snnlib.explain_dispatch(layer, x)
     )
     recurrent = snnlib.SpikingRNN(4, 3, neuron=QIF(surrogate=Triangle(height=0.4)))
-    assert "recurrent kernels lack QIF with its options" in str(snnlib.explain_dispatch(recurrent, x))
+    assert "currents -> scan (QIF runs as a program of 9, 10 and 7 instructions; not layer: " in str(
+        snnlib.explain_dispatch(recurrent, x)
+    )
+    frames = snnlib.SpikingConvRNN2d(4, 3, 3, padding=1, neuron=QIF(surrogate=Triangle(height=0.4)))
+    assert "currents -> steps (QIF runs as" not in str(snnlib.explain_dispatch(frames, x[..., None, None]))

@@ -5,14 +5,19 @@ Every sum is taken in the order of the kernels, so both give the same bits.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch import Tensor
 
 from snnlib.backends.arguments import Delays, LinearKernel
 from snnlib.backends.native import state_dtype
-from snnlib.backends.reference import linear
 from snnlib.backends.reference.delay import split
+from snnlib.backends.reference.program import walk_of
 from snnlib.backends.reference.sparse import Rows
+
+if TYPE_CHECKING:
+    from snnlib.backends.program_kernel import ProgramKernel
 
 
 class _Connections(Rows):
@@ -47,7 +52,7 @@ class _Connections(Rows):
         return out[:, ::2] + out[:, 1::2]
 
 
-def _start(current: Tensor, neuron: LinearKernel) -> Tensor:
+def _start(current: Tensor, neuron: LinearKernel | ProgramKernel) -> Tensor:
     dtype = state_dtype(current)
     if neuron.state is None:
         return current.new_zeros((neuron.states, *current.shape[1:]), dtype=dtype)
@@ -62,19 +67,23 @@ def _valid(lengths: Tensor | None, t: int, like: Tensor) -> Tensor:
 
 
 def forward(
-    current: Tensor, weight: Tensor | Rows, delays: Delays, neuron: LinearKernel, lengths: Tensor | None
+    current: Tensor,
+    weight: Tensor | Rows,
+    delays: Delays,
+    neuron: LinearKernel | ProgramKernel,
+    lengths: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Spikes, own states after each sample's last step, and the sums of currents, for currents `[T, N, H]`."""
     dtype = state_dtype(current)
-    rows, own = linear.Rows(neuron.constants.to(dtype), 2), _start(current, neuron)
+    own = _start(current, neuron)
     connections = _Connections.of(weight, delays, dtype)
     arriving = own.new_zeros((own.shape[1], delays.longest + 2, own.shape[2]))
     for spikes in [] if delays.past is None else delays.past.to(dtype).flip(0):
         arriving = connections.send(arriving, spikes)
-    values, totals = [], []
+    walk, values, totals = walk_of(neuron, own), [], []
     for t, x in enumerate(current.to(dtype)):
         valid, total = _valid(lengths, t, x), x + arriving[:, 0]
-        steps, after = linear._run([total], rows, own, neuron.options)
+        steps, after = walk.run([total], own)
         own = torch.where(valid, torch.stack(after), own)
         values.append(torch.where(valid, steps[0].spike, torch.zeros_like(x)))
         totals.append(torch.where(valid, total, torch.zeros_like(x)))
@@ -90,7 +99,7 @@ def backward(
     total: Tensor,
     weight: Tensor | Rows,
     delays: Delays,
-    neuron: LinearKernel,
+    neuron: LinearKernel | ProgramKernel,
     lengths: Tensor | None,
     spikes_back: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -106,11 +115,11 @@ def backward(
             parts.append((torch.cat((found[0], behind)), *found[1:]))
         first, second, third, fourth = (torch.cat(some, 1) for some in zip(*parts, strict=True))
         return first, second, third, fourth
-    dtype, flags, longest = state_dtype(total), neuron.options, delays.longest
-    rows, own = linear.Rows(neuron.constants.to(dtype), 2), _start(total, neuron)
+    dtype, longest, own = state_dtype(total), delays.longest, _start(total, neuron)
     connections = _Connections.of(weight, delays, dtype)
-    seen, _ = linear._run(total.to(dtype).unbind(0), rows, own, flags)
-    adjoint = linear._Adjoint(rows, flags, own, grad_state)
+    walk = walk_of(neuron, own)
+    seen, _ = walk.run(total.to(dtype).unbind(0), own)
+    adjoint: Any = walk.adjoint(own, grad_state)
     full, signals = isinstance(weight, Tensor), own.new_zeros((own.shape[1], longest + 2, own.shape[2]))
     grads: list[Tensor] = []
     for t in range(len(seen) - 1, -1, -1):

@@ -236,6 +236,21 @@ def backward(
     return grad, adjoint.coefficients(), adjoint.state()
 
 
+class Walk:
+    """Steps of neurons forward and back, as recurrence takes them."""
+
+    def __init__(self, neuron: LinearKernel, own: Tensor) -> None:
+        self._rows, self._flags = Rows(neuron.constants.to(own.dtype), own.dim() - 1), neuron.options
+
+    def run(self, currents: Sequence[Tensor], own: Tensor) -> tuple[list[_Step], list[Tensor]]:
+        """Returns the steps from a state, and the state after them."""
+        return _run(currents, self._rows, own, self._flags)
+
+    def adjoint(self, own: Tensor, grad_state: Tensor | None) -> _Adjoint:
+        """Returns the adjoint after the last step."""
+        return _Adjoint(self._rows, self._flags, own, grad_state)
+
+
 class _Adjoint:
     """G = dL/dy and qs = dL/ds from later steps, and the gradients of the coefficients so far."""
 

@@ -6,15 +6,16 @@ Comparisons are 1 or 0, as in the machine. Backward keeps the states of all step
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from snnlib.backends.arguments import LinearKernel
 from snnlib.backends.native import state_dtype
-from snnlib.backends.program import Program, Step
+from snnlib.backends.program import Program
+from snnlib.backends.reference import linear
 from snnlib.backends.surrogate import SHAPES
-from snnlib.checks import step_shape
 
 if TYPE_CHECKING:
     from snnlib.backends.program_kernel import ProgramKernel
@@ -87,28 +88,91 @@ class _Values:
         return [values[p.source(i)].expand_as(like) for i in roots]
 
 
-def _begin(current: Tensor, neuron: ProgramKernel, time_dim: int) -> tuple[Tensor, list[Tensor], _Values]:
-    """Returns currents `[T, N, ...]` in the dtype of states, the first states, and the values of nodes."""
+class Seen(NamedTuple):
+    """A step that was run: its value and the states before it."""
+
+    spike: Tensor
+    before: list[Tensor]
+
+
+class Walk:
+    """Steps of neurons forward and back, as recurrence takes them."""
+
+    def __init__(self, neuron: ProgramKernel, own: Tensor) -> None:
+        self.neuron, self.values = neuron, _Values(neuron.step.program, own[0], neuron.constants)
+
+    def run(self, currents: Iterable[Tensor], own: Tensor) -> tuple[list[Seen], list[Tensor]]:
+        """Returns the steps from a state, and the state after them."""
+        step, states, seen = self.neuron.step, list(own), list[Seen]()
+        for x in currents:
+            value, *after = self.values.of(step.results, _leaves(x, states), x)
+            seen.append(Seen(value, states))
+            states = after
+        return seen, states
+
+    def adjoint(self, own: Tensor, grad_state: Tensor | None) -> _Adjoint:
+        """Returns the adjoint after the last step."""
+        return _Adjoint(self, own, grad_state)
+
+
+class _Adjoint:
+    """dL/dstates from later steps, and the gradients of the constants so far."""
+
+    def __init__(self, walk: Walk, own: Tensor, grad_state: Tensor | None) -> None:
+        self._walk, self.zero = walk, torch.zeros_like(own[0])
+        self._carry = list(torch.zeros_like(own) if grad_state is None else grad_state.to(own))
+        self._sums = own.new_zeros((len(walk.neuron.learned), *own.shape[1:]))
+
+    def slope(self, step: Seen) -> Tensor:
+        """Returns 1: a program does not tell which gradients it reads."""
+        return torch.ones_like(self.zero)
+
+    def step(self, q: Tensor, x: Tensor, step: Seen) -> Tensor:
+        """Goes a step back; returns dL/dx."""
+        neuron = self._walk.neuron
+        leaves = {
+            **_leaves(x, step.before),
+            ("q", None): q,
+            **{("g", k): g for k, g in enumerate(self._carry)},
+        }
+        grad, *parts = self._walk.values.of(neuron.adjoint.results, leaves, x)
+        self._carry, rows = parts[: neuron.states], parts[neuron.states :]
+        if rows:
+            self._sums = self._sums + torch.stack(rows)
+        return grad
+
+    def coefficients(self) -> Tensor:
+        """Returns dL/dconstants `[learned, N, ...]` of every neuron."""
+        return self._sums
+
+    def state(self) -> Tensor:
+        """Returns dL/dstate before the first step."""
+        return torch.stack(self._carry)
+
+
+def walk_of(neuron: LinearKernel | ProgramKernel, own: Tensor) -> linear.Walk | Walk:
+    """Returns the steps of neurons with states `[K, N, ...]`."""
+    return linear.Walk(neuron, own) if isinstance(neuron, LinearKernel) else Walk(neuron, own)
+
+
+def _leaves(x: Tensor, states: Iterable[Tensor]) -> dict[tuple[str, Any], Tensor]:
+    return {("x", None): x, **{("y", k): y for k, y in enumerate(states)}}
+
+
+def _begin(current: Tensor, neuron: ProgramKernel, time_dim: int) -> tuple[Tensor, Tensor]:
+    """Returns currents `[T, N, ...]` in the dtype of states, and the first states."""
     steps = current.to(state_dtype(current)).movedim(time_dim, 0)
     start = neuron.state
     if start is None:
-        start = steps.new_zeros((neuron.states, *step_shape(current.shape, time_dim)))
-    values = _Values(neuron.step.program, start[0], neuron.constants)
-    return steps, list(start), values
-
-
-def _leaves(step: Step, x: Tensor, states: Iterable[Tensor]) -> dict[tuple[str, Any], Tensor]:
-    return {("x", None): x, **{("y", k): y for k, y in enumerate(states)}}
+        start = steps.new_zeros((neuron.states, *steps.shape[1:]))
+    return steps, start
 
 
 def forward(current: Tensor, neuron: ProgramKernel, time_dim: int) -> tuple[Tensor, Tensor]:
     """Returns the value of every step and the last state."""
-    steps, states, values = _begin(current, neuron, time_dim)
-    found = []
-    for x in steps:
-        value, *states = values.of(neuron.step.results, _leaves(neuron.step, x, states), x)
-        found.append(value)
-    value = torch.stack(found) if found else steps
+    steps, start = _begin(current, neuron, time_dim)
+    seen, states = Walk(neuron, start).run(steps, start)
+    value = torch.stack([step.spike for step in seen]) if seen else steps
     return value.movedim(0, time_dim), torch.stack(states)
 
 
@@ -116,25 +180,10 @@ def backward(
     grad_value: Tensor, grad_state: Tensor | None, current: Tensor, neuron: ProgramKernel, time_dim: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns dL/dcurrent, dL/dconstants `[learned, N, ...]` of every neuron, and dL/dstate before the first step."""
-    steps, states, values = _begin(current, neuron, time_dim)
-    step, adjoint = neuron.step, neuron.adjoint
-    before = []
-    for x in steps:
-        before.append(states)
-        states = values.of(step.after, _leaves(step, x, states), x)
-    carry = (
-        [torch.zeros_like(state) for state in states] if grad_state is None else list(grad_state.to(steps))
-    )
-    sums = steps.new_zeros((len(adjoint.constants), *steps.shape[1:]))
-    found = []
-    for x, q, y in zip(
-        reversed(steps), reversed(grad_value.to(steps).movedim(time_dim, 0)), reversed(before), strict=True
-    ):
-        leaves = {**_leaves(step, x, y), ("q", None): q, **{("g", k): g for k, g in enumerate(carry)}}
-        grad, *parts = values.of(adjoint.results, leaves, x)
-        carry, rows = parts[: neuron.states], parts[neuron.states :]
-        if rows:
-            sums = sums + torch.stack(rows)
-        found.append(grad)
+    steps, start = _begin(current, neuron, time_dim)
+    walk = Walk(neuron, start)
+    seen, _ = walk.run(steps, start)
+    adjoint, signals = walk.adjoint(start, grad_state), grad_value.to(steps).movedim(time_dim, 0)
+    found = [adjoint.step(signals[t], steps[t], seen[t]) for t in reversed(range(len(seen)))]
     grads = torch.stack(found[::-1]) if found else steps
-    return grads.movedim(0, time_dim), sums, torch.stack(carry)
+    return grads.movedim(0, time_dim), adjoint.coefficients(), adjoint.state()

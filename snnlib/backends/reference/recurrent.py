@@ -1,4 +1,6 @@
-"""Recurrent neurons of the linear family, one time step per loop turn. Equations: cpp/include/snnlib/loop/recurrent.h.
+"""Recurrent neurons of the linear family, or of programs, one time step per loop turn.
+
+Equations: cpp/include/snnlib/loop/recurrent.h.
 
 Every sum is taken in the order of the kernels, so both give the same bits.
 """
@@ -6,15 +8,19 @@ Every sum is taken in the order of the kernels, so both give the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from snnlib.backends.arguments import Delays, LinearKernel
 from snnlib.backends.native import state_dtype
-from snnlib.backends.reference import delayed_recurrent, linear
+from snnlib.backends.reference import delayed_recurrent
+from snnlib.backends.reference.program import walk_of
 from snnlib.backends.reference.sparse import Rows
+
+if TYPE_CHECKING:
+    from snnlib.backends.program_kernel import ProgramKernel
 
 # Terms that a product of a row of weights with a signal adds up side by side: lanes of the widest instruction set.
 _LANES = 16
@@ -59,7 +65,7 @@ def _times_rows(signal: Tensor, weight: Tensor | Rows) -> Tensor:
     return sums[..., 0]
 
 
-def _start(current: Tensor, rows: linear.Rows, neuron: LinearKernel) -> tuple[Tensor, Tensor]:
+def _start(current: Tensor, neuron: LinearKernel | ProgramKernel) -> tuple[Tensor, Tensor]:
     """The neurons' own state and their last spikes, for currents `[T, N, H]`."""
     state = neuron.state
     if state is None:
@@ -86,7 +92,7 @@ def _per_sample(
 def forward(
     current: Tensor,
     weight: Tensor | Rows,
-    neuron: LinearKernel,
+    neuron: LinearKernel | ProgramKernel,
     lengths: Tensor | None,
     delays: Delays | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -94,8 +100,7 @@ def forward(
     if delays is not None:
         return delayed_recurrent.forward(current, weight, delays, neuron, lengths)
     dtype = state_dtype(current)
-    rows = linear.Rows(neuron.constants.to(dtype), 2)
-    own, spikes = _start(current, rows, neuron)
+    own, spikes = _start(current, neuron)
     if lengths is not None:
         like = current.to(dtype), torch.cat((own, spikes[None])), current.to(dtype)
 
@@ -104,10 +109,10 @@ def forward(
 
         value, final, total = _per_sample(alone, lengths, like)
         return value, final, total
-    values, totals = [], []
+    walk, values, totals = walk_of(neuron, own), [], []
     for x in current.to(dtype):
         totals.append(_add_by_spikes(x, spikes, weight.to(dtype)))
-        steps, after = linear._run([totals[-1]], rows, own, neuron.options)
+        steps, after = walk.run([totals[-1]], own)
         own, spikes = torch.stack(after), steps[0].spike
         values.append(spikes)
     final = torch.cat((own, spikes[None]))
@@ -120,7 +125,7 @@ def backward(
     total: Tensor,
     signals: tuple[Tensor, Tensor, Tensor | None],
     weight: Tensor | Rows,
-    neuron: LinearKernel,
+    neuron: LinearKernel | ProgramKernel,
     lengths: Tensor | None,
     delays: Delays | None,
     spikes_back: bool,
@@ -164,18 +169,17 @@ def _adjoint(
     grad_state: Tensor | None,
     total: Tensor,
     weight: Tensor | Rows,
-    neuron: LinearKernel,
+    neuron: LinearKernel | ProgramKernel,
     lengths: Tensor | None,
     spikes_back: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dcurrent, dL/dcoefficients of every neuron, dL/dstate."""
-    dtype, flags = state_dtype(total), neuron.options
-    rows = linear.Rows(neuron.constants.to(dtype), 2)
-    own, spikes = _start(total, rows, neuron)
+    dtype = state_dtype(total)
+    own, spikes = _start(total, neuron)
     if lengths is not None:
         like = (
             total.to(dtype),
-            total.new_zeros(len(neuron.constants), *total.shape[1:], dtype=dtype),
+            total.new_zeros(len(neuron.learned), *total.shape[1:], dtype=dtype),
             torch.cat((own, spikes[None])),
         )
 
@@ -186,8 +190,9 @@ def _adjoint(
 
         first, second, third = _per_sample(alone, lengths, like)
         return first, second, third
-    steps, _ = linear._run(total.to(dtype).unbind(0), rows, own, flags)
-    adjoint = linear._Adjoint(rows, flags, own, None if grad_state is None else grad_state[:-1])
+    walk = walk_of(neuron, own)
+    steps, _ = walk.run(total.to(dtype).unbind(0), own)
+    adjoint: Any = walk.adjoint(own, None if grad_state is None else grad_state[:-1])
     back = torch.zeros_like(spikes) if grad_state is None else grad_state[-1].to(dtype)
     grads: list[Tensor] = []
     for t in range(len(steps) - 1, -1, -1):

@@ -30,10 +30,11 @@ struct RecurrentDelays {
   SNNLIB_FIELDS(delay, longest, two)
 };
 
-// As `ScanArgs` with the samples outside: `view` is [batch, steps, neurons]. States have one row more, the spikes of
+// As `ScanArgsOf` with the samples outside: `view` is [batch, steps, neurons]. States have one row more, the spikes of
 // the step before; the current is x forward and I backward. With delays the state before the first step and its
 // gradient have longest + 2 such rows, the newest spikes first, and the state after the last step has none.
-struct RecurrentArgs : ScanArgs {
+template <class Flags>
+struct RecurrentArgsOf : ScanArgsOf<Flags> {
   // From neuron j to neuron i at [j * row + i]; rows end in zeros and are whole groups of kGroup long. With delays as
   // they are laid out.
   const void* weight;
@@ -44,17 +45,19 @@ struct RecurrentArgs : ScanArgs {
   const int32_t* targets;
   // Steps of each sample; null: all of them.
   const int64_t* lengths;
-  SNNLIB_MORE_FIELDS(ScanArgs, weight, row, delays, starts, targets, lengths)
+  SNNLIB_MORE_FIELDS(ScanArgsOf<Flags>, weight, row, delays, starts, targets, lengths)
 };
 
-struct RecurrentForwardArgs : RecurrentArgs {
+template <class Flags>
+struct RecurrentForwardArgsOf : RecurrentArgsOf<Flags> {
   void* value;
   void* state_out;
   void* total;  // I of every step; null where not wanted
-  SNNLIB_MORE_FIELDS(RecurrentArgs, value, state_out, total)
+  SNNLIB_MORE_FIELDS(RecurrentArgsOf<Flags>, value, state_out, total)
 };
 
-struct RecurrentBackwardArgs : RecurrentArgs {
+template <class Flags>
+struct RecurrentBackwardArgsOf : RecurrentArgsOf<Flags> {
   const void* value;
   const void* grad_value;
   const void* grad_state_out;  // null: zero
@@ -68,9 +71,13 @@ struct RecurrentBackwardArgs : RecurrentArgs {
   // reset_next, one with a refractory time, K more where coefficients have gradients or the neuron has products of
   // states.
   void* kept;
-  SNNLIB_MORE_FIELDS(RecurrentArgs, value, grad_value, grad_state_out, spikes_back, grad_current, grad_state_in,
-                     grad_coefficients, grad_weight, kept)
+  SNNLIB_MORE_FIELDS(RecurrentArgsOf<Flags>, value, grad_value, grad_state_out, spikes_back, grad_current,
+                     grad_state_in, grad_coefficients, grad_weight, kept)
 };
+
+using RecurrentArgs = RecurrentArgsOf<LinearFlags>;
+using RecurrentForwardArgs = RecurrentForwardArgsOf<LinearFlags>;
+using RecurrentBackwardArgs = RecurrentBackwardArgsOf<LinearFlags>;
 
 // Kernels of sparse connections, which the CPU alone has.
 template <class Args>

@@ -13,8 +13,8 @@
 namespace snnlib {
 namespace SNNLIB_ISA {
 
-template <class S>
-SparseRows<S> rows_of(const RecurrentArgs& a) {
+template <class S, class Args>
+SparseRows<S> rows_of(const Args& a) {
   return {static_cast<const S*>(a.weight), a.starts, a.targets, a.view.inner, a.view.inner};
 }
 
@@ -30,7 +30,8 @@ class StepWindow {
     return ((longest + 2 + more + line - 1) / line | 1) * line;
   }
 
-  void start(const RecurrentArgs& a, int64_t first) {
+  template <class Args>
+  void start(const Args& a, int64_t first) {
     const int64_t neurons = a.view.inner, longest = a.delays.longest;
     rows_ = a.starts ? 1 : neurons, width_ = a.starts ? neurons : 1;
     reach_ = longest + 2, row_ = row_of(longest), first_ = first;
@@ -84,7 +85,8 @@ struct DelayedConnection {
 template <class S>
 class DelayedConnections {
  public:
-  explicit DelayedConnections(const RecurrentArgs& a) : neurons_(a.view.inner) {
+  template <class Args>
+  explicit DelayedConnections(const Args& a) : neurons_(a.view.inner) {
     if (!a.delays.delay || a.starts) return;
     const int64_t row = StepWindow<S>::row_of(a.delays.longest);
     const S *delay = static_cast<const S*>(a.delays.delay), *weight = static_cast<const S*>(a.weight);
@@ -109,7 +111,8 @@ class DelayedConnections {
 template <class S>
 class DelayedRows {
  public:
-  explicit DelayedRows(const RecurrentArgs& a) {
+  template <class Args>
+  explicit DelayedRows(const Args& a) {
     if (!a.delays.delay || !a.starts) return;
     const int64_t neurons = a.view.inner, taps = a.delays.two ? 2 : 1, all = taps * a.starts[neurons];
     const S* delay = static_cast<const S*>(a.delays.delay);
@@ -145,7 +148,8 @@ class DelayedRows {
 // The connections of a call with delays, full or sparse.
 template <class S>
 struct LateConnections {
-  explicit LateConnections(const RecurrentArgs& a) : full(a), sparse(a) {}
+  template <class Args>
+  explicit LateConnections(const Args& a) : full(a), sparse(a) {}
   DelayedConnections<S> full;
   DelayedRows<S> sparse;
 };
@@ -156,10 +160,11 @@ class ArrivingCurrents {
  public:
   // Before step 0, with the spikes of the steps before it, the newest first: [longest + 2] rows that lie `stride`
   // apart.
-  void start(const RecurrentArgs& a, const LateConnections<S>& connections, const S* past, int64_t stride,
+  template <class Args>
+  void start(const Args& a, const LateConnections<S>& connections, const S* past, int64_t stride,
              const Fired<S>& room) {
-    a_ = &a, connections_ = &connections;
-    const int64_t neurons = a.view.inner, kept = a.delays.longest + 2;
+    neurons_ = a.view.inner, sparse_ = a.starts, connections_ = &connections;
+    const int64_t neurons = neurons_, kept = a.delays.longest + 2;
     window_.start(a, -kept);
     for (int64_t ago = kept; past && ago > 0; --ago) {
       Fired<S> fired = room;
@@ -171,16 +176,16 @@ class ArrivingCurrents {
   // sum += what arrives at step t.
   void add(int64_t t, S* sum) const {
     const S* from = window_.at(t);
-    for (int64_t i = 0; i < a_->view.inner; ++i) sum[i] = sum[i] + from[i * window_.stride()];
+    for (int64_t i = 0; i < neurons_; ++i) sum[i] = sum[i] + from[i * window_.stride()];
   }
 
   // Spikes of step t.
   SNNLIB_NOINLINE void send(int64_t t, const Fired<S>& fired) {
     window_.forget_before(t + 1);
-    const int64_t neurons = a_->view.inner;
+    const int64_t neurons = neurons_;
     S* next = window_.at(t + 1);
     const SparseRows<S>& rows = connections_->sparse.rows();
-    if (a_->starts) return add_rows(rows, fired, {0, rows.outputs, 0, 1}, next);
+    if (sparse_) return add_rows(rows, fired, {0, rows.outputs, 0, 1}, next);
     for (int64_t e = 0; e < fired.count; ++e) {
       const DelayedConnection<S>* to = connections_->full.from(fired.neuron[e]);
       for (int64_t i = 0; i < neurons; ++i) {
@@ -194,7 +199,8 @@ class ArrivingCurrents {
   }
 
  private:
-  const RecurrentArgs* a_ = nullptr;
+  int64_t neurons_ = 0;
+  bool sparse_ = false;
   const LateConnections<S>* connections_ = nullptr;
   StepWindow<S> window_;
 };
@@ -203,8 +209,9 @@ class ArrivingCurrents {
 template <class S>
 class DelayedSignals {
  public:
-  void start(const RecurrentArgs& a, const LateConnections<S>& connections, int64_t steps) {
-    a_ = &a, connections_ = &connections;
+  template <class Args>
+  void start(const Args& a, const LateConnections<S>& connections, int64_t steps) {
+    neurons_ = a.view.inner, sparse_ = a.starts, connections_ = &connections;
     window_.start(a, steps + a.delays.longest + 2 - StepWindow<S>::row_of(a.delays.longest));
   }
 
@@ -212,12 +219,12 @@ class DelayedSignals {
   void keep(int64_t t, const S* signal) {
     window_.forget_behind(t);
     S* to = window_.at(t);
-    for (int64_t i = 0; i < a_->view.inner; ++i) to[i * window_.stride()] = signal[i];
+    for (int64_t i = 0; i < neurons_; ++i) to[i * window_.stride()] = signal[i];
   }
 
   // out[j] = sum over i of first_ij dL/dI[t + 1 + k_ij]_i + second_ij dL/dI[t + 2 + k_ij]_i, for the neurons j listed.
   void see(int64_t t, const int32_t* neurons, int64_t count, S* out) const {
-    if (a_->starts) return rows_times(connections_->sparse.rows(), neurons, count, window_.at(t + 1), out);
+    if (sparse_) return rows_times(connections_->sparse.rows(), neurons, count, window_.at(t + 1), out);
     int64_t n = 0;
     for (; n + kTogether <= count; n += kTogether) see_some(t, neurons + n, out);
     if (n == count) return;
@@ -232,7 +239,7 @@ class DelayedSignals {
   static constexpr int64_t kTogether = 8;
 
   SNNLIB_NOINLINE void see_some(int64_t t, const int32_t* neurons, S* out) const {
-    const int64_t count = a_->view.inner;
+    const int64_t count = neurons_;
     const S* next = window_.at(t + 1);
     const DelayedConnection<S>* to[kTogether];
     Few<S, 2> sums[kTogether] = {};
@@ -252,7 +259,8 @@ class DelayedSignals {
     }
   }
 
-  const RecurrentArgs* a_ = nullptr;
+  int64_t neurons_ = 0;
+  bool sparse_ = false;
   const LateConnections<S>* connections_ = nullptr;
   StepWindow<S> window_;
 };

@@ -7,6 +7,7 @@
 #include "snnlib/loop/linear_block.h"
 #include "snnlib/loop/recurrent.h"
 #include "snnlib/loop/recurrent_delays.h"
+#include "snnlib/program/program.h"
 
 namespace snnlib {
 namespace SNNLIB_ISA {
@@ -15,7 +16,10 @@ namespace SNNLIB_ISA {
 // steps of a sample lie too far apart for the processor to foresee.
 constexpr int64_t kAhead = 2;
 
-inline int64_t steps_of(const RecurrentArgs& a, int64_t n) { return a.lengths ? a.lengths[n] : a.view.steps; }
+template <class Args>
+int64_t steps_of(const Args& a, int64_t n) {
+  return a.lengths ? a.lengths[n] : a.view.steps;
+}
 
 // The options of the default neuron, as constants: a step asks for each of them, and the surrogates that need a call
 // would keep its coefficients out of the registers.
@@ -35,17 +39,23 @@ LinearFlags flags_of(const RecurrentArgs& a) {
 constexpr int64_t kFewNeurons = 8192;
 
 // True if a spike adds a row of sparse connections to the next step's currents.
-inline bool by_rows(const RecurrentArgs& a) { return a.starts && !a.delays.delay; }
+template <class Args>
+bool by_rows(const Args& a) {
+  return a.starts && !a.delays.delay;
+}
 
 // Parts of a sample's neurons, each with a thread, where there are fewer samples than threads: of sparse connections.
-inline int64_t parts_of(const RecurrentArgs& a) {
+// Programs, whose tile of a sample is a thread's, have one.
+template <class Args>
+int64_t parts_of(const Args& a) {
+  constexpr bool kProgram = std::is_same_v<decltype(a.flags), ProgramFlags>;
   const int64_t threads = a.executor.threads();
-  return by_rows(a) && a.view.outer < threads && a.view.inner >= kFewNeurons ? threads : 1;
+  return !kProgram && by_rows(a) && a.view.outer < threads && a.view.inner >= kFewNeurons ? threads : 1;
 }
 
 // Calls f(part, first, end) for each part of so many vectors of neurons.
-template <class F>
-void for_parts(const RecurrentArgs& a, int64_t vectors, const F& f) {
+template <class Args, class F>
+void for_parts(const Args& a, int64_t vectors, const F& f) {
   const int64_t parts = parts_of(a), each = (vectors + parts - 1) / parts;
   parallel_for(parts, int(parts), [&](int64_t part) {
     const int64_t first = part * each, end = first + each;
@@ -55,8 +65,8 @@ void for_parts(const RecurrentArgs& a, int64_t vectors, const F& f) {
 
 // Calls f(n) in parallel for every sample. Neighbours in memory are of one thread, as far as that leaves each thread
 // some parts: two threads that write neighbouring rows would fetch each other's in advance.
-template <class F>
-void for_samples(const RecurrentArgs& a, const F& f) {
+template <class Args, class F>
+void for_samples(const Args& a, const F& f) {
   constexpr int64_t kMost = 8, kParts = 4;
   const int64_t fit = a.view.outer / (kParts * a.executor.threads()), part = fit < 1 ? 1 : fit < kMost ? fit : kMost;
   parallel_for((a.view.outer + part - 1) / part, parts_of(a) > 1 ? 1 : a.executor.threads(), [&](int64_t task) {
@@ -76,14 +86,14 @@ struct SampleRows {
   Fired<S> fired(int64_t most) { return {neurons.reserve(most + kMoreEvents), amounts.reserve(most + kMoreEvents), 0}; }
 };
 
-template <class S>
-const S* state_row(const RecurrentArgs& a, const void* state, int64_t number, int64_t n) {
+template <class S, class Args>
+const S* state_row(const Args& a, const void* state, int64_t number, int64_t n) {
   const int64_t neurons = a.view.inner;
   return state ? static_cast<const S*>(state) + (number * a.view.outer + n) * neurons : nullptr;
 }
 
-template <class S>
-S* state_row(const RecurrentArgs& a, void* state, int64_t number, int64_t n) {
+template <class S, class Args>
+S* state_row(const Args& a, void* state, int64_t number, int64_t n) {
   return static_cast<S*>(state) + (number * a.view.outer + n) * a.view.inner;
 }
 

@@ -5,6 +5,7 @@
 #include "snnlib/core/dtype.h"
 #include "snnlib/neurons/surrogate.h"
 #include "snnlib/program/functions.h"
+#include "snnlib/program/program.h"
 
 namespace snnlib {
 
@@ -121,11 +122,9 @@ struct Operations {
   };
 };
 
-template <class S>
-inline void run_code(const int32_t* numbers, int64_t count, const Register<S>* r, int64_t neurons) {
-  for (const int32_t *code = numbers, *end = numbers + count * kCodeNumbers; code < end; code += kCodeNumbers)
-    Operations<S>::kAll[code[0]](r, code, neurons);
-}
+// Runs a program. Compiled once for each instruction set, in cpp/cpu/program.cpp.
+void run_code(const ProgramCode& code, const Register<float>* r, int64_t neurons);
+void run_code(const ProgramCode& code, const Register<double>* r, int64_t neurons);
 
 }  // namespace SNNLIB_ISA
 }  // namespace snnlib
