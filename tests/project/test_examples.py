@@ -32,7 +32,7 @@ SLOW = {
         "pipeline.py",
         "published_names.py",
     ),
-    *("quantize.py", "voxels.py"),
+    *("quantize.py", "two_compartments.py", "voxels.py"),
 }
 NAMES = [
     pytest.param(path.name, marks=pytest.mark.slow if path.name in SLOW else ())
