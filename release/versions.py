@@ -132,7 +132,10 @@ def check(python: str, torch: str, wheel: Path, folder: Path) -> tuple[str, str,
     cuda = re.search(r"^CUDA +((?:built|not) .+)$", facts, re.MULTILINE)
     # Outside the source tree, so that the installed package is the one that is found, and without the settings of the
     # project's own tests, which name plugins that are not there.
-    smoke = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, "--pyargs", "snnlib.testing.smoke")
+    # Which of torch's operations a neuron's step may have depends on torch, so that their test runs beside the suite.
+    shutil.copy(ROOT / "tests" / "neurons" / "test_program_rules.py", folder)
+    suite = ("--pyargs", "snnlib.testing.smoke", "test_program_rules.py")
+    smoke = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, *suite)
     done = run(tool, "-m", "pytest", *smoke, folder=folder)
     if done.returncode:
         print(done.stdout[-5000:], done.stderr[-2000:], flush=True)

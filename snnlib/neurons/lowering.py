@@ -112,8 +112,9 @@ LOWERED: Mapping[str, Lowering] = {
     "addcdiv": _scaled("div"),
     "masked_fill": lambda p, x, mask, value: p.add("where", mask, value, x),
     "zeros_like": lambda p, x: p.literal(0),
-    "empty_like": lambda p, x: p.literal(0),
     "ones_like": lambda p, x: p.literal(1),
+    # Dropout makes one, and is refused for its random numbers.
+    "empty_like": lambda p, x: p.literal(0),
     "full_like": lambda p, x, value: value,
     "clone": lambda p, x: x,
     "alias": lambda p, x: x,

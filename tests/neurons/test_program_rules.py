@@ -1,6 +1,7 @@
 """Operations of programs beside torch: values and gradients at zeros, bounds, ties, NaN and infinities."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 import snnlib
 from snnlib.neurons.base import Params, State
+from snnlib.neurons.lowering import LOWERED
 from snnlib.neurons.program import NeuronProgram, program_of
 
 Function = Callable[[Tensor, Tensor], Tensor]
@@ -87,6 +89,10 @@ FUNCTIONS: dict[str, Function] = {
     "masked_fill": lambda x, y: x.masked_fill(x >= y, 0.5),
     "masks": lambda x, y: torch.where((x > 0) & (y > 0) | ~(x < 1) ^ (y == 1), x, y),
     "logical": lambda x, y: torch.where(torch.logical_and(x, y > 0), x, y),
+    "either": lambda x, y: torch.where(torch.logical_or(x < 0, y < 0), x, y),
+    "one of": lambda x, y: torch.where(torch.logical_xor(x < 0, torch.logical_not(y)), x, y),
+    "number as mask": lambda x, y: torch.where(x.bool(), x, y),
+    "view": lambda x, y: x[...] * y,
     "mask as number": lambda x, y: (x > y).to(x.dtype) * x + (x != y) * y,
     "compare": lambda x, y: (x <= y).to(x) - 2 * (x >= y).to(x) + 4 * (x == y).to(x) + 0 * x,
     "filled": lambda x, y: x * torch.ones_like(x) + torch.full_like(y, 0.1) * torch.zeros_like(x),
@@ -149,3 +155,32 @@ def test_values_and_gradients_are_those_of_torch(name: str, dtype: torch.dtype) 
         same = torch.isclose(ours, theirs, rtol=relative, atol=absolute, equal_nan=True)
         cases = torch.stack((x, y, ours, theirs))[:, ~same].T[:3].tolist()
         assert not cases, f"{what}: [x, y, ours, torch's] {cases}"
+
+
+class Noting(dict[str, Any]):
+    """Operations, with those that were looked up."""
+
+    def __init__(self, known: Mapping[str, Any]) -> None:
+        super().__init__(known)
+        self.seen = set[str]()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Returns an operation and notes it."""
+        self.seen.update({name} & self.keys())
+        return super().get(name, default)
+
+    def __getitem__(self, name: str) -> Any:
+        self.seen.add(name)
+        return super().__getitem__(name)
+
+
+def test_every_operation_is_traced_in_this_version_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`release/versions.py` runs this file with each torch that is supported."""
+    noting = Noting(LOWERED)
+    monkeypatch.setattr("snnlib.neurons.trace.LOWERED", noting)
+    x, _ = _pairs(torch.float32)
+    for name, function in FUNCTIONS.items():
+        found = program_of(Pointwise(function), x)
+        assert isinstance(found, NeuronProgram), f"{name}: {found}"
+    # A tensor without values is of no use to a step.
+    assert {*LOWERED} - noting.seen == {"empty_like"}
