@@ -50,8 +50,8 @@ ALLOWANCES: dict[str, dict[str, int]] = {
         "lines of train": 62,
     },
     "Fine time": {
-        "lines of core": 290,
-        "lines of tests": 350,
+        "lines of core": 293,
+        "lines of tests": 360,
         "lines of benchmarks": 45,
         "lines of release": 8,
     },

@@ -272,3 +272,11 @@ def test_tools_name_the_layer() -> None:
     with snnlib.SpikeDoctor(net) as doctor:
         net(x)
     assert [layer.name for layer in doctor.layers()] == ["0", "3"]
+
+
+@pytest.mark.parametrize("head", ["triangle", "neurons", "read-out"])
+def test_compiled_in_one_graph(head: str) -> None:
+    net, x = _net("LIF, pool", "module", head).eval(), _events()
+    expected = net(x)
+    compiled = torch.compile(_fused(net), backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), expected, rtol=1e-5, atol=1e-5)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
@@ -66,7 +68,8 @@ class Block(nn.Module):
 
     def run_apart(self, x: Tensor) -> Tensor:
         """Runs the parts one after the other."""
-        with apart(self):
+        # Compiled parts hand nothing over, and a compiler cannot follow who does.
+        with nullcontext() if torch.compiler.is_compiling() else apart(self):
             for part in self.parts:
                 x = part(x)
         return x
