@@ -274,6 +274,7 @@ def test_tools_name_the_layer() -> None:
     assert [layer.name for layer in doctor.layers()] == ["0", "3"]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("head", ["triangle", "neurons", "read-out"])
 def test_compiled_in_one_graph(head: str) -> None:
     net, x = _net("LIF, pool", "module", head).eval(), _events()
