@@ -55,12 +55,13 @@ ALLOWANCES: dict[str, dict[str, int]] = {
         "lines of benchmarks": 45,
         "lines of release": 8,
     },
-    # Residual nets of models with their keys in files (core 179), their tests, and accuracies beside SpikingJelly.
+    # Residual nets of models with their keys in files (core 179), their tests, and accuracies beside SpikingJelly;
+    # plans of kinds of calls, and blocks that are compared with their modules (core 347); times of twelve nets.
     "Nets of four steps": {
-        "lines of core": 854,
-        "lines of tests": 682,
-        "lines of benchmarks": 323,
-        "lines of release": 5,
+        "lines of core": 1210,
+        "lines of tests": 914,
+        "lines of benchmarks": 394,
+        "lines of release": 6,
         "public names": 5,
     },
     "Recipes that hold for people nobody saw": {

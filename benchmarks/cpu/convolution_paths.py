@@ -70,20 +70,16 @@ def least_us(task: Task) -> float:
 def tasks(call: LayerArgs, signal: Tensor) -> dict[tuple[str, str], Task]:
     """Returns every path of each pass of a layer without neurons."""
     x, weight, options, g = call.x, call.weight, call.options, call.geometry
-    frames, signals, kernel = x.flatten(0, 1), signal.flatten(0, 1), weight.shape[2:]
-    out, size = torch.empty_like(signal), tuple(signal.shape[3:])
+    frames, signals = x.flatten(0, 1), signal.flatten(0, 1)
+    plan, size = currents.plan_of(call), tuple(signal.shape[3:])
 
     def weight_by_torch() -> Tensor:
         mask = [False, True, False]
         return torch_conv._convolution_backward(signal, x, weight, options, mask)[1].contiguous()
 
     found: dict[tuple[str, str], Task] = {
-        ("currents", "events"): (
-            (lambda: currents._currents_by_taps(call, out))
-            if algorithm.by_taps(g)
-            else lambda: conv_call.forward(conv_call.prepare_forward(call, None), call, None, out)
-        ),
-        ("weight", "taps"): lambda: currents._weight_gradient_by_taps(signal, call),
+        ("currents", "events"): lambda: plan.by_events(x, weight),
+        ("weight", "taps"): lambda: plan.weight_gradient_by_taps(signal, x, weight),
         ("currents", "torch"): lambda: torch_conv._convolve(x, weight, options),
         ("input", "torch"): lambda: torch_conv._convolution_backward(
             signal, x, weight, options, [True, False, False]
@@ -91,7 +87,7 @@ def tasks(call: LayerArgs, signal: Tensor) -> dict[tuple[str, str], Task]:
         ("weight", "torch"): weight_by_torch,
         ("currents", "elements"): lambda: element_products.currents(frames, weight, size, options),
         ("input", "elements"): lambda: element_products.input_gradient(signals, weight, x.shape[3:], options),
-        ("weight", "elements"): lambda: element_products.weight_gradient(signals, frames, kernel, options),
+        ("weight", "elements"): lambda: element_products.weight_gradient(signals, frames, weight, options),
     }
     if dense.is_product(g):
         found |= {

@@ -83,30 +83,28 @@ class Decision(NamedTuple):
 
 def density(x: Tensor) -> float:
     """Share of nonzero elements in frames spread over steps and samples of the spike tensor `[T, N, ...]`."""
-    if not x.numel():
-        return 0.0
-    steps, batch = x.shape[:2]
-    frames, counter = _sampling(x, native.cpu_kernels())
-    if counter is not None:
-        return float(counter(x) / (frames * math.prod(x.shape[2:])))
-    # Evenly over the steps; over the samples by the golden ratio, which follows no rhythm.
-    step = [(2 * i + 1) * steps // (2 * frames) for i in range(frames)]
-    sample = x[step, [int(i * 0.618 % 1 * batch) for i in range(frames)]]
-    return int(torch.count_nonzero(sample)) / sample.numel()
+    return sampler(x, native.cpu_kernels())(x)
 
 
 @once
-def _sampling(x: Tensor, kernels: object) -> tuple[int, Callable[[Tensor], int] | None]:
-    """Returns the number of frames that `density` looks at, and the kernel that does, where the CPU has it."""
+def sampler(x: Tensor, kernels: object) -> Callable[[Tensor], float]:
+    """Returns `density` for sequences of this kind; a kernel counts where the CPU has it."""
+    if not x.numel():
+        return lambda _: 0.0
     steps, batch, *frame = x.shape
     elements = min(max(_LEAST_SAMPLE, int(_SAMPLE * x.numel())), _MOST_SAMPLE)
     frames = min(max(1, elements // math.prod(frame)), steps * batch)
     if x.dim() > 5 or x.dtype == torch.float64 or x.device.type != "cpu" or kernels is None:
-        return frames, None
+        # Evenly over the steps; over the samples by the golden ratio, which follows no rhythm.
+        step = [(2 * i + 1) * steps // (2 * frames) for i in range(frames)]
+        sample = [int(i * 0.618 % 1 * batch) for i in range(frames)]
+        return lambda x: int(torch.count_nonzero(x[step, sample])) / (frames * math.prod(frame))
     none = [1] * (5 - x.dim())
     events = {"data": native.slot(1), "dtype": native.DTYPE_CODES[x.dtype]}
     layout = {"size": [*x.shape, *none], "stride": [*x.stride(), *none]}
-    return frames, native.prepare("count_sampled", elements=events, frames=frames, **layout)
+    count, looked_at = native.prepare("count_sampled", elements=events, frames=frames, **layout), frames
+    share = 1 / (looked_at * math.prod(frame))
+    return lambda x: float(count(x) * share)
 
 
 class _Costs(NamedTuple):
@@ -193,20 +191,32 @@ def decide(x: Tensor, g: Geometry, streaming: bool, neurons: bool = True) -> Dec
 
 
 @lru_cache(MOST)
+def is_supported(g: Geometry) -> bool:
+    """Returns whether the event-driven kernels take this convolution."""
+    return not g.unsupported
+
+
+@lru_cache(MOST)
 def is_small(g: Geometry) -> bool:
     """Returns whether even a dense input costs less than `_SMALL` by events."""
     return not g.unsupported and costs(g, 1.0)[0] < _SMALL
 
 
-def path(x: Tensor, g: Geometry, streaming: bool, neurons: bool = True) -> Literal["events", "dense"]:
-    """Returns the path of `decide`, and reads the sequence only if the choice depends on it."""
-    if g.unsupported:
+def path(
+    x: Tensor,
+    g: Geometry,
+    streaming: bool,
+    neurons: bool = True,
+    share_of: Callable[[Tensor], float] = density,
+) -> Literal["events", "dense"]:
+    """Returns the path of `decide`, and reads the sequence, by `share_of`, only if the choice depends on it."""
+    if not is_supported(g):
         return "dense"
     if _choice.value != "auto":
         return _choice.value
     if streaming or is_small(g):
         return "events"
-    by_events, products = costs(g, density(x), neurons)
+    by_events, products = costs(g, share_of(x), neurons)
     return "events" if by_events <= max(products, _SMALL) else "dense"
 
 
@@ -244,7 +254,7 @@ def windows_are_rows(g: Geometry) -> bool:
     return g.stride_h == g.stride_w == 1 and inside and (g.width > 1 or g.kernel_w == 1)
 
 
-def _inner(x: Tensor, g: Geometry) -> Tensor:
+def inner(x: Tensor, g: Geometry) -> Tensor:
     """Returns the pixels within most kernels, where events cost most; images are rarely as dense at their edges."""
     edge_h, edge_w = g.kernel_h - 1 - g.padding_h, g.kernel_w - 1 - g.padding_w
     if 2 * edge_h >= g.in_height or 2 * edge_w >= g.in_width or edge_h < 0 or edge_w < 0:
@@ -297,10 +307,10 @@ def _input_costs(g: Geometry) -> tuple[float, float, float]:
 
 
 def _cheapest(found: dict[str, float]) -> str:
-    by_events = min((name for name in found if name != "dense"), key=lambda name: found[name])
+    by_events = min([name for name in found if name != "dense"], key=found.__getitem__)
     if chosen() == "events" or found[by_events] < _BACK_SMALL:
         return by_events
-    return min(found, key=lambda name: found[name])
+    return min(found, key=found.__getitem__)
 
 
 def decide_backward(
@@ -315,7 +325,7 @@ def decide_backward(
         spikes += g.neuron_steps // max(g.steps, 1)
     if g.unsupported or chosen() == "dense":
         return BackwardAlgorithms("dense", "dense")
-    weight = _cheapest(weight_costs(g, density(_inner(x, g)), spikes)) if need_weight else "spikes"
+    weight = _cheapest(weight_costs(g, density(inner(x, g)), spikes)) if need_weight else "spikes"
     return BackwardAlgorithms(weight, _cheapest(input_costs(g, spikes)))  # type: ignore[arg-type]
 
 
@@ -364,13 +374,15 @@ def decide_for_entries(
     return BackwardAlgorithms(weight, _cheapest(field))  # type: ignore[arg-type]
 
 
-def decide_for_signal(x: Tensor, g: Geometry) -> Literal["inputs", "taps", "dense"]:
-    """Returns the weight gradient's algorithm for a dense signal: by input events or dense."""
-    if g.unsupported or chosen() == "dense":
+def decide_for_signal(
+    x: Tensor, g: Geometry, share_of: Callable[[Tensor], float] = density
+) -> Literal["inputs", "taps", "dense"]:
+    """Returns the weight gradient's algorithm for a dense signal; `share_of` tells the share of input events."""
+    if not is_supported(g) or chosen() == "dense":
         return "dense"
+    share = share_of(inner(x, g))
     if is_matrix(g):
-        return _cheapest(_matrix_costs(g, density(x)))  # type: ignore[return-value]
-    share = density(_inner(x, g))
+        return _cheapest(_matrix_costs(g, share))  # type: ignore[return-value]
     found = {**weight_costs(g, share, 0), "taps": tap_cost(g, share)}
     del found["spikes"]
     return _cheapest(found)  # type: ignore[return-value]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -16,7 +16,7 @@ from snnlib import checks
 from snnlib.backends.fixed_point import check_states
 from snnlib.backends.flags import Flags
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
-from snnlib.backends.memo import kinds, once
+from snnlib.backends.memo import MOST, kinds, once
 from snnlib.backends.spike_time import SRM_FLAGS, SRM_STATES, SpikeCredit, SpikeTimeFlags, SpikeTimeRows
 from snnlib.backends.surrogate import COMPACT, KINDS
 
@@ -29,6 +29,7 @@ def row_names(states: int) -> tuple[str, ...]:
     return (*matrix, *vectors, "threshold", "floor", "height", "scale")
 
 
+@lru_cache(MOST)
 def count_states(rows: int) -> int:
     """K from the number of rows of the packed coefficients, `K^2 + 8 K + 4`."""
     states = math.isqrt(rows + 12) - 4
@@ -185,7 +186,8 @@ class LinearKernel(Neurons):
     @property
     def variables(self) -> int:
         """See `Neurons.variables`."""
-        return count_states(len(self.constants))
+        # A number, where a compiler has a symbol.
+        return count_states(int(self.constants.shape[0]))
 
     @property
     def is_fixed_point(self) -> bool:  # type: ignore[override]

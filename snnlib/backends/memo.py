@@ -83,3 +83,14 @@ def once(function: Function) -> Function:
         return result
 
     return cast(Function, remembered)
+
+
+def kept(results: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
+    """Returns the result of a key, made at its first use: `once` for a caller that knows a short key of its calls."""
+    found = results.get(key)
+    if found is None:
+        found = make()
+        if len(results) >= MOST:
+            results.clear()
+        results[key] = found
+    return found

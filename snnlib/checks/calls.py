@@ -169,7 +169,7 @@ def differentiable_once(
     @one_by_one
     @functools.wraps(backward)
     def guarded(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return backward(ctx, *grads)
         with torch.no_grad():
             found = backward(ctx, *grads)

@@ -19,7 +19,7 @@ Larger Spiking Neural Networks", AAAI 2021.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +31,7 @@ from snnlib.functional.pool import pooled
 from snnlib.neurons.base import Neuron, start_state
 from snnlib.neurons.constants import kept_tables
 from snnlib.neurons.dynamics import Coefficient, Dynamics
+from snnlib.ops.scan_plan import ScanPlan
 
 # Below it the division by the scale would lose digits.
 _LEAST_SCALE = 1e-20
@@ -68,10 +69,26 @@ def affine_kernel(neuron: Neuron, like: Tensor, scale: Tensor, shift: Tensor) ->
     states = base.variables
     gain = slice(states * states, states * states + states)
     constant = slice(gain.stop, gain.stop + states)
-    rows = base.constants.expand(-1, len(scale)).clone()
+    channels = scale.shape[0]
+    rows = base.constants.expand(-1, channels).clone()
     rows[constant] += shift * rows[gain]
     rows[gain] *= scale
-    return replace(base, constants=rows.to(like.dtype), alike=base.alike and len(scale) == 1)
+    return replace(base, constants=rows.to(like.dtype), alike=base.alike and channels == 1)
+
+
+class _Numbers(NamedTuple):
+    """Constants of a call of neurons on scaled currents."""
+
+    # Factor `[C]` of the scale in float64; None: 1.
+    rate: Tensor | None
+    # Numbers per channel, float64; `moments` where mean and scale depend on the currents.
+    mean: Tensor
+    moments: Tensor | None
+    epsilon: float
+    kernel: LinearKernel
+    plan: ScanPlan | None
+    time_dim: int
+    window: tuple[int, int]
 
 
 class _ScaledNeurons(torch.autograd.Function):
@@ -79,56 +96,49 @@ class _ScaledNeurons(torch.autograd.Function):
     def forward(
         ctx: Any,
         current: Tensor,
-        scale: Tensor,
+        weight: Tensor | None,
         offset: Tensor,
         coefficients: Tensor,
-        moments: Tensor | None,
-        epsilon: float,
-        mean: Tensor,
         start: Tensor | None,
-        kernel: LinearKernel,
-        time_dim: int,
-        window: tuple[int, int],
+        scale: Tensor,
+        numbers: _Numbers,
     ) -> Tensor:
+        kernel, plan, time_dim, window = numbers[4:]
         value: Tensor
-        if not ops.direct.is_direct(current, coefficients, start):
-            flags = kernel.flags
-            value, _ = ops.scan.scan_forward(current, coefficients, start, flags, (), time_dim, window, True)
-        elif window == ops.scan.NO_POOLING:
-            value, _ = ops.scan_linear.forward(current, kernel.from_state(start), time_dim)
+        if plan is not None:
+            value, _ = plan.forward(current, coefficients, start)
         else:
-            value, _ = ops.scan_pool.forward(current, kernel, time_dim, window)
-        ctx.save_for_backward(current, scale, coefficients, moments, mean, start)
-        ctx.epsilon, ctx.kernel, ctx.time_dim, ctx.window = epsilon, kernel, time_dim, window
+            neurons = coefficients, start, kernel.flags, (), time_dim, window
+            value, _ = ops.scan.scan_forward(current, *neurons, True)
+        ctx.save_for_backward(current, coefficients, start)
+        ctx.scale, ctx.numbers = scale, numbers
         return value
 
     @staticmethod
     @differentiable_once
     def backward(ctx: Any, grad_value: Tensor) -> tuple[Tensor | None, ...]:
-        current, scale, coefficients, moments, mean, start = ctx.saved_tensors
-        _, need_scale, need_offset, learn = ctx.needs_input_grad[:4]
-        kernel, time_dim, window = ctx.kernel, ctx.time_dim, ctx.window
-        if not ops.direct.is_direct(grad_value, current, coefficients, start):
+        current, coefficients, start = ctx.saved_tensors
+        _, need_weight, need_offset, learn = ctx.needs_input_grad[:4]
+        rate, mean, moments, epsilon, kernel, plan, time_dim, window = ctx.numbers
+        rows: Tensor | None = None
+        if plan is not None:
+            grad, _ = plan.backward(grad_value, current, coefficients, start)
+        else:
             neurons = current, coefficients, start, kernel.flags, (), time_dim, window
             grad, _, rows, _ = ops.scan.scan_backward(grad_value, None, *neurons, True, False, learn)
-        elif window == ops.scan.NO_POOLING:
-            given = current, kernel.from_state(start), time_dim, learn
-            grad, _, rows, _ = ops.scan_linear.backward(grad_value, None, *given)
-        else:
-            pools = current, kernel, time_dim, window, learn
-            grad, _, rows, _ = ops.scan_pool.backward(grad_value, None, *pools, (True, False))
-        grad_scale: Tensor | None = None
-        grad_offset: Tensor | None = None
+        of_scale: Tensor | None = None
+        of_offset: Tensor | None = None
         if moments is not None:
-            sums = ops.batch_norm.backward_(grad, current, moments, ctx.epsilon) / scale
-            grad_offset, grad_scale = sums
+            of_offset, of_scale = ops.batch_norm.backward_(grad, current, moments, epsilon) / ctx.scale
         else:
             over = tuple(dim for dim in range(grad.dim()) if dim != 2)
             if need_offset:
-                grad_offset = grad.sum(over) / scale
-            if need_scale:
-                grad_scale = (grad * (current - along_channels(mean, current))).sum(over) / scale
-        return grad, grad_scale, grad_offset, rows if learn else None, *[None] * 7
+                of_offset = grad.sum(over) / ctx.scale
+            if need_weight:
+                of_scale = (grad * (current - along_channels(mean, current))).sum(over) / ctx.scale
+        of_weight = of_scale if rate is None or of_scale is None else of_scale * rate
+        needed = of_weight if need_weight else None, of_offset if need_offset else None
+        return grad, *needed, rows if learn else None, None, None, None
 
 
 def along_channels(values: Tensor, current: Tensor) -> Tensor:
@@ -138,41 +148,48 @@ def along_channels(values: Tensor, current: Tensor) -> Tensor:
 
 def scaled_neurons(
     current: Tensor,
-    scale: Tensor,
+    weight: Tensor | None,
     mean: Tensor,
     offset: Tensor,
     neuron: Neuron,
     window: tuple[int, int],
-    moments: Tensor | None = None,
-    epsilon: float = 0.0,
+    rate: Tensor | None = None,
+    batch: tuple[Tensor, float] | None = None,
 ) -> Tensor | None:
-    """Returns values of neurons on `scale (current - mean) + offset`, pooled by `window`.
+    """Returns values of neurons on `weight rate (current - mean) + offset`, pooled by `window`.
 
     Returns None if the neurons cannot take scaled currents: without linear dynamics, or with a scale of 0.
 
     Args:
         current: `[T, N, C, ...]`.
-        scale: `[C]`, float64; may learn.
+        weight: `[C]`; may learn; None: 1.
         mean: `[C]`, float64, a constant.
-        offset: `[C]`, float64; may learn.
+        offset: `[C]`; may learn.
         neuron: a model whose constants may learn.
         window: window of average pooling; (1, 1): no pooling.
-        moments: `ops.batch_norm.moments(current)` if mean and scale depend on the current: gradients flow through
-            them.
-        epsilon: constant that was added to the variance.
+        rate: `[C]`, float64; None: 1.
+        batch: `ops.batch_norm.moments(current)`, and the constant that was added to the variance, if mean and rate
+            depend on the current: gradients flow through them.
     """
-    fixed = scale.detach()
-    if len(scale) and float(fixed.abs().min()) < _LEAST_SCALE:
+    scale = weight.detach().double() if weight is not None else rate
+    assert scale is not None
+    if weight is not None and rate is not None:
+        scale = scale * rate
+    if scale.shape[0] and float(scale.abs().min()) < _LEAST_SCALE:
         return None
-    kernel = affine_kernel(neuron, current, fixed, offset.detach() - mean * fixed)
+    kernel = affine_kernel(neuron, current, scale, offset.detach() - mean * scale)
     if kernel is None:
         return None
     time_dim = int(neuron.batch_first)
-    shape = step_shape(current.shape, time_dim)
-    start = start_state(neuron, shape, current)
-    one_pass = ops.scan_pool.can_fuse(current, kernel, window)
-    numbers = scale, offset, kernel.constants, moments, epsilon, mean
+    start = start_state(neuron, step_shape(current.shape, time_dim), current)
+    one_pass = window != ops.scan.NO_POOLING and ops.scan_pool.can_fuse(current, kernel, window)
+    over, plan = window if one_pass else ops.scan.NO_POOLING, None
+    if ops.direct.is_direct(current, kernel.constants, start):
+        # The plan takes a state where the kernel has one.
+        plan = ops.scan_plan.plan_of(current, kernel.from_state(start), time_dim, over)
+    moments, epsilon = batch or (None, 0.0)
+    numbers = _Numbers(rate, mean, moments, epsilon, kernel, plan, time_dim, over)
     value: Tensor = _ScaledNeurons.apply(  # type: ignore[no-untyped-call]
-        current, *numbers, start, kernel, time_dim, window if one_pass else (1, 1)
+        current, weight, offset, kernel.constants, start, scale, numbers
     )
     return value if one_pass else pooled(value, window, neuron)

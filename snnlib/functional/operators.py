@@ -50,7 +50,7 @@ class SequenceConvolution(NamedTuple):
         # Only padding hides elements; sizes that a compiler does not know yet are not to be fixed by a comparison.
         if not any(self.options.padding) or torch.compiler.is_compiling():
             return self
-        part = _reached_part(self.x, self.weight, self.options)
+        part = reached_part(self.x, self.weight, self.options)
         if part is None:
             return self
         pixels, elements, options = part
@@ -63,7 +63,7 @@ Part = tuple[tuple[slice, ...], tuple[slice, ...], ConvOptions]
 
 
 @once
-def _reached_part(x: Tensor, weight: Tensor, options: ConvOptions) -> Part | None:
+def reached_part(x: Tensor, weight: Tensor, options: ConvOptions) -> Part | None:
     """Returns pixels, kernel elements and options of a convolution that leaves out what sees padding alone, or None."""
     every = slice(None)
     pixels, elements, paddings = [every] * 3, [every] * 2, []
@@ -163,6 +163,9 @@ class FullyConnected:
     >>> operator.forward(torch.ones(2, 3), torch.tensor([[1.0, 2.0, 3.0]])).tolist()
     [[6.0], [6.0]]
     """
+
+    # Options, for the key in a memo.
+    key = ()
 
     def check(self, x: Tensor, weight: Tensor) -> None:
         """Raise an error that names the argument."""

@@ -27,6 +27,7 @@ from snnlib.checks import (
     first_state,
     runs_alone,
 )
+from snnlib.functional import direct_currents
 from snnlib.functional.currents import Delayed, SequenceMap
 from snnlib.functional.layer_function import LayerFunction
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, channels_of
@@ -61,10 +62,17 @@ def sequence_map(x: Tensor, operator: LinearOperator | Delayed, time_dim: int) -
 
 def layer_currents(x: Tensor, weight: Tensor, operator: LinearOperator | Delayed, time_dim: int) -> Tensor:
     """Returns the currents `[T, N, C, ...]` of a linear operator without neurons: sums over events on a CPU."""
+    kind = direct_currents.kind_of(x, weight, operator, time_dim)
+    plan = direct_currents.plan_of(kind)
+    if plan is not None:
+        return plan.currents(x, weight)
     operator.check(x, weight)
     if not isinstance(operator, Delayed):
         x, weight = as_autocast(x, weight)
-    return sequence_map(x, operator, time_dim).currents(x, weight)
+    linear = sequence_map(x, operator, time_dim)
+    if kind is not None and linear.by_events:
+        direct_currents.add_plan(kind, x, weight, operator, time_dim)  # type: ignore[arg-type]
+    return linear.currents(x, weight)
 
 
 class LayerPlan(NamedTuple):

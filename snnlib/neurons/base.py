@@ -335,7 +335,7 @@ class Neuron(nn.Module):
             check_rest(self, current)
         if kernel is None or (by_step and not runs_alone(current)):
             return self._by_steps(current, start)
-        return self._by_kernel(current, replace(kernel, state=start), window)
+        return self._by_kernel(current, kernel if start is None else replace(kernel, state=start), window)
 
     def _by_kernel(self, current: Tensor, kernel: AnyKernel, window: tuple[int, int]) -> Output:
         value, final = ops.scan.run(current, kernel, int(self.batch_first), window)

@@ -167,11 +167,13 @@ def check_channels(neuron: Neuron, channels: int, like: Tensor) -> None:
     Learned constants have to be in the range that the constructor asks for: training may have moved them out of it.
     """
     for name in neuron.constant_names:
-        value = getattr(neuron, name)
-        check_device(name, value, like)
-        if value.dim() == 1 and len(value) != channels:
+        fixed = neuron._buffers.get(name)
+        value = getattr(neuron, name) if fixed is None else fixed
+        if value.device != like.device:
+            check_device(name, value, like)
+        if value.ndim == 1 and value.shape[0] != channels:
             raise ValueError(f"{name}: expected {channels} values, one per channel, got {len(value)}")
-        if isinstance(value, nn.Parameter) or value.requires_grad:
+        if value.requires_grad or (fixed is None and isinstance(value, nn.Parameter)):
             _check_learned(neuron, name, value.detach())
 
 

@@ -20,6 +20,7 @@ from snnlib.ops import (
     recurrent,
     recurrent_args,
     scan,
+    scan_plan,
     scan_pool,
     scan_program,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "recurrent",
     "recurrent_args",
     "scan",
+    "scan_plan",
     "scan_pool",
     "scan_program",
 ]

@@ -7,11 +7,14 @@ of torch ops, since compilers do not trace `functional.normalized`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from snnlib.backends import native, reference
+from snnlib.backends.memo import kept
 
 
 def rows_of(x: Tensor) -> tuple[int, int] | None:
@@ -20,14 +23,37 @@ def rows_of(x: Tensor) -> tuple[int, int] | None:
     return (math.prod(last.shape[:-1]), last.shape[-1]) if last.is_contiguous() and x.numel() else None
 
 
+class _Kernels(NamedTuple):
+    moments: Callable[..., Any]
+    backward: Callable[..., Any]
+
+
+_kept_kernels: dict[Any, _Kernels | bool] = {}
+
+
+def _kernels_of(x: Tensor) -> _Kernels | bool:
+    """Returns the kernels for float32 currents of this kind on a CPU, which lack tensors alone; False without any."""
+    key = x.shape, x.stride(), x.dtype, x.device, native.cpu_kernels()
+    found: _Kernels | bool = kept(_kept_kernels, key, lambda: _prepared(x))
+    return found
+
+
+def _prepared(x: Tensor) -> _Kernels | bool:
+    size, slot = rows_of(x), native.slot
+    if size is None or x.dtype != torch.float32 or not native.kernel("batch_norm_moments", x):
+        return False
+    rows = {"rows": size[0], "channels": size[1], "values": slot(1), "mean": slot(2), "variance": slot(3)}
+    backward = native.prepare("batch_norm_backward", **rows, epsilon=slot(4), grad=slot(5), sums=slot(6))
+    return _Kernels(native.prepare("batch_norm_moments", **rows), backward)
+
+
 def moments(x: Tensor) -> Tensor:
     """Returns mean and biased variance per channel `[2, C]`, float64."""
-    rows = rows_of(x)
-    run = native.kernel("batch_norm_moments", x) if rows and x.dtype == torch.float32 else None
-    if run is None or rows is None:
+    kernels = _kernels_of(x)
+    if isinstance(kernels, bool):
         return reference.batch_norm.moments(x)
-    out = torch.empty(2, rows[1], dtype=torch.float64)
-    run(rows=rows[0], channels=rows[1], values=x, mean=out[0], variance=out[1])
+    out = torch.empty(2, x.shape[2], dtype=torch.float64)
+    kernels.moments(x, out[0], out[1])
     return out
 
 
@@ -36,12 +62,9 @@ def backward_(grad: Tensor, x: Tensor, moments: Tensor, epsilon: float) -> Tenso
 
     Returns sums over the given `grad`, `[2, C]` in float64: of `grad`, and of its products with `x - mean`.
     """
-    rows = rows_of(x)
-    fits = rows and x.dtype == grad.dtype == torch.float32 and grad.stride() == x.stride()
-    run = native.kernel("batch_norm_backward", x, grad=grad) if fits else None
-    if run is None or rows is None:
+    kernels = _kernels_of(x)
+    if isinstance(kernels, bool) or grad.dtype != torch.float32 or grad.stride() != x.stride():
         return reference.batch_norm.backward_(grad, x, moments, epsilon)
-    sums = torch.empty(2, rows[1], dtype=torch.float64)
-    statistics = {"mean": moments[0], "variance": moments[1], "epsilon": epsilon}
-    run(rows=rows[0], channels=rows[1], values=x, **statistics, grad=grad, sums=sums)
+    sums = torch.empty(2, x.shape[2], dtype=torch.float64)
+    kernels.backward(x, moments[0], moments[1], epsilon, grad, sums)
     return sums

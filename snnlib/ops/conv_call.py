@@ -95,6 +95,15 @@ def forward(
     return record
 
 
+def run_forward(kernel: Callable[..., Any], x: Tensor, weight: Tensor, out: Tensor) -> None:
+    """Fills `out` with currents by events, by the kernel of `prepare_forward` without neurons."""
+    counts = counting.active()
+    fan_out = None if counts is None else counts.fan_out
+    record = kernel(x, weight, *[None] * 4, out, None, fan_out, None)
+    if counts is not None:
+        counts.take(record.tally, True)
+
+
 class SavedRecord(NamedTuple):
     """Tensors of `LayerRecord` in cpp/include/snnlib/layer/layer.h, with the constants of the neurons."""
 
@@ -151,6 +160,18 @@ def _backward(call: LayerArgs, neuron: NeuronKernel | None, by_inputs: bool) -> 
     )
 
 
+def prepare_weight_gradient(call: LayerArgs) -> Callable[..., Any]:
+    """Returns the kernel of the weight gradient by input events for a dense signal."""
+    return _backward(call, None, True)
+
+
+def run_weight_gradient(kernel: Callable[..., Any], signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """Returns dL/dW in float32, by the kernel of `prepare_weight_gradient`."""
+    grad = conv_layout.empty_gradient(weight)
+    kernel(*SavedRecord(signal), x, None, grad, 1.0, None, 1.0, None)
+    return grad
+
+
 class GradientCall(NamedTuple):
     """Backward pass of a layer; each method returns the requested gradients, and None for the others.
 
@@ -187,7 +208,7 @@ class GradientCall(NamedTuple):
                 self.signals(None, None, start)
             return None, None
         x, weight = self.layer.x, self.layer.weight
-        grad_weight = torch.empty(weight.shape, dtype=torch.float32) if of_weight else None
+        grad_weight = conv_layout.empty_gradient(weight) if of_weight else None
         grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if of_input else None
         run = _backward(self.layer, self.neuron, by_inputs)
         targets = grad_weight, self.weight_scale, grad_x, self.scale, start

@@ -191,17 +191,21 @@ def weight_gradient(call: LayerArgs, by_inputs: bool, place: int) -> dict[str, A
         "from_first": first,
         "from_stride": [*strides[:2], gap_h * strides[2], gap_w * strides[3]],
         "to_first": 0,
-        "to_stride": dense_strides(size, range(4)),
+        "to_stride": list(empty_gradient(call.weight).stride()),
         **blocks,
         "floats": math.prod(size),
         "scale": native.slot(place + 1),
     }
 
 
-def tap_rows(weight: Tensor) -> Tensor:
-    """Returns a weight `[O, C, kh, kw]` as float32 rows `[slices, kh, kw, C, O / slices]`, padded to whole groups."""
+def tap_piece(channels: int) -> int:
+    """Returns the number of output channels of a slice of `tap_rows`."""
+    return math.gcd(_padded(channels), _PIECE)
+
+
+def tap_rows(weight: Tensor, piece: int) -> Tensor:
+    """Returns a weight `[O, C, kh, kw]` as float32 rows `[slices, kh, kw, C, piece]`, padded to whole groups."""
     rows = _whole_groups(_by_tap(weight.to(torch.float32)))
-    piece = math.gcd(rows.shape[-1], _PIECE)
     return rows.view(*rows.shape[:-1], rows.shape[-1] // piece, piece).movedim(3, 0).contiguous()
 
 
@@ -211,18 +215,43 @@ def _whole_groups(rows: Tensor) -> Tensor:
     return F.pad(rows, (0, missing)) if missing else rows
 
 
+def is_channels_last(weight: Tensor) -> bool:
+    """Returns whether a weight `[O, C, kh, kw]` has its inputs next to each other, and not its kernel elements."""
+    return (
+        weight.ndim == 4
+        and not weight.is_contiguous()
+        and weight.is_contiguous(memory_format=torch.channels_last)
+    )
+
+
+def in_layout_of(weight: Tensor, grad: Tensor) -> Tensor:
+    """Returns a gradient, or a copy, in the layout of its weight, which torch would else copy it into."""
+    last = is_channels_last(weight)
+    return grad.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+
+
+def empty_gradient(weight: Tensor) -> Tensor:
+    """Allocates the gradient of a weight in float32, in the weight's layout."""
+    layout = torch.channels_last if is_channels_last(weight) else torch.contiguous_format
+    return torch.empty(weight.shape, dtype=torch.float32, memory_format=layout)
+
+
 def _by_tap(weight: Tensor) -> Tensor:
     """Returns `[kh, kw, C, O]`, by a matrix transposition where weights are many: others take torch longer."""
     if weight.numel() < _SMALL:
         return weight.permute(2, 3, 1, 0)
     outputs, inputs, *taps = weight.shape
+    if is_channels_last(weight):
+        return weight.permute(0, 2, 3, 1).flatten(1).t().contiguous().view(*taps, inputs, outputs)
     matrix = weight.flatten(1).t().contiguous()
     return matrix.view(inputs, *taps, outputs).movedim(0, 2)
 
 
-def from_tap_rows(rows: Tensor) -> Tensor:
-    """Returns `[O, C, kh, kw]` from a gradient `[kh, kw, C, O]`."""
+def from_tap_rows(rows: Tensor, weight: Tensor) -> Tensor:
+    """Returns a gradient in the layout of its weight `[O, C, kh, kw]` from one of rows `[kh, kw, C, O]`."""
     *taps, inputs, outputs = rows.shape
+    if is_channels_last(weight):
+        return rows.flatten(0, 2).t().contiguous().view(outputs, *taps, inputs).permute(0, 3, 1, 2)
     matrix = rows.movedim(2, 0).flatten(0, 2).t().contiguous()
     return matrix.view(outputs, inputs, *taps)
 

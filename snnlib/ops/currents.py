@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends import algorithm, native, reference
+from snnlib.backends import algorithm, dense, native, reference
 from snnlib.backends.arguments import LayerArgs
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
+from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_call, conv_layout, delayed_linear, sparse_linear, torch_conv
 from snnlib.ops.declare import CONVOLUTION, custom_op, register_fake
@@ -31,18 +32,95 @@ _MAP = (
 )
 
 
-def weight_gradient(signal: Tensor, call: LayerArgs) -> Tensor:
-    """Returns dL/dW for a dense float32 signal in the layout of `empty_sequence`, event-driven or dense."""
-    g = call.geometry
-    way = algorithm.decide_for_signal(call.x, g)
-    if way == "taps":
-        return _weight_gradient_by_taps(signal, call)
-    if way == "dense":
-        return torch_conv.weight_gradient(signal, call.x, call.weight, call.options)
-    gradient = conv_call.GradientCall(replace(call, pool=(1, 1)), None, conv_call.SavedRecord(signal))
-    found, _ = gradient.by_events(True, False, True, None)
-    assert found is not None
-    return found
+class CurrentsPlan:
+    """Passes of a convolution on a CPU for calls of one kind: sizes, and kernels that lack tensors alone.
+
+    Args:
+        call: a call of the kind, whose arguments are checked here.
+    """
+
+    def __init__(self, call: LayerArgs) -> None:
+        call.check()
+        call = replace(call, pool=(1, 1))
+        x, g, kernels = call.x, call.geometry, native.cpu_kernels()
+        self.geometry, self.options = g, call.options
+        shape = *x.shape[:2], g.channels, *g.space
+        self._empty = conv_layout.allocation(shape, x, state_dtype(x))
+        self._stride = self._empty().stride()
+        self._share_of = algorithm.sampler(x, kernels)
+        self._inner_share_of = algorithm.sampler(algorithm.inner(x, g), kernels)
+        self._dense = {of: torch_conv.plan_pass(x, call.weight, call.options, of) for of in dense.PASSES}
+        if algorithm.is_supported(g):
+            self._by_rows = conv_call.prepare_forward(call, None)
+            self._by_inputs = conv_call.prepare_weight_gradient(call)
+            taps, slot = {"shape": _tap_shape(call)}, native.slot
+            self._piece = conv_layout.tap_piece(g.channels)
+            self._tap_currents = native.prepare(
+                "tap_currents", **taps, input=slot(1), weight=slot(2), piece=self._piece, current=slot(3)
+            )
+            self._tap_weights = native.prepare(
+                "tap_weights", **taps, input=slot(1), signal=slot(2), grad_weight=slot(3)
+            )
+            self._tap_sizes = *call.weight.shape[2:], g.in_channels, g.channels
+
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Returns the currents, channels-last, in float32."""
+        g = self.geometry
+        if algorithm.path(x, g, False, False, self._share_of) == "dense":
+            dense_currents = torch_conv.currents(x, weight, self.options, self._dense["currents"])
+            return self._laid_out(dense_currents.view(*x.shape[:2], g.channels, *g.space))
+        return self.by_events(x, weight)
+
+    def by_events(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Returns the currents as sums over events."""
+        out = self._empty()
+        if algorithm.by_taps(self.geometry):
+            self._tap_currents(_channels_last(x), conv_layout.tap_rows(weight, self._piece), out)
+        else:
+            conv_call.run_forward(self._by_rows, x, weight, out)
+        return out
+
+    def _laid_out(self, currents: Tensor) -> Tensor:
+        if currents.dtype == torch.float32 and currents.stride() == self._stride:
+            return currents
+        return conv_layout.laid_out(currents, torch.float32)
+
+    def weight_gradient(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """Returns dL/dW for a dense float32 signal in the layout of the currents, event-driven or dense."""
+        way = algorithm.decide_for_signal(x, self.geometry, self._inner_share_of)
+        if way == "taps":
+            return self.weight_gradient_by_taps(signal, x, weight)
+        if way == "dense":
+            return torch_conv.weight_gradient(signal, x, weight, self.options, self._dense["weight"])
+        return conv_call.run_weight_gradient(self._by_inputs, signal, x, weight)
+
+    def weight_gradient_by_taps(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """Returns dL/dW from input events, one kernel element at a time."""
+        rows = signal.new_empty(self._tap_sizes)
+        self._tap_weights(_channels_last(x), _channels_last(signal), rows)
+        return conv_layout.from_tap_rows(rows, weight)
+
+    def backward(
+        self, signal: Tensor, x: Tensor, weight: Tensor, need_input: bool, need_weight: bool
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Returns dL/dx and dL/dW from dL/dcurrents; None where it is not needed."""
+        grad_x, grad_weight, signal = None, None, self._laid_out(signal)
+        if need_weight:
+            grad_weight = self.weight_gradient(signal, x, weight).to(weight.dtype)
+        if need_input:
+            field = torch_conv.field(signal, x, weight, self.options, self._dense["input"])
+            grad_x = conv_layout.laid_out(field, x.dtype)
+        return grad_x, grad_weight
+
+
+@once
+def _plan(call: LayerArgs, _kernels: object) -> CurrentsPlan:
+    return CurrentsPlan(call)
+
+
+def plan_of(call: LayerArgs) -> CurrentsPlan:
+    """Returns the plan of calls of this kind."""
+    return _plan(call, native.cpu_kernels())
 
 
 def in_order(x: Tensor, g: Geometry) -> bool:
@@ -84,22 +162,6 @@ def _channels_last(sequence: Tensor) -> Tensor:
     return sequence.movedim(2, -1).to(torch.float32).contiguous()
 
 
-def _currents_by_taps(call: LayerArgs, out: Tensor) -> Tensor:
-    rows = conv_layout.tap_rows(call.weight)
-    kernel = conv_layout.kernel("tap_currents", call.x)
-    events, piece = _channels_last(call.x), rows.shape[-1]
-    kernel(shape=_tap_shape(call), input=events, weight=rows, piece=piece, current=out)  # type: ignore[misc]
-    return out
-
-
-def _weight_gradient_by_taps(signal: Tensor, call: LayerArgs) -> Tensor:
-    g, events, signals = call.geometry, _channels_last(call.x), _channels_last(signal)
-    rows = signals.new_empty(*call.weight.shape[2:], g.in_channels, g.channels)
-    kernel = conv_layout.kernel("tap_weights", call.x)
-    kernel(shape=_tap_shape(call), input=events, signal=signals, grad_weight=rows)  # type: ignore[misc]
-    return conv_layout.from_tap_rows(rows)
-
-
 @custom_op("snnlib::currents_forward", f"({_MAP}) -> Tensor")
 def currents_forward(c: SimpleNamespace) -> Tensor:
     """Returns currents `[T, N, C, ...]` of a convolution, float32 (float64 for float64), channels-last.
@@ -129,20 +191,13 @@ def _packed(c: SimpleNamespace) -> SparseMap | Delayed | LayerArgs:
 def _forward(call: LayerArgs) -> Tensor:
     call.check()
     x, weight, options, g = call.x, call.weight, call.options, call.geometry
-    kernel = conv_layout.kernel("layer_forward", x, weight=weight)
     ordered = in_order(x, g)
-    if kernel and not ordered and algorithm.path(x, g, streaming=False, neurons=False) == "dense":
-        currents = torch_conv.currents(x, weight, options).view(*x.shape[:2], g.channels, *g.space)
-        return conv_layout.laid_out(currents, state_dtype(x))
+    if not ordered and conv_layout.kernel("layer_forward", x, weight=weight):
+        return plan_of(call).forward(x, weight)
     out = conv_layout.empty_sequence(x, g.channels, g.space, state_dtype(x))
     if ordered:
         return _currents_in_order(call, out)
-    if kernel is None:
-        return out.copy_(reference.srm_conv.convolve(x, weight, options))
-    if algorithm.by_taps(g) and out.dtype == torch.float32:
-        return _currents_by_taps(call, out)
-    conv_call.forward(conv_call.prepare_forward(call, None), call, None, out)
-    return out
+    return out.copy_(reference.srm_conv.convolve(x, weight, options))
 
 
 @register_fake(currents_forward)
@@ -185,12 +240,8 @@ def _backward(signal: Tensor, call: LayerArgs, need_input: bool, need_weight: bo
         if need_input:
             grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]).copy_(gradients[1])
         return grad_x, grad_weight
-    signal = conv_layout.laid_out(signal, torch.float32)
-    if need_weight:
-        grad_weight = weight_gradient(signal, call).to(weight.dtype)
-    if need_input:
-        grad_x = conv_layout.laid_out(torch_conv.field(signal, x, weight, call.options), x.dtype)
-    return grad_x, grad_weight
+    found = plan_of(call).backward(signal, x, weight, need_input, need_weight)
+    return grad_x if found[0] is None else found[0], grad_weight if found[1] is None else found[1]
 
 
 @register_fake(currents_backward)

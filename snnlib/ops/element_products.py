@@ -20,6 +20,7 @@ from torch import Tensor
 from snnlib.backends.dense import span
 from snnlib.backends.geometry import ConvOptions
 from snnlib.backends.memo import MOST
+from snnlib.ops.conv_layout import in_layout_of
 
 
 class Seen(NamedTuple):
@@ -101,15 +102,16 @@ def input_gradient(signal: Tensor, weight: Tensor, size: Sequence[int], options:
     return _by_element(_pixels(signal), _elements(weight), out, pairs).permute(0, 3, 1, 2)
 
 
-def weight_gradient(signal: Tensor, frames: Tensor, kernel: Sequence[int], options: ConvOptions) -> Tensor:
-    """Returns dL/dW `[O, C, *kernel]`, contiguous, from dL/dcurrents and the frames."""
-    size, out = tuple(frames.shape[2:]), tuple(signal.shape[2:])
-    seen = seen_pixels(size, out, tuple(kernel), options)
+def weight_gradient(signal: Tensor, frames: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
+    """Returns dL/dW `[O, C, kh, kw]`, in the layout of the weight, from dL/dcurrents and the frames."""
+    size, out, kernel = tuple(frames.shape[2:]), tuple(signal.shape[2:]), tuple(weight.shape[2:])
+    seen = seen_pixels(size, out, kernel, options)
     rows, signals = _pixels(frames), _pixels(signal)
-    grad = rows.new_empty(*kernel, signals.shape[-1], rows.shape[-1])
+    # Channels-last: products write into rows of inputs.
+    grad = rows.new_empty(signals.shape[-1], *kernel, rows.shape[-1]).permute(1, 2, 0, 3)
     if len(seen) < kernel[0] * kernel[1]:
         grad.zero_()
     for one in seen:
         part = signals[one.outputs].reshape(-1, signals.shape[-1])
         torch.mm(part.t(), rows[one.inputs].reshape(-1, rows.shape[-1]), out=grad[one.element])
-    return grad.permute(2, 3, 0, 1).contiguous()
+    return in_layout_of(weight, grad.permute(2, 3, 0, 1))

@@ -260,7 +260,8 @@ def _by_signal(
     signal = gradient.empty_signal()
     gradient.signals(signal, None, start)
     if ways.dense_weight:
-        grad_weight = currents.weight_gradient(signal, call) * gradient.weight_scale
+        found = currents.plan_of(call).weight_gradient(signal, call.x, call.weight)
+        grad_weight = found * gradient.weight_scale
     if ways.dense_input:
         grad_x = torch_conv.field(signal, call.x, call.weight, call.options)
         if gradient.scale != 1:

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from snnlib import checks
-from snnlib.backends.arguments import NeuronKernel, neuron_kernel
+from snnlib.backends.arguments import LinearKernel, NeuronKernel, neuron_kernel
 from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype
 from snnlib.backends.program_kernel import AnyKernel, ProgramKernel
-from snnlib.ops import scan_linear, scan_pool, scan_program
+from snnlib.ops import scan_linear, scan_plan, scan_pool, scan_program
 from snnlib.ops.declare import custom_op, register_fake
 from snnlib.ops.sequence_layout import as_walkable, empty_state
 
@@ -42,6 +42,10 @@ def run(
     checks.check_untransformed("neurons", batches=True)
     if isinstance(neuron, ProgramKernel):
         return scan_program.run(x, neuron, time_dim)
+    if isinstance(neuron, LinearKernel) and return_state:
+        found = scan_plan.run(x, neuron, time_dim, window)
+        if found is not None:
+            return found
     value, final = scan_forward(
         x, neuron.constants, neuron.state, neuron.flags, neuron.taus, time_dim, window, return_state
     )

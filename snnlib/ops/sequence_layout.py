@@ -42,11 +42,12 @@ def as_walkable(sequence: Tensor) -> Tensor:
 
 def empty_state(sequence: Tensor, states: int, time_dim: int) -> Tensor:
     """Allocates states `[K, N, ...]`, each in the memory order of one step of the sequence."""
-    return _state_allocation(sequence, states, time_dim)()
+    return state_allocation(sequence, states, time_dim)()
 
 
 @once
-def _state_allocation(sequence: Tensor, states: int, time_dim: int) -> Callable[[], Tensor]:
+def state_allocation(sequence: Tensor, states: int, time_dim: int) -> Callable[[], Tensor]:
+    """Returns a function that allocates states as `empty_state` does."""
     shape = [states, *step_shape(sequence.shape, time_dim)]
     # Neuron dimension `dim` of the sequence is also dimension `dim` here: time went away, the leading K came.
     strides = dense_strides(shape, [0, 1, *(neuron_order(sequence) or ())])

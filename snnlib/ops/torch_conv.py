@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,11 +21,14 @@ from snnlib.backends import dense
 from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.backends.memo import once
 from snnlib.ops import element_products, winograd
+from snnlib.ops.conv_layout import in_layout_of
 
 
 def _channels_last(frames: Tensor) -> Tensor:
     """Returns channels-last frames, which oneDNN convolves twice as fast and the neurons' kernels read."""
-    return frames.contiguous(memory_format=_last(frames))
+    return frames.contiguous(
+        memory_format=torch.channels_last if frames.ndim == 4 else torch.channels_last_3d
+    )
 
 
 def _last(frames: Tensor) -> torch.memory_format:
@@ -71,23 +75,26 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
         return a @ b
 
 
-def _is_linear(x: Tensor, weight: Tensor, options: ConvOptions) -> bool:
-    return x.shape[3:] == weight.shape[2:] and not any(options.padding) and options.groups == 1
+class DensePass(NamedTuple):
+    """Runs of a pass: the algorithm, or "product" of a fully connected layer, and the size of the currents' images."""
+
+    algorithm: dense.Algorithm | Literal["product"]
+    size: tuple[int, ...]
 
 
 @once
-def _algorithm(x: Tensor, weight: Tensor, options: ConvOptions, of: dense.Pass) -> dense.Algorithm:
-    """Returns the algorithm of a pass on a CPU; torch's in float64 and where the processor lacks Winograd's."""
-    if x.device.type != "cpu" or weight.dtype != torch.float32:
-        return "torch"
+def plan_pass(x: Tensor, weight: Tensor, options: ConvOptions, of: dense.Pass) -> DensePass:
+    """Returns how a pass runs: by torch but on a CPU, and without Winograd's algorithm where the processor lacks it."""
     # The order of time and batch does not matter.
-    found = dense.costs(geometry(x, weight, options, 0), of)
+    g = geometry(x, weight, options, 0)
+    if x.shape[3:] == weight.shape[2:] and not any(options.padding) and options.groups == 1:
+        return DensePass("product", g.space)
+    if x.device.type != "cpu":
+        return DensePass("torch", g.space)
+    found = dense.costs(g, of)
     able = [name for name in found if name != "winograd" or winograd.has_kernel(x)]
-    return min(able, key=lambda name: found[name])
-
-
-def _size(x: Tensor, weight: Tensor, options: ConvOptions) -> tuple[int, ...]:
-    return geometry(x, weight, options, 0).space
+    cheapest = min(able, key=found.__getitem__)
+    return DensePass(cheapest, g.space)
 
 
 def convolve(frames: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
@@ -109,15 +116,15 @@ def convolve(frames: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
     return out if outputs else out[:, :0]
 
 
-def currents(x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
+def currents(x: Tensor, weight: Tensor, options: ConvOptions, plan: DensePass | None = None) -> Tensor:
     """Returns the currents of all frames, channels-last, in the order of x's first two dimensions."""
+    algorithm, size = plan or plan_pass(x, weight, options, "currents")
     x, weight = x.to(torch.float32), weight.to(torch.float32)
-    if _is_linear(x, weight, options):
+    if algorithm == "product":
         return _product(_rows(x.flatten(0, 1)), _rows(weight).T)
-    algorithm = _algorithm(x, weight, options, "currents")
     if algorithm == "torch":
         return _convolve(x, weight, options)
-    frames, size = _frames(x), _size(x, weight, options)
+    frames = _frames(x)
     if algorithm == "winograd":
         return winograd.convolve(frames, weight, size, options.padding[0])
     with _in_full_precision():
@@ -142,16 +149,20 @@ def _convolution_backward(
     return torch.ops.aten.convolution_backward(*operands, *rest)  # type: ignore[no-any-return]
 
 
-def weight_gradient(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
+def weight_gradient(
+    signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions, plan: DensePass | None = None
+) -> Tensor:
     """Returns dL/dW of signal a."""
+    algorithm, _ = plan or plan_pass(x, weight, options, "weight")
     x, weight = x.to(torch.float32), weight.to(torch.float32)
-    if _is_linear(x, weight, options):
+    if algorithm == "product":
         rows = _product(_rows(signal.flatten(0, 1)).T, _rows(x.flatten(0, 1)))
-        return _images(rows, weight.shape[1:]).contiguous()
-    if _algorithm(x, weight, options, "weight") == "elements":
+        return in_layout_of(weight, _images(rows, weight.shape[1:]))
+    if algorithm == "elements":
         with _in_full_precision():
-            return element_products.weight_gradient(_frames(signal), _frames(x), weight.shape[2:], options)
-    return _convolution_backward(signal, x, weight, options, [False, True, False])[1].contiguous()
+            return element_products.weight_gradient(_frames(signal), _frames(x), weight, options)
+    grad = _convolution_backward(signal, x, weight, options, [False, True, False])[1]
+    return in_layout_of(weight, grad)
 
 
 def input_gradient(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions, scale: float) -> Tensor:
@@ -160,17 +171,22 @@ def input_gradient(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptio
     return grad if scale == 1 else grad.mul_(scale)
 
 
-def field(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
+def field(
+    signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions, plan: DensePass | None = None
+) -> Tensor:
     """Returns the adjoint of the convolution applied to a signal: a number per input, float32 and channels-last."""
+    algorithm, _ = plan or plan_pass(x, weight, options, "input")
     x, weight = x.to(torch.float32), weight.to(torch.float32)
-    if _is_linear(x, weight, options):
+    if algorithm == "product":
         images = _images(_product(_rows(signal.flatten(0, 1)), _rows(weight)), x.shape[2:])
     else:
-        images = _transposed(signal, x, weight, options)
+        images = _transposed(signal, x, weight, options, algorithm)
     return images.reshape(x.shape)
 
 
-def _transposed(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
+def _transposed(
+    signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions, algorithm: dense.Algorithm
+) -> Tensor:
     """Transposed convolution; a depthwise one is a convolution with the flipped kernel, which is faster."""
     stride, padding, dilation, groups = options
     axes = range(2, weight.dim())
@@ -180,7 +196,6 @@ def _transposed(signal: Tensor, x: Tensor, weight: Tensor, options: ConvOptions)
     ]
     if groups == x.shape[2] == weight.shape[0] and max(stride) == 1 and min(reach) >= 0:
         return _convolve(signal, weight.flip(*axes), ConvOptions(stride, reach, dilation, groups))
-    algorithm = _algorithm(x, weight, options, "input")
     if algorithm == "winograd":
         return winograd.adjoint(_frames(signal), weight, x.shape[-2:], padding[0])
     if algorithm == "elements":

@@ -135,7 +135,7 @@ def test_density_counts_where_most_windows_are() -> None:
     x = torch.zeros(4, 2, 1, 12, 12)
     x[..., 4:8, 4:8] = 1
     g = geometry(x, torch.empty(1, 1, 5, 5), ConvOptions((1, 1), (0, 0), (1, 1), 1), 0)
-    assert algorithm._inner(x, g).mean() == 1
+    assert algorithm.inner(x, g).mean() == 1
 
 
 def test_few_samples_keep_many_threads_busy(isas: list[str]) -> None:

@@ -14,6 +14,7 @@ import snnlib
 from snnlib.nn.fusion import fuse
 from snnlib.nn.fusion.gain import Gain, gain_of
 from snnlib.nn.fusion.handover import PartForward, Pending
+from snnlib.nn.fusion.normalized_block import NormalizedNeurons
 
 FRAME = (3, 8, 8)
 
@@ -377,3 +378,39 @@ def test_sequences_within_sequences_keep_their_blocks() -> None:
     net = nn.Sequential(nn.Sequential(_conv(3, 8), _norm(8), _lif()), snnlib.AvgPool2d(2))
     snnlib.fuse_(net, _events())
     assert net[0].extra_repr() == "blocks: 0+1+2" and type(net) is nn.Sequential
+
+
+class Doubled(snnlib.neurons.LIF):
+    """Neurons of a user's class that changes their spikes."""
+
+    def forward(self, x: Tensor, *state: Any) -> Tensor:
+        return 2 * super().forward(x, *state)
+
+
+@pytest.mark.parametrize("x", [None, _events()], ids=["neighbours", "calls"])
+def test_neurons_with_a_forward_of_their_own_are_in_no_block(x: Tensor | None) -> None:
+    net = nn.Sequential(_conv(3, 8), _norm(8), Doubled(2.0, surrogate=snnlib.surrogate.ATan()))
+    expected = copy.deepcopy(net)(_events())
+    snnlib.fuse_(net, x)
+    assert not getattr(net, "fused_blocks", {})
+    assert expected.max() == 2 and (net(_events()) != expected).float().mean() < 1e-3
+
+
+@pytest.mark.parametrize("only_training", [False, True])
+def test_a_block_with_other_values_is_refused(only_training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = NormalizedNeurons.run_fused
+
+    def wrong(block: NormalizedNeurons, x: Tensor) -> Tensor:
+        shift = 0.0 if only_training and not block.parts[0].training else 1.0
+        return run(block, x + shift)
+
+    net = Sew()
+    before = copy.deepcopy(net.state_dict())
+    monkeypatch.setattr(NormalizedNeurons, "run_fused", wrong)
+    with pytest.warns(UserWarning, match="left as they are: .*: other values in one block") as said:
+        snnlib.fuse_(net, _events())
+    assert "first.0, first.1, fire" in str(said[0].message)
+    assert not any(getattr(module, "fused_blocks", None) for module in net.modules())
+    for name, value in net.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    assert all(module.training for module in net.modules())

@@ -55,7 +55,7 @@ def test_weight_gradient_is_the_adjoint_of_the_currents(name: str, monkeypatch: 
     g = geometry(x, weight, options, 0)
     signal = conv_layout.empty_sequence(x, g.channels, g.space, torch.float32).normal_()
     monkeypatch.setattr(algorithm, "decide_for_signal", lambda *_: "taps")
-    gradient = currents.weight_gradient(signal, LayerArgs(x, weight, options, (1, 1), 0))
+    gradient = currents.plan_of(LayerArgs(x, weight, options, (1, 1), 0)).weight_gradient(signal, x, weight)
     wide = weight.double().requires_grad_()
     frames = torch.nn.functional.conv2d(x.flatten(0, 1).double(), wide, None, *options)
     frames.backward(signal.flatten(0, 1).double())
@@ -75,7 +75,9 @@ def test_bits_do_not_depend_on_threads_or_vectors(
     def run() -> tuple[Tensor, Tensor]:
         with snnlib.use_convolution("events"):
             forward = op_calls.currents_forward(x, weight, *options, 0)
-        return forward, currents.weight_gradient(signal, LayerArgs(x, weight, options, (1, 1), 0))
+        return forward, currents.plan_of(LayerArgs(x, weight, options, (1, 1), 0)).weight_gradient(
+            signal, x, weight
+        )
 
     expected = run()
     torch.set_num_threads(threads)

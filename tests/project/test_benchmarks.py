@@ -19,6 +19,7 @@ ROWS = {
     "training_step": ["snnlib, fused", "snnlib, fused, bfloat16", "snnlib, layer by layer", DENSE],
     "small_batch": ["snnlib, fused", DENSE],
     "fine_bins": ["T = 30"],
+    "fused_nets": ["as it is", "fused"],
     "surrogate_step": ["snnlib, LIF, triangle 0.5", "snnlib, LIF, ATan", "snnlib, SRM"],
     "batch_norm_step": ["snnlib, fused, triangle", "snnlib, fused, ATan", "snnlib, layer by layer, ATan"],
     "spike_rates": ["snnlib, fused, 1% of neurons fire", "snnlib, fused, 50% of neurons fire"],

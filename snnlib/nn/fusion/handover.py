@@ -118,6 +118,8 @@ def computed(given: Any) -> Any:
     """Returns arguments or results with tensors in the place of `Pending`."""
     if isinstance(given, Tensor):
         return given
+    if isinstance(given, Pending):
+        return given.computed()
     return pytree.tree_map_only(Pending, Pending.computed, given)
 
 
@@ -136,21 +138,24 @@ class PartForward:
         run = type(module).forward
         if torch.compiler.is_compiling():
             return run(module, *args, **kwargs)
-        found = _PLACES.get().parts.get(module)
-        if found is None or kwargs or len(args) != 1:
+        places, is_single = _PLACES.get(), len(args) == 1 and not kwargs
+        found = places.parts.get(module) if is_single else None
+        if found is not None:
+            (block, place), (x,) = found, args
+            if place == 0:
+                x = computed(x)
+                return run(module, x) if is_watched(block.watched) else Pending(block, 1, x)
+            start = x.passed_on(block, place) if isinstance(x, Pending) else None
+            # The first part has looked for hooks.
+            if start is not None and place < len(block.parts) - 1:
+                return Pending(block, place + 1, start)
+            out = run(module, computed(x)) if start is None else block.run_fused(start)
+        elif is_single:
+            out = run(module, computed(args[0]))
+        else:
             args, kwargs = computed((args, kwargs))
-            return handed_on(module, run(module, *args, **kwargs))
-        (block, place), (x,) = found, args
-        if place == 0:
-            x = computed(x)
-            return run(module, x) if is_watched(block.watched) else Pending(block, 1, x)
-        start = x.passed_on(block, place) if isinstance(x, Pending) else None
-        if start is None:
-            return handed_on(module, run(module, computed(x)))
-        # The first part has looked for hooks.
-        if place < len(block.parts) - 1:
-            return Pending(block, place + 1, start)
-        return handed_on(module, block.run_fused(start))
+            out = run(module, *args, **kwargs)
+        return handed_on(module, out) if places.flattened else out
 
 
 def handed_on(module: nn.Module, out: Any) -> Any:

@@ -11,8 +11,6 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from snnlib.neurons.module import modules_within
-
 
 def of_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a hook for calls of this thread, as other threads may run the same net at the same time."""
@@ -37,18 +35,20 @@ def is_watched(parts: Iterable[nn.Module]) -> bool:
         or torch_module._global_backward_hooks
     ):
         return True
-    # Loops take less time than `any` with generators.
-    for part in parts:
-        for module in modules_within(part):
-            replaced = module.__dict__.get("forward")
-            if (
-                replaced is not None
-                or module._forward_pre_hooks
-                or module._forward_hooks
-                or module._backward_pre_hooks
-                or module._backward_hooks
-            ) and _has_hook(module, replaced):
-                return True
+    # Loops take less time than `any` with generators, and than functions that call themselves.
+    modules = [*parts]
+    for module in modules:
+        if module._modules:
+            modules += [child for child in module._modules.values() if child is not None]
+        replaced = module.__dict__.get("forward")
+        if (
+            replaced is not None
+            or module._forward_pre_hooks
+            or module._forward_hooks
+            or module._backward_pre_hooks
+            or module._backward_hooks
+        ) and _has_hook(module, replaced):
+            return True
     return False
 
 
@@ -59,11 +59,14 @@ def _has_hook(module: nn.Module, replaced: Any) -> bool:
         module._backward_pre_hooks,
         module._backward_hooks,
     )
+    if replaced is not None and _needs_parts(replaced):
+        return True
     # Other threads add and remove hooks.
-    found = [replaced, *(hook for hooks in own for hook in list(hooks.values()))]
-    return any(hook is not None and _needs_parts(hook) for hook in found)
+    return any(_needs_parts(hook) for hooks in own if hooks for hook in list(hooks.values()))
 
 
 def _needs_parts(hook: Any) -> bool:
+    if hasattr(hook, "sees_blocks"):
+        return False
     thread = getattr(hook, "thread", None)
-    return not hasattr(hook, "sees_blocks") and (thread is None or thread == get_ident())
+    return thread is None or thread == get_ident()

@@ -21,13 +21,10 @@ _KINDS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3
 
 def first_linear_map(net: nn.Sequential) -> LinearMap | None:
     """Returns the first module if it is a linear map of torch with zero padding, else None."""
-    first = net[0] if len(net) else nn.Identity()
-    if (
-        type_before_parametrizations(first) not in _KINDS
-        or getattr(first, "padding_mode", "zeros") != "zeros"
-    ):
+    first = next(iter(net._modules.values()), None)
+    if first is None or (type(first) not in _KINDS and type_before_parametrizations(first) not in _KINDS):
         return None
-    return cast(LinearMap, first)
+    return cast(LinearMap, first) if first.__dict__.get("padding_mode", "zeros") == "zeros" else None
 
 
 def operator_of(linear: LinearMap) -> LinearOperator:
@@ -61,10 +58,13 @@ def runs_on_events(linear: LinearMap, x: Tensor, flattens: bool = False) -> bool
     Raises:
         TypeError: a tensor of integers, or one of another dtype than the weight.
     """
-    check_floating("x", x)
+    if type(x) is not Tensor or x.dtype != torch.float32:
+        check_floating("x", x)
     if autocast_dtype(x) is not None or in_forward_mode():
         return False
-    check_dtype("x", x, linear.weight.dtype)
+    weight = linear.weight
+    if x.dtype != weight.dtype:
+        check_dtype("x", x, weight.dtype)
     # torch's fully connected layers act on the last axis alone.
-    fits = flattens or x.dim() == 3 or not isinstance(linear, nn.Linear)
+    fits = flattens or x.ndim == 3 or type(linear) is nn.Conv2d or not isinstance(linear, nn.Linear)
     return fits and x.dtype == torch.float32 and not torch.compiler.is_compiling()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -51,16 +51,19 @@ def linear_and_norm(children: Sequence[nn.Module]) -> tuple[LinearMap, Norm | No
     linear = linear_map_of(children[0])
     if linear is None:
         return None
-    kinds = _NORMS.get(type_before_parametrizations(linear))
+    kinds = _NORMS.get(type(linear)) or _NORMS.get(type_before_parametrizations(linear))
     if kinds is None:
         return None
-    _, *within = cast(PerStep, children[0])
+    _, *within = children[0]._modules.values()
     behind = children[1] if len(children) > 1 else None
     if within:
         # Others than one batch norm are torch's affair.
-        return (linear, cast(Norm, (within[0], 1.0)), 1) if [*map(type, within)] == [kinds[0]] else None
-    if type(behind) is PerStep and [*map(type, behind)] == [kinds[0]]:
-        return linear, cast(Norm, (behind[0], 1.0)), 2
+        only = type(within[0]) is kinds[0] and len(within) == 1
+        return (linear, cast(Norm, (within[0], 1.0)), 1) if only else None
+    if type(behind) is PerStep:
+        of_torch, *others = behind._modules.values() or [None]
+        if type(of_torch) is kinds[0] and not others:
+            return linear, cast(Norm, (of_torch, 1.0)), 2
     if type(behind) is kinds[1] and behind.time_steps is None and type(behind.norm) is kinds[0]:
         return linear, cast(Norm, (behind.norm, behind.scale)), 2
     return linear, None, 1
@@ -72,37 +75,35 @@ class NormalizedNeurons(Block):
     A fully connected map behind a flattening reads frames as they are in memory.
     """
 
+    def __init__(self, parts: Sequence[nn.Module], *rest: Any) -> None:
+        super().__init__(parts, *rest)
+        self._without_flattening = self.parts[int(flattens(self.parts[0])) :]
+
     def run_fused(self, x: Tensor) -> Tensor:
         """Pooled spikes."""
         linear, neuron = cast(LinearMap, self.weighted), cast(Neuron, self.neurons)
-        parts = self._without_flattening()
+        parts = self._without_flattening
         if not runs_on_events(linear, x, len(parts) < len(self.parts)):
             return self.run_apart(x)
         # Anew in each call, as torch.nn.SyncBatchNorm.convert_sync_batchnorm replaces batch norms of a fused net.
         found = linear_and_norm(parts)
         if found is None or parts[found[2]] is not neuron:
             return self.run_apart(x)
-        spikes = self._run_on_events(x, linear, found[1])
+        spikes = self._run_on_events(x, linear, found[1], neuron)
         neuron.training_watch.watch(neuron, x, linear.weight, spikes)
         return spikes
 
-    def _without_flattening(self) -> Sequence[nn.Module]:
-        return self.parts[int(flattens(self.parts[0])) :]
-
-    def _run_on_events(self, x: Tensor, linear: LinearMap, norm: Norm | None) -> Tensor:
-        neuron = cast(Neuron, self.neurons)
+    def _run_on_events(self, x: Tensor, linear: LinearMap, norm: Norm | None, neuron: Neuron) -> Tensor:
         weight, operator = linear.weight, operator_of(linear)
         if norm is None and linear.bias is None:
             return spiking_layer(x, weight, operator, neuron, return_state=False, pool=self.window).value
-        operator.check(x, weight)
-        check_channels(neuron, len(weight), x)
+        check_channels(neuron, weight.shape[0], x)
         if x.device.type == "cpu" and not ops.normalized_scan.has_kernels(x):
-            return self._run_on_cpu(x, linear, norm)
-        return self._run_on_device(x, linear, norm)
+            return self._run_on_cpu(x, linear, norm, neuron)
+        return self._run_on_device(x, linear, norm, neuron)
 
-    def _run_on_cpu(self, x: Tensor, linear: LinearMap, norm: Norm | None) -> Tensor:
+    def _run_on_cpu(self, x: Tensor, linear: LinearMap, norm: Norm | None, neuron: Neuron) -> Tensor:
         """Runs neurons that normalise their currents on reading."""
-        neuron = cast(Neuron, self.neurons)
         weight, operator, time_dim = linear.weight, operator_of(linear), int(neuron.batch_first)
         if norm is not None and _by_batch(norm):
             current = layer_currents(x, weight, operator, time_dim)
@@ -121,18 +122,17 @@ class NormalizedNeurons(Block):
         current = layer_currents(x, weight, operator, time_dim)
         return _scaled(current, scale, mean, offset, neuron, self.window)
 
-    def _run_on_device(self, x: Tensor, linear: LinearMap, norm: Norm | None) -> Tensor:
+    def _run_on_device(self, x: Tensor, linear: LinearMap, norm: Norm | None, neuron: Neuron) -> Tensor:
         """Runs neurons that normalise their currents on reading, without waiting for the device.
 
         Other neurons, layouts and options run torch's batch norm, then neurons and pooling in one kernel.
         """
-        neuron = cast(Neuron, self.neurons)
         current = layer_currents(x, linear.weight, operator_of(linear), int(neuron.batch_first))
         value = None if norm is None else _normalized(current, linear, norm, neuron, self.window)
         if value is not None:
             return value
         current = with_bias(linear, current)
-        parts = self._without_flattening()
+        parts = self._without_flattening
         first, *others = parts[: parts.index(neuron)]
         current = cast(PerStep, first).run_from(1, current)
         for part in others:
@@ -223,19 +223,22 @@ def _by_statistics(
     current: Tensor, bias: Tensor | None, norm: Norm, neuron: Neuron, window: tuple[int, int]
 ) -> Tensor:
     """Returns pooled spikes for currents normalised by the batch; updates the running statistics."""
-    of_torch, gamma = norm[0], _gamma(norm)
-    beta: Tensor = torch.zeros_like(gamma) if of_torch.bias is None else of_torch.bias
+    of_torch, factor = norm
+    moments = ops.batch_norm.moments(current.detach())
+    weight: Tensor | None = of_torch.weight
+    beta: Tensor = moments.new_zeros(moments.shape[1]) if of_torch.bias is None else of_torch.bias
+    mean = moments[0]
     if bias is not None:
         # It goes with the mean: its gradient is zero, as everywhere else.
-        beta = beta + 0 * bias
-    moments = ops.batch_norm.moments(current.detach())
-    mean = moments[0] if bias is None else moments[0] + bias.detach().double()
+        beta, mean = beta + 0 * bias, mean + bias.detach().double()
     update_statistics(of_torch, mean, moments[1], current.numel() // current.shape[2])
-    scale = gamma.double() * (moments[1] + of_torch.eps).rsqrt()
-    value = scaled_neurons(current, scale, moments[0], beta.double(), neuron, window, moments, of_torch.eps)
+    rate = (moments[1] + of_torch.eps).rsqrt_().mul_(factor)
+    batch = moments, of_torch.eps
+    value = scaled_neurons(current, weight, moments[0], beta, neuron, window, rate, batch)
     if value is not None:
         return value
-    frames = F.batch_norm(current.flatten(0, 1), None, None, gamma, beta, True, 0.0, of_torch.eps)
+    numbers = None, None, _gamma(norm), beta.to(current.dtype), True, 0.0, of_torch.eps
+    frames = F.batch_norm(current.flatten(0, 1), *numbers)
     return pooled_neurons(frames.view_as(current), neuron, window)
 
 
@@ -264,6 +267,12 @@ def block_at(children: Sequence[Child]) -> Block | None:
     return found
 
 
+def _does_more(neuron: Neuron) -> bool:
+    """Returns whether a user's class changes what happens around the steps of its neurons, which a block leaves out."""
+    names = "forward", "run", "scan"
+    return any(not getattr(type(neuron), name).__module__.startswith("snnlib.") for name in names)
+
+
 def normalized_neurons_at(children: Sequence[Child]) -> NormalizedNeurons | None:
     """Returns the block of this kind that begins at the first of these neighbours, or None."""
     modules = [module for _, module in children]
@@ -279,7 +288,7 @@ def normalized_neurons_at(children: Sequence[Child]) -> NormalizedNeurons | None
     used += skipped
     neuron = modules[used]
     # Weights of neurons with an event-driven gradient get another signal than their currents.
-    if not isinstance(neuron, Neuron) or neuron.gradient != "surrogate":
+    if not isinstance(neuron, Neuron) or neuron.gradient != "surrogate" or _does_more(neuron):
         return None
     window, parts = (1, 1), modules[: used + 1]
     if len(modules) > used + 1:

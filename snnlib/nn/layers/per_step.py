@@ -46,7 +46,9 @@ class PerStep(nn.Sequential):
                 f"x: expected [T, N, ...] with at least 3 dimensions, got shape {tuple(x.shape)}"
             )
         out = x.flatten(0, 1)
-        for module in [*self][number:]:
+        # torch's own iterators take several times as long.
+        modules: list[Any] = [*self._modules.values()]
+        for module in modules[number:]:
             out = module(out)
         # Not `len(out)`, which is a constant to torch.export.
         if out.shape[0] != x.shape[0] * x.shape[1]:

@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
-@torch.no_grad()
 def update_statistics(norm: _BatchNorm, mean: Tensor, variance: Tensor, count: float) -> None:
-    """Updates the running statistics by a batch of `count` values per channel, as torch's batch norm does."""
+    """Updates the running statistics by those of a batch of `count` values per channel, as torch's batch norm does.
+
+    Mean and variance are without gradients.
+    """
     if not (norm.training and norm.track_running_stats) or norm.running_mean is None:
         return
     assert norm.running_var is not None and norm.num_batches_tracked is not None
@@ -62,7 +64,7 @@ def normalize_jointly(norm: Any, frames: Tensor, scale: float) -> Tensor:
     mean = joint_sum(wide.sum(over)) / count
     centred = wide - along(mean, wide)
     variance = joint_sum(centred.square().sum(over)) / count
-    update_statistics(norm, mean, variance, count)
+    update_statistics(norm, mean.detach(), variance.detach(), count)
     factor = (variance + norm.eps).rsqrt() * scale
     out = centred * along(factor if norm.weight is None else factor * norm.weight, wide)
     return (out if norm.bias is None else out + along(norm.bias, wide)).to(frames.dtype)
