@@ -104,11 +104,12 @@ def main() -> None:
             seconds += time.process_time() - began
             accuracies.append(100 * ecg.evaluate(net, test_set)[0])
         plan = str(snnlib.explain_dispatch(net.rnn, train_set[0][:2].transpose(0, 1))).splitlines()[1]
-        print(f"{name}: {plan.split(';')[0].strip()})")
-        error = statistics.stdev(accuracies) / len(accuracies) ** 0.5 if len(accuracies) > 1 else float("nan")
+        print(f"{name}: {plan.strip()}")
+        several = len(accuracies) > 1
+        error = f" +- {statistics.stdev(accuracies) / len(accuracies) ** 0.5:.1f}" if several else ""
         found[name] = statistics.mean(accuracies)
         print(
-            f"{name}: {found[name]:.1f} +- {error:.1f} % of the labelled steps of the test set are right, "
+            f"{name}: {found[name]:.1f}{error} % of the labelled steps of the test set are right, "
             f"{seconds / options.seeds / options.epochs:.1f} s of processor time for an epoch"
         )
     assert options.root or min(found.values()) > 50, "a net did not learn"
