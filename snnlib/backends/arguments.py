@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -16,7 +16,7 @@ from snnlib import checks
 from snnlib.backends.fixed_point import check_states
 from snnlib.backends.flags import Flags
 from snnlib.backends.geometry import ConvOptions, Geometry, geometry
-from snnlib.backends.memo import MOST, kinds, once
+from snnlib.backends.memo import kinds, once
 from snnlib.backends.spike_time import SRM_FLAGS, SRM_STATES, SpikeCredit, SpikeTimeFlags, SpikeTimeRows
 from snnlib.backends.surrogate import COMPACT, KINDS
 
@@ -29,7 +29,6 @@ def row_names(states: int) -> tuple[str, ...]:
     return (*matrix, *vectors, "threshold", "floor", "height", "scale")
 
 
-@lru_cache(MOST)
 def count_states(rows: int) -> int:
     """K from the number of rows of the packed coefficients, `K^2 + 8 K + 4`."""
     states = math.isqrt(rows + 12) - 4

@@ -129,6 +129,16 @@ def hints_of(kind: Any, options: Mapping[str, object]) -> dict[str, str]:
     return hints
 
 
+class _OfInit:
+    """Signature of a class and of each subclass by its `__init__`; `help` would show that of `__new__`."""
+
+    def __get__(self, instance: object, cls: Any) -> inspect.Signature | None:
+        if instance is not None:
+            return None
+        signature = inspect.signature(cls.__init__)
+        return signature.replace(parameters=[*signature.parameters.values()][1:])
+
+
 def checks_options(kind: Any, hints: Mapping[str, str] | None = None) -> None:
     """Lets a class and its subclasses raise TypeError for unknown keyword arguments before `__init__` runs.
 
@@ -142,8 +152,6 @@ def checks_options(kind: Any, hints: Mapping[str, str] | None = None) -> None:
             check_options(cls.__name__, options, own, hints_of(cls, options) if hints is None else hints)
         return object.__new__(cls)
 
-    # `help` shows the signature of `__new__` where a class has both.
-    made: Any = make
-    made.__signature__ = inspect.signature(kind.__init__)
+    kind.__signature__ = _OfInit()
     # Copies of parametrized modules call `self.__new__(cls)`.
     kind.__new__ = staticmethod(make)
