@@ -43,11 +43,12 @@ ALLOWANCES: dict[str, dict[str, int]] = {
     # each family; tests that left files of other parts, and a test of core alone; imports of commands in functions; two
     # linear states in layers, with the adjoints of a layer in a file of their own.
     "One neuron, three credits": {
-        "lines of release": 119,
+        "lines of release": 120,
         "C++ files of a call": 3,
-        "lines of core": 262,
-        "lines of tests": 628,
+        "lines of core": 294,
+        "lines of tests": 790,
         "lines of train": 62,
+        "lines of exchange": 1,
     },
     "Fine time": {
         "lines of core": 293,

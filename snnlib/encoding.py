@@ -24,13 +24,9 @@ from snnlib.checks import (
     check_positive_number,
     check_rank,
 )
+from snnlib.sequences.time_first import takes_time_first
 
 __all__ = ["at_times", "delta", "direct", "intervals", "latency", "population", "rate"]
-
-
-def _laid_out(sequence: Tensor, batch_first: bool) -> Tensor:
-    check_flag("batch_first", batch_first)
-    return sequence.transpose(0, 1) if batch_first else sequence
 
 
 def _check_values(values: Tensor) -> None:
@@ -46,6 +42,7 @@ def _check_unit(values: Tensor) -> None:
         raise ValueError(f"values: expected numbers in [0, 1], got {low:g} to {high:g}; scale them first")
 
 
+@takes_time_first(gives=True)
 def direct(values: Tensor, time_steps: int, *, batch_first: bool = False) -> Tensor:
     """Repeats the values as a constant current at every step: the first layer learns its own code.
 
@@ -66,9 +63,10 @@ def direct(values: Tensor, time_steps: int, *, batch_first: bool = False) -> Ten
     """
     _check_values(values)
     check_count("time_steps", time_steps)
-    return _laid_out(values.unsqueeze(0).expand(time_steps, *values.shape), batch_first)
+    return values.unsqueeze(0).expand(time_steps, *values.shape)
 
 
+@takes_time_first(gives=True)
 def rate(
     values: Tensor, time_steps: int, *, batch_first: bool = False, generator: torch.Generator | None = None
 ) -> Tensor:
@@ -95,9 +93,10 @@ def rate(
     # Float32, as half types have few numbers between 0 and 1.
     wide = torch.promote_types(values.dtype, torch.float32)
     drawn = torch.rand((time_steps, *values.shape), dtype=wide, device=values.device, generator=generator)
-    return _laid_out((drawn < values).to(values.dtype), batch_first)
+    return (drawn < values).to(values.dtype)
 
 
+@takes_time_first(gives=True)
 def latency(
     values: Tensor,
     time_steps: int,
@@ -146,9 +145,10 @@ def latency(
     step = torch.where(fires, time.round().clamp(0, time_steps - 1), 0).long()
     spikes = values.new_zeros((time_steps, *values.shape))
     spikes.scatter_(0, step.unsqueeze(0), fires.to(values.dtype).unsqueeze(0))
-    return _laid_out(spikes, batch_first)
+    return spikes
 
 
+@takes_time_first("signal", gives=True)
 def delta(
     signal: Tensor, threshold: float | Tensor, *, polarity: bool = True, batch_first: bool = False
 ) -> Tensor:
@@ -185,7 +185,7 @@ def delta(
     elif not bool(((threshold > 0) & threshold.isfinite()).all()):
         raise ValueError(f"threshold: expected finite numbers > 0, got {threshold.tolist()}")
     check_flag("polarity", polarity)
-    samples = _laid_out(signal, batch_first).to(torch.promote_types(signal.dtype, torch.float32))
+    samples = signal.to(torch.promote_types(signal.dtype, torch.float32))
     events = torch.zeros_like(samples)
     if len(samples):
         level = samples[0]
@@ -195,9 +195,10 @@ def delta(
             level = level + events[step] * threshold
     if polarity:
         events = torch.stack([(-events).clamp(min=0), events.clamp(min=0)], 2)
-    return _laid_out(events.to(signal.dtype), batch_first)
+    return events.to(signal.dtype)
 
 
+@takes_time_first("spikes", gives=True)
 def intervals(spikes: Tensor, bounds: Sequence[float], *, batch_first: bool = False) -> Tensor:
     """Encodes the interval before each spike as a channel.
 
@@ -224,14 +225,14 @@ def intervals(spikes: Tensor, bounds: Sequence[float], *, batch_first: bool = Fa
     edges = torch.as_tensor(bounds, dtype=torch.float64)
     if edges.dim() != 1 or not bool((edges.diff() > 0).all()):
         raise ValueError(f"bounds: expected rising numbers, got {list(bounds)}")
-    sequence = _laid_out(spikes, batch_first)
-    places = sequence.new_zeros((*sequence.shape, len(edges) + 1))
-    for sample in range(sequence.shape[1]):
-        times = sequence[:, sample].nonzero().flatten().cpu()
+    places = spikes.new_zeros((*spikes.shape, len(edges) + 1))
+    for sample in range(spikes.shape[1]):
+        times = spikes[:, sample].nonzero().flatten().cpu()
         places[times[1:], sample, torch.bucketize(times.diff().double(), edges, right=True)] = 1
-    return _laid_out(places, batch_first)
+    return places
 
 
+@takes_time_first(gives=True)
 def population(
     values: Tensor,
     time_steps: int,
@@ -291,9 +292,10 @@ def population(
     step = ((time_steps - 1) * (1 - response)).round().long()
     spikes = values.new_zeros((time_steps, *step.shape))
     spikes.scatter_(0, step.unsqueeze(0), (step < time_steps - 1).to(values.dtype).unsqueeze(0))
-    return _laid_out(spikes.flatten(2, 3), batch_first)
+    return spikes.flatten(2, 3)
 
 
+@takes_time_first(gives=True)
 def at_times(
     times: Tensor,
     time_steps: int,
@@ -373,7 +375,7 @@ def at_times(
         counts = counts.clamp(max=1)
     elif mode == "count" and counts.numel():
         check_fits(int(counts.max()), dtype)
-    return _laid_out(counts.to(dtype), batch_first)
+    return counts.to(dtype)
 
 
 def _placed(times: Tensor, dt: float, mode: str, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:

@@ -135,7 +135,7 @@ def calls(frames: int, rates: list[float]) -> Iterator[tuple[str, LayerArgs, Ten
             name = (
                 f"{frames} x {inputs}->{outputs} on {size}x{size}, {kernel}x{kernel} by {stride}, {rate:.0%}"
             )
-            yield name, LayerArgs(x, weight, options, (1, 1), 0), signal
+            yield name, LayerArgs(x, weight, options, (1, 1)), signal
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ def scan_tasks(neurons: int, dtype: torch.dtype) -> Moves:
     ops = torch.ops.snnlib
     neuron = snnlib.neurons.SRM(5.0, 3.0).kernel(current)
     assert neuron is not None
-    srm = (current, neuron.constants, None, (), neuron.taus, 0, (1, 1))
+    srm = (current, neuron.constants, None, (), neuron.taus, (1, 1))
 
     def forward() -> None:
         ops.scan_forward(*srm, False)
@@ -49,7 +49,7 @@ def scan_tasks(neurons: int, dtype: torch.dtype) -> Moves:
     dynamics = lif.dynamics(lif.constants())
     assert dynamics is not None
     kernel = dynamics.kernel(torch.float32, current.device)
-    linear = (current, kernel.constants, None, kernel.flags, (), 0, (1, 1))
+    linear = (current, kernel.constants, None, kernel.flags, (), (1, 1))
 
     def lif_backward() -> None:
         ops.scan_backward(gradient, None, *linear, True, False, False)

@@ -114,8 +114,8 @@ class Neurons:
         """Checks constants and options of neurons in this number of channels."""
         raise NotImplementedError
 
-    def check_sequence(self, current: Tensor, time_dim: int) -> None:
-        """Checks currents `[T, N, ...]`, or `[N, T, ...]` with `time_dim` 1, and the neurons that get them."""
+    def check_sequence(self, current: Tensor) -> None:
+        """Checks currents `[T, N, ...]`, and the neurons that get them."""
         checks.check_kernel_dtype("current", current)
         if self.is_fixed_point and current.dtype not in (torch.float32, torch.float64):
             raise TypeError(
@@ -123,9 +123,8 @@ class Neurons:
                 f"{current.dtype}"
             )
         checks.check_rank("current", current, "[T, N, ...]", at_least=2)
-        checks.check_time_dim(time_dim)
         self.check(current.shape[2] if current.dim() > 2 else 1, current)
-        self.check_state(self.state, checks.step_shape(current.shape, time_dim), current)
+        self.check_state(self.state, current.shape[1:], current)
 
     def check_state(
         self, state: Tensor | None, step: Sequence[int], like: Tensor, name: str = "state"
@@ -448,23 +447,21 @@ class LayerArgs:
     weight: Tensor
     options: ConvOptions
     pool: Sequence[int]
-    time_dim: int
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """Key in a memo."""
-        return kinds((self.x, self.weight)), self.options, tuple(self.pool), self.time_dim
+        return kinds((self.x, self.weight)), self.options, tuple(self.pool)
 
     @cached_property
     def geometry(self) -> Geometry:
         """Sizes of the convolution."""
-        return geometry(self.x, self.weight, self.options, self.time_dim)
+        return geometry(self.x, self.weight, self.options)
 
     @once
     def check(self) -> None:
         """Checks sizes and options of the convolution and of the windows."""
         checks.check_conv_sizes(self.x, self.weight, *self.options, self.pool)
-        checks.check_time_dim(self.time_dim)
 
     @property
     def tasks(self) -> int:

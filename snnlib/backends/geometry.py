@@ -108,15 +108,13 @@ class Geometry(NamedTuple):
 
 
 @once
-def geometry(x: Tensor, weight: Tensor, options: ConvOptions, time_dim: int) -> Geometry:
-    """Sizes of `[T, N, C, (D), H, W]` (`[N, T, ...]` for time dimension 1) under `[O, C / groups, ...]`."""
+def geometry(x: Tensor, weight: Tensor, options: ConvOptions) -> Geometry:
+    """Sizes of `[T, N, C, (D), H, W]` under `[O, C / groups, ...]`."""
     extents = [(taps - 1) * step + 1 for taps, step in zip(weight.shape[2:], options.dilation, strict=True)]
     axes = zip(x.shape[3:], extents, options.stride, options.padding, strict=True)
     space = tuple((size + 2 * zeros - extent) // step + 1 for size, extent, step, zeros in axes)
     sizes = (
-        x.shape[time_dim],
-        x.shape[1 - time_dim],
-        x.shape[2],
+        *x.shape[:3],
         math.prod(x.shape[3:-1]),
         x.shape[-1],
         weight.shape[0],
@@ -127,7 +125,7 @@ def geometry(x: Tensor, weight: Tensor, options: ConvOptions, time_dim: int) -> 
         *options.padding[-2:],
     )
     # Not by `_make`, into which the compiler of torch 2.6 does not look.
-    return Geometry(*sizes, space, options.groups, tuple(weight.shape[2:]))  # type: ignore[call-arg, arg-type]
+    return Geometry(*sizes, space, options.groups, tuple(weight.shape[2:]))  # type: ignore[call-arg]
 
 
 def scatters(g: Geometry) -> bool:

@@ -50,12 +50,6 @@ def check_flag(name: str, value: bool) -> bool:
     return value
 
 
-def time_dimension(batch_first: bool) -> int:
-    """1 where the batch comes before time, else 0; raises TypeError unless `batch_first` is True or False."""
-    check_flag("batch_first", batch_first)
-    return int(batch_first)
-
-
 def check_count(name: str, value: int, least: int = 1) -> None:
     """Raise ValueError unless `value` is an integer >= `least`, numpy's among them."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:

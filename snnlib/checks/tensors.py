@@ -102,25 +102,14 @@ def check_gradient(name: str, tensor: Tensor, shape: Sequence[int], what: str, l
     check_shape(name, tensor, shape, what)
 
 
-def check_time_dim(time_dim: int) -> None:
-    """Raise ValueError unless time is the first or the second dimension."""
-    if time_dim not in (0, 1):
-        raise ValueError(f"time_dim: expected 0 or 1, got {time_dim}")
-
-
-def step_shape(sequence: Sequence[int], time_dim: int) -> list[int]:
-    """Returns the shape `[N, C, ...]` of one step of a sequence of this shape, `[T, N, C, ...]` or `[N, T, C, ...]`."""
-    return [size for dim, size in enumerate(sequence) if dim != time_dim]
-
-
-def check_lengths(lengths: Tensor, x: Tensor, time_dim: int) -> Tensor:
-    """The number of steps of each sample of a sequence x `[T, N, ...]` or `[N, T, ...]` as int64, on x's device.
+def check_lengths(lengths: Tensor, x: Tensor) -> Tensor:
+    """The number of steps of each sample of a sequence x `[T, N, ...]` as int64, on x's device.
 
     Raises:
         TypeError: no tensor of integers.
         ValueError: not one number per sample, or one outside 0 to T.
     """
-    steps, batch = x.shape[time_dim], x.shape[1 - time_dim]
+    steps, batch = x.shape[:2]
     check_integers("lengths", lengths, "integers")
     if tuple(lengths.shape) != (batch,):
         raise ValueError(

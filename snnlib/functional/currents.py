@@ -13,6 +13,7 @@ from snnlib import ops
 from snnlib.backends.geometry import geometry
 from snnlib.checks import as_autocast, autocast_dtype
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator, SequenceConvolution
+from snnlib.ops.sequence_layout import frames_of, outer_dims, sequence_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,14 +26,12 @@ class Delayed:
         before: number of first steps of an input that belong to the past: their events arrive, but they have no
             output.
         rounded: whether delays are rounded to whole steps; else delays between steps are interpolated.
-        time_dim: dimension of time in the input, 0 or 1.
     """
 
     operator: LinearOperator
     delay: Tensor
     before: int = 0
     rounded: bool = False
-    time_dim: int = 0
 
     def check(self, x: Tensor, weight: Tensor) -> None:
         """Raise an error that names the argument."""
@@ -48,7 +47,7 @@ class Delayed:
     def shifted(self, x: Tensor) -> Tensor:
         """Returns the delayed sequence, without the steps of the past."""
         x, delay = self._as_features(x)
-        delayed: Tensor = ops.delay.delay_forward(x, delay, self.rounded, self.time_dim)
+        delayed: Tensor = ops.delay.delay_forward(x, delay, self.rounded)
         return self._after(delayed)
 
     def arriving(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -57,27 +56,18 @@ class Delayed:
         dtype = autocast_dtype(x)
         if dtype is not None:
             x = x.to(dtype)
-        rows, space = unfolded_rows(x, weight, self.operator, self.time_dim)
+        rows, space = unfolded_rows(x, weight, self.operator)
         flat = (len(weight), weight.shape[1:].numel())
         own = delay if delay.dim() == 1 else delay.reshape(flat)
         no_convolution = (), (), (), 1
         currents: Tensor = ops.currents.currents_forward(
-            rows,
-            weight.reshape(flat).to(rows.dtype),
-            own,
-            *(None, None, 0),
-            *no_convolution,
-            self.rounded,
-            self.time_dim,
+            rows, weight.reshape(flat).to(rows.dtype), own, *(None, None, 0), *no_convolution, self.rounded
         )
         currents = self._after(currents)
         if not space:
             return currents
-        cells, batch_dim = math.prod(space), 1 - self.time_dim
-        sizes = currents.shape[batch_dim] // cells, cells
-        apart: Tensor = currents.unflatten(batch_dim, sizes)  # type: ignore[no-untyped-call]
-        # [T, N, cells, C] or [N, cells, T, C]
-        apart = apart.movedim(1, 2) if self.time_dim else apart
+        # [T, N, cells, C]
+        apart: Tensor = currents.unflatten(1, (x.shape[1], math.prod(space)))  # type: ignore[no-untyped-call]
         return apart.movedim(3, 2).reshape(*apart.shape[:2], len(weight), *space)
 
     def _as_features(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -94,8 +84,7 @@ class Delayed:
         return x.flatten(2), delay
 
     def _after(self, x: Tensor) -> Tensor:
-        steps = x.shape[self.time_dim] - self.before
-        return x.narrow(self.time_dim, self.before, steps) if self.before else x
+        return x[self.before :] if self.before else x
 
 
 @dataclass(frozen=True)
@@ -104,12 +93,10 @@ class SequenceMap:
 
     Args:
         operator: the operator, with its delays.
-        time_dim: dimension of time, 0 or 1.
         by_events: whether the currents of a convolution are sums over events; else they are dense products.
     """
 
     operator: LinearOperator | Delayed
-    time_dim: int
     by_events: bool
 
     def currents(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -123,25 +110,22 @@ class SequenceMap:
         if isinstance(operator, (Convolution, FullyConnected)):
             conv = operator.unfolded(x, weight).reached()
             # A GPU adds in the CPU's order where that is asked for, of half precision in float32 as well.
-            if self.by_events or ops.currents.in_order(
-                conv.x, geometry(conv.x, conv.weight, conv.options, self.time_dim)
-            ):
-                return event_driven_currents(conv, self.time_dim)
-        folded = operator.forward(x.flatten(0, 1), weight)
-        return folded.reshape(*x.shape[:2], *folded.shape[1:])
+            if self.by_events or ops.currents.in_order(conv.x, geometry(conv.x, conv.weight, conv.options)):
+                return event_driven_currents(conv)
+        return sequence_of(operator.forward(frames_of(x, x), weight), x)
 
     def input_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         """Returns the adjoint in x: a new tensor of x's shape."""
         if isinstance(self.operator, Delayed):
             return self._backward(signal, x.detach().requires_grad_(), weight.detach())[0]
-        signal = signal.to(x.dtype).flatten(0, 1)
-        return self.operator.input_backward(signal, x.flatten(0, 1), weight).reshape(x.shape)
+        signal = frames_of(signal.to(x.dtype), x)
+        return sequence_of(self.operator.input_backward(signal, frames_of(x, x), weight), x)
 
     def weight_backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         """Returns the adjoint in the weight."""
         if isinstance(self.operator, Delayed):
             return self._backward(signal, x.detach(), weight.detach().requires_grad_())[0]
-        return self.operator.weight_backward(signal.to(x.dtype).flatten(0, 1), x.flatten(0, 1), weight)
+        return self.operator.weight_backward(frames_of(signal.to(x.dtype), x), frames_of(x, x), weight)
 
     def _backward(self, signal: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
         """Returns the gradient of x or weight, the one that requires it."""
@@ -151,18 +135,14 @@ class SequenceMap:
         return torch.autograd.grad(currents, of, signal.to(currents.dtype))
 
 
-def event_driven_currents(conv: SequenceConvolution, time_dim: int) -> Tensor:
+def event_driven_currents(conv: SequenceConvolution) -> Tensor:
     """Returns the currents `[T, N, C, ...]` of a layer's map as sums over events."""
     no_rows = None, None, 0
-    current: Tensor = ops.currents.currents_forward(
-        conv.x, conv.weight, None, *no_rows, *conv.options, True, time_dim
-    )
+    current: Tensor = ops.currents.currents_forward(conv.x, conv.weight, None, *no_rows, *conv.options, True)
     return current.squeeze(tuple(range(3, 5 - conv.axes)))
 
 
-def unfolded_rows(
-    x: Tensor, weight: Tensor, operator: LinearOperator, time_dim: int
-) -> tuple[Tensor, tuple[int, ...]]:
+def unfolded_rows(x: Tensor, weight: Tensor, operator: LinearOperator) -> tuple[Tensor, tuple[int, ...]]:
     """Returns the inputs `[T, N, I]` of every output pixel, as for a fully connected map, and the space axes."""
     if isinstance(operator, FullyConnected):
         return x.flatten(2), ()
@@ -173,12 +153,13 @@ def unfolded_rows(
         )
     conv = operator.unfolded(x, weight)
     stride, padding, dilation, _ = conv.options
-    frames, size = conv.x.flatten(0, 1), tuple(conv.weight.shape[2:])
+    frames, size = frames_of(conv.x, x), tuple(conv.weight.shape[2:])
     windows = _Windows.apply(  # type: ignore[no-untyped-call]
         frames, size, tuple(dilation), tuple(padding), tuple(stride)
     )
-    rows = windows.flatten(1, 2).unflatten(0, x.shape[:2])  # [T, N, cells, I] or [N, T, cells, I]
-    rows = rows.movedim(2, 1).flatten(0, 1) if time_dim else rows.flatten(1, 2)
+    rows = sequence_of(windows.flatten(1, 2), x)  # [T, N, cells, I]
+    # Rows lie in the memory order of x.
+    rows = rows.permute(1, 2, 0, 3).flatten(0, 1).transpose(0, 1) if outer_dims(x)[0] else rows.flatten(1, 2)
     return rows, windows.shape[3 - operator.dims : 3]
 
 

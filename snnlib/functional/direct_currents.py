@@ -19,9 +19,7 @@ from snnlib.ops import conv_layout
 class DirectPlan:
     """Views of input and weight, and the passes, of calls of one kind; holds no tensors."""
 
-    def __init__(
-        self, x: Tensor, weight: Tensor, operator: Convolution | FullyConnected, time_dim: int
-    ) -> None:
+    def __init__(self, x: Tensor, weight: Tensor, operator: Convolution | FullyConnected) -> None:
         whole = operator.unfolded(x, weight)
         part = reached_part(whole.x, whole.weight, whole.options)
         # Slices of pixels and of kernel elements where the others see padding alone.
@@ -29,7 +27,7 @@ class DirectPlan:
         options = whole.options if part is None else part[2]
         self._sizes = tuple(whole.x.shape), tuple(whole.weight.shape)
         self._is_plain = part is None and self._sizes == (tuple(x.shape), tuple(weight.shape))
-        self._passes = ops.currents.plan_of(LayerArgs(*self._viewed(x, weight), options, (1, 1), time_dim))
+        self._passes = ops.currents.plan_of(LayerArgs(*self._viewed(x, weight), options, (1, 1)))
         g = self._passes.geometry
         self._full = *x.shape[:2], g.channels, *g.space
         self._shape = *self._full[:3], *self._full[3 + max(2 - whole.axes, 0) :]
@@ -86,7 +84,7 @@ class _Currents(torch.autograd.Function):
 _PLANS: dict[Any, DirectPlan] = {}
 
 
-def kind_of(x: Tensor, weight: Tensor, operator: Any, time_dim: int) -> Any:
+def kind_of(x: Tensor, weight: Tensor, operator: Any) -> Any:
     """Returns the kind of a call, or None where the dispatcher is needed or no plan can be made."""
     if not ops.direct.is_direct(x, weight) or x is None or not (x.is_cpu and weight.is_cpu):
         return None
@@ -98,7 +96,7 @@ def kind_of(x: Tensor, weight: Tensor, operator: Any, time_dim: int) -> Any:
     ):
         return None
     sizes = x.shape, x.stride(), x.dtype, weight.shape, weight.stride(), weight.dtype
-    return *sizes, type(operator), operator.key, time_dim, native.cpu_kernels()
+    return *sizes, type(operator), operator.key, native.cpu_kernels()
 
 
 def plan_of(kind: Any) -> DirectPlan | None:
@@ -106,13 +104,11 @@ def plan_of(kind: Any) -> DirectPlan | None:
     return _PLANS.get(kind)
 
 
-def add_plan(
-    kind: Any, x: Tensor, weight: Tensor, operator: Convolution | FullyConnected, time_dim: int
-) -> None:
+def add_plan(kind: Any, x: Tensor, weight: Tensor, operator: Convolution | FullyConnected) -> None:
     """Makes the plan for a kind of call whose arguments were checked."""
     # Zeros at one end, which only "same" has, are a copy of the input.
     if isinstance(operator, Convolution) and operator.same:
         return
     if len(_PLANS) >= MOST:
         _PLANS.clear()
-    _PLANS[kind] = DirectPlan(x.detach(), weight.detach(), operator, time_dim)
+    _PLANS[kind] = DirectPlan(x.detach(), weight.detach(), operator)

@@ -33,9 +33,9 @@ class LayerFunction(torch.autograd.Function):
         note: Callable[[Tensor], None] | None,
         kernel: NeuronKernel | None,
     ) -> tuple[Tensor, Tensor | None]:
-        *options, time_dim, return_state, keep = call
+        *options, return_state, keep = call
         if kernel is not None:
-            layer = LayerArgs(x, weight, ConvOptions(*options[:4]), options[4], time_dim)
+            layer = LayerArgs(x, weight, ConvOptions(*options[:4]), options[4])
             out, final, *record = ops.layer_forward.run(layer, kernel, return_state, keep)
         else:
             # A compiler has to know the size of the record beforehand.
@@ -45,7 +45,7 @@ class LayerFunction(torch.autograd.Function):
             note(record[1])
         if keep:
             ctx.save_for_backward(x, weight, constants, out if moved else None, *record)
-            ctx.options = (*options, input_grad_scale, time_dim)
+            ctx.options = (*options, input_grad_scale)
             ctx.kernel = None if kernel is None else kernel.from_state(None)
         # A state that nobody uses has no gradient, not one of zeros.
         ctx.set_materialize_grads(False)
@@ -66,11 +66,11 @@ class LayerFunction(torch.autograd.Function):
             grad_state = None
         if grad_output is None:
             x, weight = saved[:2]
-            grad_output = ops.conv_layout.no_gradient(x, weight, ctx.options[:5], ctx.options[-1])
+            grad_output = ops.conv_layout.no_gradient(x, weight, ctx.options[:5])
         if ctx.kernel is not None and ops.direct.is_direct(grad_output, grad_state, *saved):
             x, weight, _, *record = saved
-            *options, pool, _, _, scale, time_dim = ctx.options
-            layer = LayerArgs(x, weight, ConvOptions(*options), pool, time_dim)
+            *options, pool, _, _, scale = ctx.options
+            layer = LayerArgs(x, weight, ConvOptions(*options), pool)
             needs = ops.layer_backward.Needs(need_weight, need_x, need_state)
             kept = ops.layer_backward.Saved(*record)
             found = ops.layer_backward.run(layer, ctx.kernel, kept, grad_output, grad_state, scale, needs)

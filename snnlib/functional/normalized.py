@@ -26,7 +26,7 @@ from torch import Tensor
 
 from snnlib import ops
 from snnlib.backends.arguments import LinearKernel
-from snnlib.checks import differentiable_once, step_shape
+from snnlib.checks import differentiable_once
 from snnlib.functional.pool import pooled
 from snnlib.neurons.base import Neuron, start_state
 from snnlib.neurons.constants import kept_tables
@@ -87,7 +87,6 @@ class _Numbers(NamedTuple):
     epsilon: float
     kernel: LinearKernel
     plan: ScanPlan | None
-    time_dim: int
     window: tuple[int, int]
 
 
@@ -103,12 +102,12 @@ class _ScaledNeurons(torch.autograd.Function):
         scale: Tensor,
         numbers: _Numbers,
     ) -> Tensor:
-        kernel, plan, time_dim, window = numbers[4:]
+        kernel, plan, window = numbers[4:]
         value: Tensor
         if plan is not None:
             value, _ = plan.forward(current, coefficients, start)
         else:
-            neurons = coefficients, start, kernel.flags, (), time_dim, window
+            neurons = coefficients, start, kernel.flags, (), window
             value, _ = ops.scan.scan_forward(current, *neurons, True)
         ctx.save_for_backward(current, coefficients, start)
         ctx.scale, ctx.numbers = scale, numbers
@@ -119,12 +118,12 @@ class _ScaledNeurons(torch.autograd.Function):
     def backward(ctx: Any, grad_value: Tensor) -> tuple[Tensor | None, ...]:
         current, coefficients, start = ctx.saved_tensors
         _, need_weight, need_offset, learn = ctx.needs_input_grad[:4]
-        rate, mean, moments, epsilon, kernel, plan, time_dim, window = ctx.numbers
+        rate, mean, moments, epsilon, kernel, plan, window = ctx.numbers
         rows: Tensor | None = None
         if plan is not None:
             grad, _ = plan.backward(grad_value, current, coefficients, start)
         else:
-            neurons = current, coefficients, start, kernel.flags, (), time_dim, window
+            neurons = current, coefficients, start, kernel.flags, (), window
             grad, _, rows, _ = ops.scan.scan_backward(grad_value, None, *neurons, True, False, learn)
         of_scale: Tensor | None = None
         of_offset: Tensor | None = None
@@ -180,15 +179,14 @@ def scaled_neurons(
     kernel = affine_kernel(neuron, current, scale, offset.detach() - mean * scale)
     if kernel is None:
         return None
-    time_dim = int(neuron.batch_first)
-    start = start_state(neuron, step_shape(current.shape, time_dim), current)
+    start = start_state(neuron, current.shape[1:], current)
     one_pass = window != ops.scan.NO_POOLING and ops.scan_pool.can_fuse(current, kernel, window)
     over, plan = window if one_pass else ops.scan.NO_POOLING, None
     if ops.direct.is_direct(current, kernel.constants, start):
         # The plan takes a state where the kernel has one.
-        plan = ops.scan_plan.plan_of(current, kernel.from_state(start), time_dim, over)
+        plan = ops.scan_plan.plan_of(current, kernel.from_state(start), over)
     moments, epsilon = batch or (None, 0.0)
-    numbers = _Numbers(rate, mean, moments, epsilon, kernel, plan, time_dim, over)
+    numbers = _Numbers(rate, mean, moments, epsilon, kernel, plan, over)
     value: Tensor = _ScaledNeurons.apply(  # type: ignore[no-untyped-call]
         current, weight, offset, kernel.constants, start, scale, numbers
     )

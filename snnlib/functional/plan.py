@@ -55,23 +55,23 @@ from snnlib.sequences.lengths import without_padding
 State = tuple[Tensor, ...]
 
 
-def sequence_map(x: Tensor, operator: LinearOperator | Delayed, time_dim: int) -> SequenceMap:
+def sequence_map(x: Tensor, operator: LinearOperator | Delayed) -> SequenceMap:
     """Returns the map from events of this dtype and device to currents: sums over events on a CPU."""
-    return SequenceMap(operator, time_dim, choose(call_facts(x, operator))[0] in BY_EVENTS)
+    return SequenceMap(operator, choose(call_facts(x, operator))[0] in BY_EVENTS)
 
 
-def layer_currents(x: Tensor, weight: Tensor, operator: LinearOperator | Delayed, time_dim: int) -> Tensor:
+def layer_currents(x: Tensor, weight: Tensor, operator: LinearOperator | Delayed) -> Tensor:
     """Returns the currents `[T, N, C, ...]` of a linear operator without neurons: sums over events on a CPU."""
-    kind = direct_currents.kind_of(x, weight, operator, time_dim)
+    kind = direct_currents.kind_of(x, weight, operator)
     plan = direct_currents.plan_of(kind)
     if plan is not None:
         return plan.currents(x, weight)
     operator.check(x, weight)
     if not isinstance(operator, Delayed):
         x, weight = as_autocast(x, weight)
-    linear = sequence_map(x, operator, time_dim)
+    linear = sequence_map(x, operator)
     if kind is not None and linear.by_events:
-        direct_currents.add_plan(kind, x, weight, operator, time_dim)  # type: ignore[arg-type]
+        direct_currents.add_plan(kind, x, weight, operator)  # type: ignore[arg-type]
     return linear.currents(x, weight)
 
 
@@ -127,13 +127,15 @@ class LayerPlan(NamedTuple):
     def run(
         self, x: Tensor, weight: Tensor, state: State | None = None, lengths: Tensor | None = None
     ) -> Output:
-        """Returns the values of the layer and the last state; only recurrent calls take `lengths` `[N]`."""
+        """Returns the values `[T, N, ...]` of the layer and the last state; only recurrent calls take `lengths` `[N]`.
+
+        Sequences are `[T, N, ...]`, also of neurons with `batch_first`.
+        """
         dtype = x.dtype
         if lengths is not None:
-            time_dim = int(self.neuron.batch_first)
-            lengths = check_lengths(lengths, x, time_dim)
+            lengths = check_lengths(lengths, x)
             # Padding may hold anything, and a product with the signal of 0 would keep what is no number.
-            x = without_padding(x, lengths, time_dim)
+            x = without_padding(x, lengths)
         last: State = ()
         if self.operator is not None:
             x, weight, state, last = self._events(self.operator, x, weight, state)
@@ -151,13 +153,12 @@ class LayerPlan(NamedTuple):
             x, weight = x.to(wanted), weight.to(wanted)
         if not self.neuron.exact_times:
             return x, weight, state, ()
-        time_dim = int(self.neuron.batch_first)
         by_time = self.neuron.input_gradient != "dense" and not self._times_within_op
         if delayed:
             # The steps before the chunk, of which x has some, make up for the last input in the state.
-            return spike_time_gradient(x, None, 0, by_time, time_dim).x, weight, state, ()
+            return spike_time_gradient(x, None, 0, by_time).x, weight, state, ()
         parts = 1 if self.back is None else 2
-        x, state, newest = spike_time_gradient(x, state, parts, by_time, time_dim)
+        x, state, newest = spike_time_gradient(x, state, parts, by_time)
         return x, weight, state, (newest,)
 
     @property
@@ -169,7 +170,7 @@ class LayerPlan(NamedTuple):
         """Returns the currents of the input, or the input itself if it is currents."""
         if self.operator is None:
             return x
-        return SequenceMap(self.operator, int(self.neuron.batch_first), self.by_events).currents(x, weight)
+        return SequenceMap(self.operator, self.by_events).currents(x, weight)
 
     def _alone(self, x: Tensor, weight: Tensor, state: State | None, *_: Any) -> Output:
         """Runs neurons on their currents, by a kernel or by steps."""
@@ -183,9 +184,9 @@ class LayerPlan(NamedTuple):
         current, back, steps, through = self._currents(x, weight), self.back, self.path in BY_STEPS, None
         assert back is not None
         if self.operator is not None:
-            back.check(current, self.neuron.batch_first)
+            back.check(current)
         if steps and back.operator is not None:
-            through = sequence_map(current, back.operator, 0)
+            through = sequence_map(current, back.operator)
         kernel = None if steps else self.kernel
         value, after = back.run(current, self.neuron, kernel, state, lengths, through)
         return Output(pooled(value.to(dtype), self.pool, self.neuron), after)
@@ -196,9 +197,9 @@ class LayerPlan(NamedTuple):
         assert isinstance(operator, (Convolution, FullyConnected)) and kernel is not None
         assert not isinstance(kernel, ProgramKernel)
         x, weight, options, axes = operator.unfolded(x, weight).reached()
-        time_dim, return_state = int(neuron.batch_first), self.return_state
+        return_state = self.return_state
         if state is not None or not self.from_zero:
-            g = geometry(x, weight, options, time_dim)
+            g = geometry(x, weight, options)
             space = g.space[len(g.space) - axes :]
             start = start_state(neuron, (g.batch, g.channels, *space), x, state)
             assert start is not None
@@ -214,11 +215,11 @@ class LayerPlan(NamedTuple):
         tensors = x, weight, kernel.constants, kernel.state
         direct, keep = ops.direct.is_direct(*tensors), self.facts.differentiates
         if direct and not keep:
-            layer = LayerArgs(x, weight, options, self.pool, time_dim)
+            layer = LayerArgs(x, weight, options, self.pool)
             out, final = ops.layer_forward.run(layer, kernel, return_state, keep)[:2]
         else:
             # Arguments of the op, in its order.
-            call = (*options, self.pool, kernel.flags, kernel.taus, time_dim, return_state, keep)
+            call = (*options, self.pool, kernel.flags, kernel.taus, return_state, keep)
             moved = self.pool != (1, 1) and kernel.moves_spikes
             # Compilers take the kernel's parts alone.
             rest = call, moved, input_grad_scale
@@ -235,19 +236,19 @@ class LayerPlan(NamedTuple):
         """Runs SRM neurons behind any operator, with different signals for weights and inputs."""
         neuron, start, operator, kernel = self.neuron, first_state(state), self.operator, self.kernel
         assert isinstance(neuron, SRM) and operator is not None and kernel is not None
-        delay, time_dim = None, int(neuron.batch_first)
+        delay = None
         whole = start is None and not self.return_state
         if isinstance(operator, Delayed):
             delay, operator = operator.delay, replace(operator, delay=operator.delay.detach())
         one_pass = whole and delay is None and self.pool == (2, 2) and ops.scan_pool.has_srm_kernels(x)
-        linear = SequenceMap(operator, time_dim, self.by_events)
+        linear = SequenceMap(operator, self.by_events)
         tensors, options = (
             (x, weight, delay, start, kernel.constants),
             (kernel.credit, neuron.input_grad_scale),
         )
         window = self.pool if one_pass else ops.scan.NO_POOLING
         spikes, final = TwoSignals.apply(  # type: ignore[no-untyped-call]
-            *tensors, linear, *options, time_dim, window, self.return_state
+            *tensors, linear, *options, window, self.return_state
         )
         return Output(spikes if one_pass else pooled(spikes, self.pool, neuron), (final,))
 
@@ -293,7 +294,7 @@ def plan_layer(
     check_untransformed("spiking_layer", batches=back is not None)
     if operator is None:
         assert back is not None
-        back.check(x, neuron.batch_first)
+        back.check(x)
         channels = x.shape[2]
     else:
         operator.check(x, weight)

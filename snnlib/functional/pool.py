@@ -17,6 +17,7 @@ from snnlib.backends.memo import once
 from snnlib.backends.program_kernel import AnyKernel, ProgramKernel
 from snnlib.checks import as_sizes, check_flag, check_floating, check_rank, in_forward_mode, one_by_one
 from snnlib.neurons.base import Neuron, Output
+from snnlib.ops.sequence_layout import frames_of, sequence_of
 
 __all__ = ["spike_avg_pool1d", "spike_avg_pool2d", "spike_avg_pool3d", "spike_max_pool2d"]
 
@@ -77,10 +78,10 @@ class _SpikePool(torch.autograd.Function):
             # Silent windows pass no gradient.
             grad = grad * (values[0] != 0)
         if torch.is_grad_enabled() or not ops.direct.is_direct(grad, cells):
-            cells, none = cells.flatten(0, 1), None
-            tensors = (grad.flatten(0, 1), *((none, cells) if values else (cells, none)))
+            seen, none = frames_of(cells, cells), None
+            tensors = (frames_of(grad, cells), *((none, seen) if values else (seen, none)))
             frames = ops.pool.pool_backward(*tensors, ctx.shape[3:], *ctx.windows[:4])
-            return frames.reshape(ctx.shape), None, None, None
+            return sequence_of(frames, cells), None, None, None
         if grad.stride() != ctx.stride:
             grad = ctx.pooling.values().copy_(grad)
         grad_x = ctx.pooling.gradient()
@@ -115,8 +116,8 @@ def _spike_avg_pool(dims: int, x: Tensor, *options: Any) -> Tensor:
             return _SpikePool.apply(x, windows, False, pooling)  # type: ignore[no-untyped-call, no-any-return]
     windows = _windows(dims, x, *options)
     frames: Tensor
-    frames, _ = ops.pool.pool_forward(x.flatten(0, 1), *windows, False)
-    return frames.reshape(*x.shape[:2], *frames.shape[1:])
+    frames, _ = ops.pool.pool_forward(frames_of(x, x), *windows, False)
+    return sequence_of(frames, x)
 
 
 def spike_avg_pool1d(
@@ -226,10 +227,10 @@ def spike_max_pool2d(
         if pooling is not None:
             return _SpikePool.apply(x, windows, True, pooling)  # type: ignore[no-untyped-call, no-any-return]
     windows, gaps = _dilated_windows(x, *options)
-    frames = max_pool2d(x.flatten(0, 1), windows, gaps)
+    frames = max_pool2d(frames_of(x, x), windows, gaps)
     # Multiplying by 1 or 0 leaves the values as they are and stops the gradient of silent windows.
     frames = frames * (frames.detach() != 0)
-    return frames.reshape(*x.shape[:3], *frames.shape[2:])
+    return sequence_of(frames, x)
 
 
 class _NonoverlappingAvgPool(torch.autograd.Function):
@@ -237,11 +238,11 @@ class _NonoverlappingAvgPool(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, window: tuple[int, int]) -> Tensor:
-        ctx.shape, ctx.window, ctx.planes = x.shape, window, x.is_contiguous()
-        frames = x.flatten(0, 1)
+        frames = frames_of(x, x)
+        ctx.shape, ctx.window, ctx.planes = x.shape, window, frames.is_contiguous()
         means: Tensor
         means, _ = ops.pool.pool_forward(frames, window, window, (0, 0), False, True, None, False)
-        return means.view(*x.shape[:2], *means.shape[1:])
+        return sequence_of(means, x)
 
     @staticmethod
     @one_by_one

@@ -8,23 +8,17 @@ import torch
 from torch import Tensor
 
 from snnlib import ops
-from snnlib.checks import (
-    check_floating,
-    check_rank,
-    check_state_shape,
-    step_shape,
-    time_dimension,
-    without_autocast,
-)
+from snnlib.checks import check_floating, check_rank, check_state_shape, without_autocast
 from snnlib.neurons.base import Output
 from snnlib.neurons.dynamics import Dynamics
 from snnlib.neurons.models.srm import check_steps
+from snnlib.sequences.time_first import takes_time_first
 
 __all__ = ["srm_potential"]
 
 
-def causal_filter(sequence: Tensor, kernel: Tensor, time_dim: int = 0) -> Tensor:
-    """`y[t] = sum_{k <= t} kernel[t - k] x[k]` along `time_dim`; one kernel value per step of the sequence.
+def causal_filter(sequence: Tensor, kernel: Tensor) -> Tensor:
+    """`y[t] = sum_{k <= t} kernel[t - k] x[k]` of a sequence `[T, ...]`; one kernel value per step.
 
     Computed as a product with a lower triangular matrix `[T, T]`: T^2 multiplications per neuron, with derivatives of
     any order by autograd.
@@ -33,13 +27,13 @@ def causal_filter(sequence: Tensor, kernel: Tensor, time_dim: int = 0) -> Tensor
     >>> causal_filter(torch.tensor([1.0, 0.0, 1.0]), torch.tensor([4.0, 2.0, 1.0])).tolist()
     [4.0, 2.0, 5.0]
     """
-    step = torch.arange(sequence.shape[time_dim], device=sequence.device)
+    step = torch.arange(len(sequence), device=sequence.device)
     lag = step.unsqueeze(1) - step
     matrix = torch.where(lag >= 0, kernel[lag.clamp(min=0)], 0.0)
     # Autocast would round both to half precision.
     with without_autocast(sequence):
-        filtered: Tensor = torch.tensordot(matrix, sequence, dims=([1], [time_dim]))
-    return filtered.movedim(0, time_dim)
+        filtered: Tensor = torch.tensordot(matrix, sequence, dims=([1], [0]))
+    return filtered
 
 
 def decay_kernel(steps: int, tau: float, like: Tensor) -> Tensor:
@@ -54,6 +48,7 @@ def decay_kernel(steps: int, tau: float, like: Tensor) -> Tensor:
     return (1 - 1 / tau) ** torch.arange(steps, dtype=torch.float64, device=device)
 
 
+@takes_time_first("current", gives=True)
 def srm_potential(
     current: Tensor, *, tau_m: float = 5.0, tau_s: float = 3.0, batch_first: bool = False
 ) -> Tensor:
@@ -80,27 +75,23 @@ def srm_potential(
     >>> [round(u, 6) for u in potential.flatten().tolist()]
     [0.4, 0.986667, 1.633778]
     """
-    return srm_potential_stream(current, None, tau_m=tau_m, tau_s=tau_s, batch_first=batch_first).value
+    return srm_potential_stream(current, None, tau_m=tau_m, tau_s=tau_s).value
 
 
-def srm_potential_stream(
-    current: Tensor, state: Tensor | None, *, tau_m: float, tau_s: float, batch_first: bool = False
-) -> Output:
-    """Runs a chunk of a sequence: as `srm_potential`, from `state` `[2, N, ...]` (u and s; None: zero).
+def srm_potential_stream(current: Tensor, state: Tensor | None, *, tau_m: float, tau_s: float) -> Output:
+    """Runs a chunk of currents `[T, N, ...]`: as `srm_potential`, from `state` `[2, N, ...]` (u and s; None: zero).
 
-    The first value of the result, `spikes`, is the potential; the second is the last state.
+    Returns the potential and the last state.
     """
     check_floating("current", current)
     check_rank("current", current, "[T, N, ...]", at_least=2)
     check_steps("tau_m", tau_m)
     check_steps("tau_s", tau_s)
-    time_dim = time_dimension(batch_first)
     current = current.to(torch.promote_types(current.dtype, torch.float32))
-    shape = step_shape(current.shape, time_dim)
-    check_state_shape(state, ("u", "s"), shape, current)
+    check_state_shape(state, ("u", "s"), current.shape[1:], current)
     e_m, e_s = 1 - 1 / tau_m, 1 - 1 / tau_s
     # No potential reaches an infinite threshold.
     neuron = Dynamics(a=[[e_m, 1 / tau_s], [0.0, e_s]], b=[1 / tau_s, e_s], scale=1.0, membrane=True)
     start = None if state is None else state.to(current.dtype)
     kernel = replace(neuron.kernel(current.dtype, current.device), state=start)
-    return Output(*ops.scan.run(current, kernel, time_dim))
+    return Output(*ops.scan.run(current, kernel))

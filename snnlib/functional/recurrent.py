@@ -16,15 +16,7 @@ from snnlib.backends import reference
 from snnlib.backends.arguments import Delays, LinearKernel, SpikeTimeKernel
 from snnlib.backends.fixed_point import check_states
 from snnlib.backends.program_kernel import AnyKernel, ProgramKernel
-from snnlib.checks import (
-    as_autocast,
-    check_device,
-    check_floating,
-    check_rank,
-    differentiable_once,
-    require,
-    step_shape,
-)
+from snnlib.checks import as_autocast, check_device, check_floating, check_rank, differentiable_once, require
 from snnlib.functional.currents import Delayed, SequenceMap
 from snnlib.functional.operators import LinearOperator
 from snnlib.functional.sparse import SparselyConnected
@@ -32,6 +24,7 @@ from snnlib.neurons.base import Neuron, Output, start_state
 from snnlib.neurons.constants import broadcast
 from snnlib.neurons.event import ByEvent
 from snnlib.neurons.step_checks import advance
+from snnlib.ops.sequence_layout import cat
 
 # Stands for the operator of a recurrence that has none.
 FULL_MATRIX = "full matrix"
@@ -70,13 +63,13 @@ class Recurrence:
         operator = self.operator
         return (operator.starts, operator.targets) if isinstance(operator, SparselyConnected) else None
 
-    def check(self, current: Tensor, batch_first: bool) -> None:
+    def check(self, current: Tensor) -> None:
         """Raise an error that names the argument unless all fits currents `[T, N, H]` or `[T, N, C, ...]`."""
         weight, operator = self.weight, self.operator
         check_floating("current", current)
         check_floating("weight", weight)
         if operator is None:
-            check_rank("current", current, "[N, T, H]" if batch_first else "[T, N, H]", exactly=3)
+            check_rank("current", current, "[T, N, H]", exactly=3)
             neurons = current.shape[2]
             if tuple(weight.shape) != (neurons, neurons):
                 raise ValueError(f"weight: expected shape {(neurons, neurons)}, got {tuple(weight.shape)}")
@@ -122,8 +115,7 @@ class Recurrence:
 
         Currents of steps behind a sample's length are 0. Without a kernel `through` is the operator, if there is one.
         """
-        time_dim, wide = int(neuron.batch_first), torch.promote_types(current.dtype, torch.float32)
-        shape, delay = step_shape(current.shape, time_dim), self.delay
+        wide, shape, delay = torch.promote_types(current.dtype, torch.float32), current.shape[1:], self.delay
         # Spikes whose gradient may be by time need the next older step, too.
         before = self.max_delay + 2 if delay is not None else 2 if neuron.exact_times else 1
         own, spikes = _split(state, before, shape, current)
@@ -134,7 +126,7 @@ class Recurrence:
             kernel = replace(kernel, state=start)
             back = self if neuron.gradient_through_time else replace(self, eprop=True)
             run = back._by_kernels if delay is None else back._by_delayed_kernels
-            return run(current, kernel, spikes, lengths, time_dim)
+            return run(current, kernel, spikes, lengths)
         if start is None:
             start = current.new_zeros((len(neuron.state_names), *shape), dtype=wide)
         if spikes is None:
@@ -147,23 +139,16 @@ class Recurrence:
         kernel: LinearKernel | ProgramKernel,
         spikes: Tensor | None,
         lengths: Tensor | None,
-        time_dim: int,
     ) -> Output:
         start = kernel.state
         if start is not None or spikes is not None:
             wide = torch.promote_types(current.dtype, torch.float32)
-            zeros = current.new_zeros((1, current.shape[1 - time_dim], current.shape[2]), dtype=wide)
+            zeros = current.new_zeros((1, *current.shape[1:]), dtype=wide)
             if start is None:
                 start = zeros.expand(kernel.states, -1, -1)
             kernel = replace(kernel, state=torch.cat((start, zeros if spikes is None else spikes[:1])))
         value, final = ops.recurrent.run(
-            current,
-            self.weight.to(current.dtype),
-            kernel,
-            lengths,
-            time_dim,
-            rows=self.rows,
-            eprop=self.eprop,
+            current, self.weight.to(current.dtype), kernel, lengths, rows=self.rows, eprop=self.eprop
         )
         return Output(value, (final[:-1], final[-1:]))
 
@@ -173,21 +158,18 @@ class Recurrence:
         kernel: LinearKernel | ProgramKernel,
         past: Tensor | None,
         lengths: Tensor | None,
-        time_dim: int,
     ) -> Output:
         assert self.delay is not None
         longest = self.max_delay
         delays = Delays(self.delay.expand_as(self.weight), past, longest, self.rounded)
         value, own = ops.recurrent.run(
-            current, self.weight.to(current.dtype), kernel, lengths, time_dim, delays, self.rows, self.eprop
+            current, self.weight.to(current.dtype), kernel, lengths, delays, self.rows, self.eprop
         )
         wide = torch.promote_types(current.dtype, torch.float32)
         if past is None:
-            past = current.new_zeros((longest + 2, current.shape[1 - time_dim], current.shape[2]), dtype=wide)
-        newest = value.transpose(0, 1) if time_dim else value
-        if lengths is None:
-            # Older steps are not looked at.
-            newest = newest[max(len(newest) - longest - 2, 0) :]
+            past = current.new_zeros((longest + 2, *current.shape[1:]), dtype=wide)
+        # Without lengths older steps are not looked at.
+        newest = value[max(len(value) - longest - 2, 0) :] if lengths is None else value
         spikes = torch.cat((past.flip(0), newest.to(wide)))
         if lengths is None:
             return Output(value, (own, spikes[len(newest) :].flip(0)))
@@ -205,13 +187,13 @@ class Recurrence:
         through: SequenceMap | None,
     ) -> Output:
         """Runs the definition: one step after the other, by the neuron's own `step`."""
-        time_dim, wide, before = int(neuron.batch_first), start.dtype, start.unbind(0)
+        wide, before = start.dtype, start.unbind(0)
         params = broadcast(neuron.constants(), current.dim() - 1, wide)
         arriving, past = self._arriving(wide, through), list(spikes.unbind(0))
         by_time = neuron.exact_times and neuron.input_gradient != "dense"
         values = []
         with neuron.watching() if isinstance(neuron, ByEvent) else nullcontext():
-            for t, now in enumerate(current.to(wide).unbind(time_dim)):
+            for t, now in enumerate(current.to(wide).unbind(0)):
                 sent = past
                 if self.eprop or not neuron.gradient_through_time:
                     sent = [part.detach() for part in past]
@@ -226,7 +208,8 @@ class Recurrence:
                     past = [torch.where(valid, *pair) for pair in zip(shifted, past, strict=True)]
                     value = torch.where(valid, value, torch.zeros_like(value))
                 values.append(value)
-        out, final = torch.stack(values, time_dim) if values else current, torch.stack(before)
+        out = cat([value.unsqueeze(0) for value in values], current) if values else current
+        final = torch.stack(before)
         if neuron.fixed_point:
             check_states(final)
         return Output(out.to(current.dtype), (final, torch.stack(past)))
@@ -297,7 +280,7 @@ class _Taps(torch.autograd.Function):
 
 
 def _split(
-    state: tuple[Tensor, ...] | None, before: int, shape: list[int], like: Tensor
+    state: tuple[Tensor, ...] | None, before: int, shape: torch.Size, like: Tensor
 ) -> tuple[tuple[Tensor, ...] | None, Tensor | None]:
     """Splits the state into the neurons' own state, whose shape the neuron checks, and the last spikes."""
     if state is None:

@@ -174,7 +174,7 @@ class SparselyConnected(nn.Module):
             raise ValueError(f"x: expected {self.shape[1]} inputs in a frame, got shape {tuple(x.shape)}")
 
     def _options(self) -> tuple[Any, ...]:
-        return None, self.starts, self.targets, self.outputs, (), (), (), 1, True, 0
+        return None, self.starts, self.targets, self.outputs, (), (), (), 1, True
 
     def forward(self, x: Tensor, weight: Tensor) -> Tensor:
         """Currents `[B, outputs]`."""

@@ -9,6 +9,7 @@ from snnlib.functional.operators import LinearOperator
 from snnlib.functional.plan import plan_layer
 from snnlib.functional.recurrent import Recurrence
 from snnlib.neurons.base import Neuron, Output
+from snnlib.sequences.time_first import time_first
 
 __all__ = ["delayed_layer", "spiking_layer", "spiking_recurrent"]
 
@@ -49,8 +50,10 @@ def spiking_layer(
     >>> snnlib.functional.spiking_layer(x, torch.ones(4, 3), operator, snnlib.neurons.LIF()).value.shape
     torch.Size([5, 2, 4])
     """
+    x = time_first(x, neuron.batch_first)
     plan = plan_layer(x, weight, operator, neuron, state=state, return_state=return_state, pool=pool)
-    return plan.run(x, weight, state)
+    value, after = plan.run(x, weight, state)
+    return Output(time_first(value, neuron.batch_first), after)
 
 
 def delayed_layer(
@@ -89,7 +92,7 @@ def delayed_layer(
     [0.0, 0.0, 1.0, 0.0]
     """
     rounded = rounded or neuron.gradient == "event"
-    delayed = Delayed(operator, delay, before, rounded, int(neuron.batch_first))
+    delayed = Delayed(operator, delay, before, rounded)
     return spiking_layer(x, weight, delayed, neuron, state=state, return_state=return_state, pool=pool)
 
 
@@ -145,9 +148,11 @@ def spiking_recurrent(
     >>> snnlib.functional.spiking_recurrent(current, torch.ones(1, 1), neuron).value.flatten().tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
+    current = time_first(current, neuron.batch_first)
     plan = plan_layer(
         current, weight, Recurrence(None, weight, operator, delay, max_delay, rounded), neuron, state=state
     )
     if weight.dtype != current.dtype:
         raise TypeError(f"weight: expected {current.dtype}, got {weight.dtype}")
-    return plan.run(current, weight, state, lengths)
+    value, after = plan.run(current, weight, state, lengths)
+    return Output(time_first(value, neuron.batch_first), after)

@@ -15,6 +15,7 @@ from snnlib.checks import check_floating, check_threshold
 from snnlib.functional.operators import Convolution, FullyConnected, LinearOperator
 from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons.models.srm import SRM
+from snnlib.sequences.time_first import takes_time_first
 
 __all__ = [
     "srm_backward",
@@ -68,14 +69,15 @@ def kernel_of(neuron: SRM, current: Tensor) -> SpikeTimeKernel:
     return found
 
 
-def trace_of(current: Tensor, kernel: SpikeTimeKernel, time_dim: int) -> SRMTrace:
+def trace_of(current: Tensor, kernel: SpikeTimeKernel) -> SRMTrace:
     """Returns the neurons at every step, which no kernel writes, in the dtype of the current."""
-    kernel.check_sequence(current, time_dim)
-    run = reference.exact.trace(current.detach(), kernel, time_dim)
+    kernel.check_sequence(current)
+    run = reference.exact.trace(current.detach(), kernel)
     columns = run.spikes, run.potential, run.slope, run.trace
-    return SRMTrace(*(column.movedim(0, time_dim).to(current.dtype) for column in columns))
+    return SRMTrace(*(column.to(current.dtype) for column in columns))
 
 
+@takes_time_first("current", gives=True)
 def srm_neuron(current: Tensor, **neuron: Unpack[NeuronOptions]) -> Tensor:
     """Returns spikes of SRM neurons for a sequence of input currents.
 
@@ -108,7 +110,7 @@ def srm_neuron(current: Tensor, **neuron: Unpack[NeuronOptions]) -> Tensor:
     [0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0]
     """
     made = srm_neurons("current", current, **neuron)
-    return ops.scan.run(current, kernel_of(made, current), int(made.batch_first), return_state=False)[0]
+    return ops.scan.run(current, kernel_of(made, current), return_state=False)[0]
 
 
 class SRMTrace(NamedTuple):
@@ -120,6 +122,7 @@ class SRMTrace(NamedTuple):
     delta_ut: Tensor
 
 
+@takes_time_first("current", gives=True)
 def srm_trace(current: Tensor, **neuron: Unpack[NeuronOptions]) -> SRMTrace:
     """Returns spikes and the potential before each reset, for plots and tests, without gradients.
 
@@ -132,9 +135,10 @@ def srm_trace(current: Tensor, **neuron: Unpack[NeuronOptions]) -> SRMTrace:
     [0.4, 0.986667, 1.633778]
     """
     made = srm_neurons("current", current, **neuron)
-    return trace_of(current, kernel_of(made, current), int(made.batch_first))
+    return trace_of(current, kernel_of(made, current))
 
 
+@takes_time_first("grad_spikes", "current", gives=True)
 def srm_backward(
     grad_spikes: Tensor, current: Tensor, **neuron: Unpack[NeuronOptions]
 ) -> tuple[Tensor, Tensor]:
@@ -156,7 +160,7 @@ def srm_backward(
     """
     made = srm_neurons("current", current, **neuron)
     kernel = kernel_of(made, current)
-    neurons = current, kernel.constants, None, (), kernel.taus, int(made.batch_first)
+    neurons = current, kernel.constants, None, (), kernel.taus
     a, b, *_ = ops.scan.scan_backward(grad_spikes, None, *neurons, ops.scan.NO_POOLING, True, True, False)
     return a, b
 

@@ -7,10 +7,11 @@ from torch import Tensor
 
 from snnlib.backends.arguments import SpikeTimeKernel
 from snnlib.backends.spike_time import SRM_FLAGS
-from snnlib.checks import check_floating, check_labels, check_rank, check_threshold, time_dimension
+from snnlib.checks import check_floating, check_labels, check_rank, check_threshold
 from snnlib.functional.srm import srm_neurons, trace_of
 from snnlib.neurons.dynamics import pack
 from snnlib.neurons.models.srm import SRM
+from snnlib.sequences.time_first import takes_time_first
 
 __all__ = ["supervised_current"]
 
@@ -18,6 +19,7 @@ __all__ = ["supervised_current"]
 _MARGIN = 0.01
 
 
+@takes_time_first("current", gives=True)
 def supervised_current(
     current: Tensor,
     target: Tensor,
@@ -62,21 +64,20 @@ def supervised_current(
     """
     check_floating("current", current)
     check_rank("current", current, "[T, N, classes]", exactly=3)
-    time_dim = time_dimension(batch_first)
-    steps, samples, classes = current.shape[time_dim], current.shape[1 - time_dim], current.shape[2]
+    steps, samples, classes = current.shape
     if steps == 0:
         raise ValueError(f"current: expected at least one time step, got shape {tuple(current.shape)}")
-    check_labels(target, current.select(time_dim, 0))
+    check_labels(target, current[0])
     chosen = target.long().view(1, samples, 1)
     thresholds: Tensor = srm_neurons("current", current, threshold=threshold).threshold
     check_threshold(thresholds, classes, current)
     thresholds = thresholds.to(torch.promote_types(current.dtype, torch.float32))
     thresholds = thresholds.expand(classes)[target.long()]
     # Currents of the labelled neurons only, with samples in place of channels: [T, 1, N].
-    labelled = current.detach().movedim(time_dim, 0).gather(2, chosen.expand(steps, samples, 1))
+    labelled = current.detach().gather(2, chosen.expand(steps, samples, 1))
     labelled = labelled.transpose(1, 2).to(thresholds.dtype)
     rows = pack(neuron.credit.rows(thresholds), thresholds.dtype, thresholds.device)
-    trace = trace_of(labelled, SpikeTimeKernel(rows, SRM_FLAGS, alike=True, credit=neuron.credit), 0)
+    trace = trace_of(labelled, SpikeTimeKernel(rows, SRM_FLAGS, alike=True, credit=neuron.credit))
     highest, best = trace.potential[:, 0].max(0)
     best = torch.where(highest > 0, best, steps - 1)
     push = neuron.tau_s * ((1 + _MARGIN) * thresholds - trace.potential[:, 0].gather(0, best.unsqueeze(0))[0])
@@ -84,4 +85,4 @@ def supervised_current(
     sample = torch.arange(samples, device=current.device)
     teacher = current.new_zeros(steps, samples, classes)
     teacher[best, sample, target.long()] = push
-    return teacher.movedim(0, time_dim)
+    return teacher

@@ -37,17 +37,14 @@ class TwoSignals(torch.autograd.Function):
         linear: SequenceMap,
         credit: SpikeCredit,
         input_grad_scale: float,
-        time_dim: int,
         window: tuple[int, int],
         return_state: bool,
     ) -> tuple[Tensor, Tensor]:
         current = linear.currents(x, weight)
-        spikes, final = ops.scan.scan_forward(
-            current, constants, state, (), credit, time_dim, window, return_state
-        )
+        spikes, final = ops.scan.scan_forward(current, constants, state, (), credit, window, return_state)
         saved = None if delay is None else spikes
         ctx.save_for_backward(x, weight, delay, current, constants, state, saved)
-        ctx.linear, ctx.credit, ctx.time_dim, ctx.window = linear, credit, time_dim, window
+        ctx.linear, ctx.credit, ctx.window = linear, credit, window
         ctx.input_grad_scale, ctx.shape = input_grad_scale, spikes.shape
         # A state that nobody uses has no gradient, not one of zeros.
         ctx.set_materialize_grads(False)
@@ -70,7 +67,7 @@ class TwoSignals(torch.autograd.Function):
             grad_state = None
         if grad_spikes is None:
             grad_spikes = current.new_zeros(ctx.shape)
-        neurons = current, constants, state, (), ctx.credit, ctx.time_dim, ctx.window
+        neurons = current, constants, state, (), ctx.credit, ctx.window
         needs = need_weight or need_delay, need_x
         a, b, _, grad_start = ops.scan.scan_backward(grad_spikes, grad_state, *neurons, *needs, False)
         grad_x = grad_weight = grad_delay = None
@@ -83,12 +80,12 @@ class TwoSignals(torch.autograd.Function):
         if need_delay:
             # dL/ds after the last step goes on as the signal does.
             beyond = None if grad_state is None else grad_state[1]
-            slope = eps_slope(a, spikes, ctx.credit[:2], ctx.time_dim, beyond)
+            slope = eps_slope(a, spikes, ctx.credit[:2], beyond)
             # For a channel the products with its inputs and with its weights have one sum.
             products = -weight * ctx.linear.weight_backward(slope, x, weight)
             grad_delay = _sum_of_channels(products, len(delay)) if delay.dim() == 1 else products
             grad_delay = grad_delay.to(delay.dtype)
-        return grad_x, grad_weight, grad_delay, grad_start if need_state else None, *[None] * 7
+        return grad_x, grad_weight, grad_delay, grad_start if need_state else None, *[None] * 6
 
 
 def _sum_of_channels(products: Tensor, channels: int) -> Tensor:
@@ -99,9 +96,7 @@ def _sum_of_channels(products: Tensor, channels: int) -> Tensor:
     return products.view(channels // inputs, -1, inputs, products.shape[2:].numel()).sum((1, 3)).flatten()
 
 
-def eps_slope(
-    a: Tensor, spikes: Tensor, taus: tuple[float, float], time_dim: int, beyond: Tensor | None = None
-) -> Tensor:
+def eps_slope(a: Tensor, spikes: Tensor, taus: tuple[float, float], beyond: Tensor | None = None) -> Tensor:
     """Returns the signal a with `eps'`, the derivative of eps by the time since the input, in place of eps.
 
     With `eps(t) = K (e_s^(t+1) - e_m^(t+1))` and its derivative by t,
@@ -120,8 +115,8 @@ def eps_slope(
     p = slope if alike else (e_s * math.log(e_s) - e_m * math.log(e_m)) / (e_s - e_m)
     o = e_s * (math.log(e_s) - p)
     later = torch.zeros_like(a)
-    if steps := a.shape[time_dim]:
-        later.narrow(time_dim, 0, steps - 1).copy_(a.narrow(time_dim, 1, steps - 1))
+    if len(a):
+        later[:-1] = a[1:]
         if beyond is not None:
-            later.select(time_dim, steps - 1).copy_(beyond)
+            later[-1] = beyond
     return p * a + o * torch.where(spikes != 0, torch.zeros_like(later), later)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from snnlib.nn.fusion.hooks import of_this_thread
 from snnlib.sequences.lengths import lengths_of_call, without_padding
 from snnlib.sequences.spike_count import count_per_neuron, is_graded
+from snnlib.sequences.time_first import time_first
 from snnlib.structure.layers import spiking_modules
 
 # A neuron above this share of steps says "always" whatever it sees.
@@ -119,8 +120,8 @@ class SpikeCounter:
 
 def own_steps(layer: nn.Module, spikes: Tensor) -> tuple[Tensor, int]:
     """Returns a layer's spikes without padding, and the total number of time steps of its samples."""
-    batch_first = bool(getattr(layer, "batch_first", False))
-    lengths = lengths_of_call(spikes, batch_first=batch_first)
+    spikes = time_first(spikes, bool(getattr(layer, "batch_first", False)))
+    lengths = lengths_of_call(spikes)
     if lengths is None:
         return spikes, spikes.shape[0] * spikes.shape[1]
-    return without_padding(spikes, lengths, int(batch_first)), int(lengths.sum())
+    return without_padding(spikes, lengths), int(lengths.sum())

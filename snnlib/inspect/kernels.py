@@ -21,6 +21,7 @@ from snnlib.functional.sparse import SparselyConnected
 from snnlib.inspect.shown import ShownAsText
 from snnlib.nn.fusion.hooks import of_this_thread
 from snnlib.nn.layers.spiking_layer import SpikingLayer
+from snnlib.sequences.time_first import time_first
 from snnlib.structure.layers import gives_potentials
 
 
@@ -114,8 +115,8 @@ def _of_layer(layer: SpikingLayer, x: Tensor) -> Dispatch:
             forward = Decision("dense", algorithm.density(x), math.nan, math.nan, plan.refusals[0])
             return Dispatch(forward, rate, BackwardAlgorithms("dense", "dense"), 1.0, recurrence, str(plan))
         assert isinstance(operator, Convolution | FullyConnected)
-        conv = operator.unfolded(x, weight).reached()
-        g = geometry(*conv[:3], int(layer.batch_first))
+        conv = operator.unfolded(time_first(x, layer.batch_first), weight).reached()
+        g = geometry(*conv[:3])
         forward = algorithm.decide(conv.x, g, streaming=False)
         with torch.enable_grad():
             trained = layer.plan(x, weight.detach().requires_grad_(), return_state=False)
@@ -163,7 +164,7 @@ def _backward(
         return BackwardAlgorithms(algorithm.decide_for_signal(conv.x, g), "dense"), 1.0
     if kernel.credit:
         return algorithm.decide_backward(conv.x, g, round(rate * g.neuron_steps)), rate
-    neurons = (1, 1), kernel.flags, kernel.taus, int(plan.neuron.batch_first)
+    neurons = (1, 1), kernel.flags, kernel.taus
     *_, entries, _ = ops.layer_forward.layer_forward(
         conv.x, conv.weight, kernel.constants, None, *conv.options, *neurons, False, True, True
     )

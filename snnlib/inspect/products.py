@@ -308,7 +308,7 @@ class OperationProducts:
             fan_out = self._of_convolution(args["weight"], call, *sizes, *(args[key] for key in keys))
             return output, fan_out.products_of(args["input"])
         if name == _RECURRENT:
-            return output, self._of_recurrence(args, output[0].movedim(args["time_dim"], 0), call)
+            return output, self._of_recurrence(args, output[0], call)
         if sparse:
             found = self._of_connections(args).products_of(args["x"].flatten(0, 1))
             found = _once_per_step(found, args["weight"], call)
@@ -329,7 +329,7 @@ class OperationProducts:
         """A layer op, which counts in its kernel where it can."""
         x, weight = args["x"], args["weight"]
         options = ConvOptions(args["stride"], args["padding"], args["dilation"], args["groups"])
-        g = geometry(x, weight, options, 0)
+        g = geometry(x, weight, options)
         sizes = x.shape[2:], (len(weight), *g.space)
         fan_out = self._of_convolution(
             weight, call, *sizes, *options[:3], False, [0] * len(g.space), options.groups
@@ -418,7 +418,7 @@ def _contents(x: Tensor) -> tuple[Any, ...]:
 
 def _of_delays(args: dict[str, Any], call: CountedCall) -> Products:
     """Products of a fully connected map whose events arrive later, or of a convolution that runs as one."""
-    x, weight = args["x"].movedim(args["time_dim"], 0), args["weight"]
+    x, weight = args["x"], args["weight"]
     how = weight, args["delay"].detach(), args["rounded"], len(x)
     counts = nonzero_counts(x.flatten(0, 1))
     additions = 0 if counts.sizes is None else _met_later(x.abs().long(), *how)
@@ -429,7 +429,7 @@ def _of_delays(args: dict[str, Any], call: CountedCall) -> Products:
         return found
     assert call.module is not None
     own: Any = call.module.weight
-    rows, _ = unfolded_rows(torch.ones_like(call.x[:1, :1]), own, operator, 0)
+    rows, _ = unfolded_rows(torch.ones_like(call.x[:1, :1]), own, operator)
     dense = call.x.shape[0] * call.x.shape[1] * int(rows.sum()) * len(own)
     return replace(found, dense=dense, inputs=call.x.numel(), nonzero=nonzero(call.x))
 

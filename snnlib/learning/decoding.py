@@ -8,12 +8,13 @@ from torch import Tensor
 from snnlib.checks import check_floating, check_lengths, check_rank, warn_caller
 from snnlib.neurons.training_watch import cannot_watch
 from snnlib.sequences.lengths import without_padding
+from snnlib.sequences.time_first import takes_time_first
 
 __all__ = ["firing_rate", "first_spike_time", "spike_count", "spike_times", "time_weighted_count"]
 
 
-def _check_sequence(spikes: Tensor, batch_first: bool, at_least_steps: int) -> int:
-    """Checks a spike train and returns its time dimension."""
+def _check_sequence(spikes: Tensor, at_least_steps: int) -> None:
+    """Checks a spike train `[T, N, ...]`."""
     check_floating("spikes", spikes)
     check_rank("spikes", spikes, "[T, N, ...]", at_least=2)
     if spikes.dim() == 2 and not cannot_watch(spikes) and bool((spikes.detach() > 1).any()):
@@ -21,12 +22,11 @@ def _check_sequence(spikes: Tensor, batch_first: bool, at_least_steps: int) -> i
             f"spikes: expected a sequence [T, N, ...], got values up to {float(spikes.detach().max()):g} of shape "
             f"{tuple(spikes.shape)}, as counts [N, classes] have, whose samples would be read as steps"
         )
-    time_dim = int(batch_first)
-    if spikes.shape[time_dim] < at_least_steps:
+    if len(spikes) < at_least_steps:
         raise ValueError(f"spikes: expected at least one time step, got shape {tuple(spikes.shape)}")
-    return time_dim
 
 
+@takes_time_first("spikes")
 def spike_count(spikes: Tensor, batch_first: bool = False, lengths: Tensor | None = None) -> Tensor:
     """Returns the spikes of each neuron over the whole sequence: `count = sum_t s[t]`.
 
@@ -51,13 +51,13 @@ def spike_count(spikes: Tensor, batch_first: bool = False, lengths: Tensor | Non
     >>> snnlib.readout.spike_count(spikes).tolist()
     [[3.0, 1.0]]
     """
-    time_dim = _check_sequence(spikes, batch_first, at_least_steps=0)
+    _check_sequence(spikes, at_least_steps=0)
     if lengths is not None:
-        lengths = check_lengths(lengths, spikes, time_dim)
-        spikes = without_padding(spikes, lengths, time_dim)
-    return spikes.sum(time_dim, dtype=torch.promote_types(spikes.dtype, torch.float32))
+        spikes = without_padding(spikes, check_lengths(lengths, spikes))
+    return spikes.sum(0, dtype=torch.promote_types(spikes.dtype, torch.float32))
 
 
+@takes_time_first("spikes")
 def firing_rate(spikes: Tensor, batch_first: bool = False, lengths: Tensor | None = None) -> Tensor:
     """Returns the spikes of each neuron per time step: `rate = spike_count / T`, in 0..1 for 0/1 spikes.
 
@@ -69,13 +69,14 @@ def firing_rate(spikes: Tensor, batch_first: bool = False, lengths: Tensor | Non
     >>> snnlib.readout.firing_rate(spikes).tolist()
     [[1.0, 0.5]]
     """
-    time_dim = _check_sequence(spikes, batch_first, at_least_steps=1)
-    counts = spike_count(spikes, batch_first, lengths)
+    _check_sequence(spikes, at_least_steps=1)
+    counts = spike_count(spikes, lengths=lengths)
     if lengths is None:
-        return counts / spikes.shape[time_dim]
+        return counts / len(spikes)
     return counts / lengths.clamp(min=1).reshape(-1, *[1] * (counts.dim() - 1))
 
 
+@takes_time_first("spikes")
 def time_weighted_count(spikes: Tensor, batch_first: bool = False) -> Tensor:
     """Returns a spike count that weighs earlier spikes more: `sum_t w[t] s[t]` with `w[t] = 1 - t/T`.
 
@@ -87,13 +88,14 @@ def time_weighted_count(spikes: Tensor, batch_first: bool = False) -> Tensor:
     >>> snnlib.readout.time_weighted_count(spikes).tolist()
     [[1.0, 0.75]]
     """
-    time_dim = _check_sequence(spikes, batch_first, at_least_steps=0)
+    _check_sequence(spikes, at_least_steps=0)
     spikes = spikes.to(torch.promote_types(spikes.dtype, torch.float32))
-    steps = spikes.shape[time_dim]
+    steps = len(spikes)
     weight = 1 - torch.arange(steps, dtype=spikes.dtype, device=spikes.device) / max(steps, 1)
-    return (weight.view(-1, *[1] * (spikes.dim() - 1 - time_dim)) * spikes).sum(time_dim)
+    return (weight.view(-1, *[1] * (spikes.dim() - 1)) * spikes).sum(0)
 
 
+@takes_time_first("spikes", "potential")
 def first_spike_time(
     spikes: Tensor, batch_first: bool = False, no_spike: float | None = None, potential: Tensor | None = None
 ) -> Tensor:
@@ -135,30 +137,31 @@ def first_spike_time(
     >>> snnlib.readout.first_spike_time(spikes, potential=potential).tolist()
     [[0.5, 3.0]]
     """
-    time_dim = _check_sequence(spikes, batch_first, at_least_steps=1)
+    _check_sequence(spikes, at_least_steps=1)
     fired = spikes != 0
     # argmax takes the first of equals.
-    first = fired.to(torch.uint8).argmax(time_dim, keepdim=True)
-    value = spikes.gather(time_dim, first).to(torch.promote_types(spikes.dtype, torch.float32))
+    first = fired.to(torch.uint8).argmax(0, keepdim=True)
+    value = spikes.gather(0, first).to(torch.promote_types(spikes.dtype, torch.float32))
     # The difference is 0; it carries the gradient -1, and NaN.
     times = first - (value - value.detach())
     if potential is not None:
-        times = times - _overshoot(spikes, potential, first, time_dim).to(times.dtype)
-    silent = spikes.shape[time_dim] if no_spike is None else no_spike
-    return torch.where(fired.any(time_dim), times.squeeze(time_dim), silent)
+        times = times - _overshoot(spikes, potential, first).to(times.dtype)
+    silent = len(spikes) if no_spike is None else no_spike
+    return torch.where(fired.any(0), times.squeeze(0), silent)
 
 
-def _overshoot(spikes: Tensor, potential: Tensor, step: Tensor, time_dim: int) -> Tensor:
+def _overshoot(spikes: Tensor, potential: Tensor, step: Tensor) -> Tensor:
     """Returns the share of the step between the crossing of the threshold and the end of the step."""
     if potential.shape != spikes.shape:
         raise ValueError(f"potential: expected shape {tuple(spikes.shape)}, got {tuple(potential.shape)}")
     u = potential.detach()
-    at = u.gather(time_dim, step)
+    at = u.gather(0, step)
     # Before the first step the membrane rests.
-    before = torch.where(step > 0, u.gather(time_dim, (step - 1).clamp(min=0)), torch.zeros_like(at))
+    before = torch.where(step > 0, u.gather(0, (step - 1).clamp(min=0)), torch.zeros_like(at))
     return ((at - 1) / (at - before)).clamp(0, 1).nan_to_num(0.0)
 
 
+@takes_time_first("spikes", gives=True)
 def spike_times(spikes: Tensor, batch_first: bool = False) -> Tensor:
     """Returns the steps of each neuron's spikes in order, filled up with T.
 
@@ -180,11 +183,11 @@ def spike_times(spikes: Tensor, batch_first: bool = False) -> Tensor:
     >>> snnlib.readout.spike_times(torch.tensor([0.0, 1.0, 0.0, 1.0]).reshape(4, 1, 1)).flatten().tolist()
     [1.0, 3.0, 4.0, 4.0]
     """
-    time_dim = _check_sequence(spikes, batch_first, at_least_steps=1)
+    _check_sequence(spikes, at_least_steps=1)
     value = spikes.to(torch.promote_types(spikes.dtype, torch.float32))
-    steps = value.shape[time_dim]
+    steps = len(value)
     step = torch.arange(steps, dtype=value.dtype, device=value.device)
-    step = step.view(-1, *[1] * (value.dim() - 1 - time_dim))
+    step = step.view(-1, *[1] * (value.dim() - 1))
     # The difference is 0; it carries the gradient -1, and NaN.
     times = torch.where(value != 0, step - (value - value.detach()), float(steps))
-    return times.sort(time_dim).values
+    return times.sort(0).values

@@ -70,7 +70,7 @@ def nmnist_net(classes: int = 10, **options: Unpack[SRMOptions]) -> nn.Sequentia
     return from_notation(f"12C5p1-P2-64C5-P2-{classes}", (2, 34, 34), **constants)
 
 
-def _with_dropout(net: nn.Sequential, p: float, batch_first: bool) -> nn.Sequential:
+def _with_dropout(net: nn.Sequential, p: float, constants: SRMOptions) -> nn.Sequential:
     """Returns the layers with a dropout after every pool and every hidden fully connected layer."""
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     drops = 0
@@ -78,14 +78,14 @@ def _with_dropout(net: nn.Sequential, p: float, batch_first: bool) -> nn.Sequent
         layers[name] = layer
         if isinstance(layer, SpikeAvgPool2d | SRMLinear) and layer is not net[-1]:
             drops += 1
-            layers[f"dropout{drops}"] = SpikeDropout(p, batch_first)
+            layers[f"dropout{drops}"] = SpikeDropout(p, constants.get("batch_first", False))
     return nn.Sequential(layers)
 
 
 def _cifar_vgg(classes: int, dropout: float, constants: SRMOptions) -> nn.Sequential:
     convolutions = "128C3p1-128C3p1-P2-256C3p1-256C3p1-256C3p1-P2-512C3p1-512C3p1-512C3p1-P2"
     net = from_notation(f"{convolutions}-2048-2048-{classes}", (3, 32, 32), **constants)
-    return _with_dropout(net, dropout, constants.get("batch_first", False))
+    return _with_dropout(net, dropout, constants)
 
 
 def cifar10_vgg(classes: int = 10, dropout: float = 0.1, **options: Unpack[SRMOptions]) -> nn.Sequential:
@@ -145,7 +145,7 @@ def cifar10_dvs_vgg(
     constants: SRMOptions = {"tau_m": 8.0, "tau_s": 4.5, **options}
     convolutions = "128C3p1-P2-256C3p1-256C3p1-P2-256C3p1-512C3p1-P2-512C3p1-512C3p1-512C3p1-P2"
     net = from_notation(f"{convolutions}-1024-1024-{classes}", (2, size, size), **constants)
-    return _with_dropout(net, dropout, constants.get("batch_first", False))
+    return _with_dropout(net, dropout, constants)
 
 
 def dvs_gesture_net(
@@ -171,7 +171,7 @@ def dvs_gesture_net(
     """
     constants: SRMOptions = {"tau_m": 7.5, "tau_s": 4.0, **options}
     net = from_notation("128C3p1-P2-" * 6 + f"512-128-{classes}", (2, size, size), **constants)
-    return _with_dropout(net, dropout, constants.get("batch_first", False))
+    return _with_dropout(net, dropout, constants)
 
 
 def _resnet(classes: int, dropout: float, constants: SRMOptions) -> nn.Sequential:

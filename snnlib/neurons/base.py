@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Self, cast, dataclass_transform
 
 import torch
@@ -27,7 +25,6 @@ from snnlib.checks import (
     check_untransformed,
     first_state,
     runs_alone,
-    step_shape,
 )
 from snnlib.neurons.constants import (
     TABLES,
@@ -47,7 +44,9 @@ from snnlib.neurons.program import kernel_of_step
 from snnlib.neurons.step_checks import advance, check_rest
 from snnlib.neurons.trace_guards import PROGRAMS
 from snnlib.neurons.training_watch import TrainingWatch
+from snnlib.neurons.watched_membrane import potential_by_step
 from snnlib.sequences.lengths import run_with_lengths
+from snnlib.sequences.time_first import runs_time_first
 
 # Constants of a neuron in shapes that broadcast with one step `[N, C, ...]`.
 Params = Mapping[str, Tensor]
@@ -288,13 +287,15 @@ class Neuron(nn.Module):
         """Returns the coefficients of the forward pass, also if the kernels lack the model's backward pass."""
         return self.dynamics(params)
 
+    @runs_time_first
     def forward(self, x: Tensor, *state: Any) -> Tensor:
         """Returns the spikes for currents `[T, N, C, ...]`, in their shape and dtype, from the initial state."""
         check_no_state(self, state)
-        value = self.run(x).value
+        value = self._run(x, None).value
         self.training_watch.watch(self, x, None, value)
         return value
 
+    @runs_time_first
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
@@ -309,7 +310,11 @@ class Neuron(nn.Module):
             ValueError: `x`, the state or the lengths do not fit; the message says which.
         """
         if lengths is not None:
-            return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
+            return Output(*run_with_lengths(self._run, x, state, lengths))
+        return self._run(x, state)
+
+    def _run(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Output:
+        """Runs a sequence `[T, N, ...]` as `run` does."""
         self._check_currents(x)
         return self.scan(x, state, self.kernel(x))
 
@@ -322,14 +327,15 @@ class Neuron(nn.Module):
     ) -> Output:
         """Returns values for checked currents, by a kernel or else by `step`, and the state after the last step.
 
-        The gradient of the currents is dense; layers turn it into the spike-time gradient of their input.
+        Currents and values are `[T, N, C, ...]`, also of neurons with `batch_first`. The gradient of the currents is
+        dense; layers turn it into the spike-time gradient of their input.
 
         Args:
             current, state: as in `run`.
             kernel: `kernel(current)`, or the kernel of these neurons with other constants.
             window: of average pooling over the last two axes, if the kernel can pool (`ops.scan_pool.can_fuse`).
         """
-        start = start_state(self, step_shape(current.shape, int(self.batch_first)), current, state)
+        start = start_state(self, current.shape[1:], current, state)
         by_step = kernel is None or isinstance(kernel, ProgramKernel)
         if by_step and start is None:
             check_rest(self, current)
@@ -338,7 +344,7 @@ class Neuron(nn.Module):
         return self._by_kernel(current, kernel if start is None else replace(kernel, state=start), window)
 
     def _by_kernel(self, current: Tensor, kernel: AnyKernel, window: tuple[int, int]) -> Output:
-        value, final = ops.scan.run(current, kernel, int(self.batch_first), window)
+        value, final = ops.scan.run(current, kernel, window)
         return Output(value, (final,))
 
     def _advance(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
@@ -354,17 +360,15 @@ class Neuron(nn.Module):
     def _by_steps(self, x: Tensor, start: Tensor | None, by_step: bool = False) -> Output:
         """Returns values by the model's loop over the steps, or by its `step` alone; a state of None is zero."""
         check_untransformed(f"{type(self).__name__}, which runs by step", batches=not self.gives_spikes)
-        time_dim = int(self.batch_first)
         wide = torch.promote_types(x.dtype, torch.float32)
         params = broadcast(self.constants(), x.dim() - 1, wide)
         if start is None:
-            shape = step_shape(x.shape, time_dim)
-            start = x.new_zeros((len(self.state_names), *shape), dtype=wide)
+            start = x.new_zeros((len(self.state_names), *x.shape[1:]), dtype=wide)
         loop = Neuron._over_steps if by_step else type(self)._over_steps
-        values, final = loop(self, x.to(wide).movedim(time_dim, 0), start, params)
+        values, final = loop(self, x.to(wide), start, params)
         if self.fixed_point:
             check_states(final)
-        return Output(values.movedim(0, time_dim).to(x.dtype), (final,))
+        return Output(values.to(x.dtype), (final,))
 
     def _over_steps(self, steps: Tensor, start: Tensor, params: Params) -> tuple[Tensor, Tensor]:
         """Spikes and last state `[K, N, C, ...]` of currents `[T, N, C, ...]`, by `step`."""
@@ -375,6 +379,7 @@ class Neuron(nn.Module):
             values.append(value)
         return torch.stack(values) if values else steps, torch.stack(state)
 
+    @runs_time_first
     def free_potential(self, x: Tensor) -> Tensor:
         """Membrane potential at every step, in units of the mean threshold, of neurons that never fire.
 
@@ -398,8 +403,9 @@ class Neuron(nn.Module):
             refractory=0,
             levels=1,
         ).kernel(state_dtype(x), x.device)
-        return ops.scan.run(x, free, int(self.batch_first))[0] / mean_threshold(self)
+        return ops.scan.run(x, free)[0] / mean_threshold(self)
 
+    @runs_time_first
     def potential(self, x: Tensor) -> Tensor:
         """Membrane potential of every step, before a spike of that step resets it, in the shape and dtype of `x`.
 
@@ -415,33 +421,19 @@ class Neuron(nn.Module):
         >>> neuron.potential(x).flatten().tolist(), neuron(x).flatten().tolist()
         ([0.75, 1.125, 0.75, 1.125], [0.0, 1.0, 0.0, 1.0])
         """
+        self._check_currents(x)
         dynamics = self._forward_dynamics(self.constants())
         if dynamics is not None:
-            self._check_currents(x)
             kernel = replace(dynamics, membrane=True).kernel(state_dtype(x), x.device)
             return self.scan(x, None, kernel).value
-        probe, seen = copy.copy(self), list[Tensor]()
+        start = start_state(self, x.shape[1:], x)
+        return potential_by_step(self, x, lambda probe: probe._by_steps(x, start, by_step=True))
 
-        def noting(fire: Callable[..., Any], h: Tensor, *others: Any) -> Any:
-            seen.append(h)
-            return fire(h, *others)
-
-        for name in ("fire", "fire_by_event"):
-            if (fire := getattr(probe, name, None)) is not None:
-                setattr(probe, name, partial(noting, fire))
-        probe.reference(x)
-        if len(seen) != x.shape[int(self.batch_first)]:
-            raise ValueError(
-                f"neuron: expected a model whose potential is known, got {self}; hand the membrane to fire once in its "
-                "step, as in spike = self.fire(membrane, params), by the method of snnlib.neurons.SpikingNeuron or one "
-                "of your own"
-            )
-        return torch.stack(seen, int(self.batch_first)).to(x.dtype) if seen else torch.empty_like(x)
-
+    @runs_time_first
     def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """Runs `step` in plain torch, even if kernels exist; tests compare the kernels with it."""
         self._check_currents(x)
-        start = start_state(self, step_shape(x.shape, int(self.batch_first)), x, state)
+        start = start_state(self, x.shape[1:], x, state)
         return self._by_steps(x, start, by_step=True)
 
     def extra_repr(self) -> str:

@@ -62,16 +62,14 @@ class ByEvent(Neuron):
     _counted: Tensor | None = None
     _batches: int = 0
 
-    def run(
-        self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
-    ) -> Output:
+    def _run(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Output:
         """See `Neuron.run`. If the input may get a spike-time gradient, the last input is part of the state."""
-        if lengths is not None or not self.exact_times:
-            return super().run(x, state, lengths)
+        if not self.exact_times:
+            return super()._run(x, state)
         check_untransformed(type(self).__name__)
         by_time = self.input_gradient == "time"
-        timed = spike_time_gradient(x, state, 1, by_time, int(self.batch_first))
-        value, after = super().run(timed.x, timed.state)
+        timed = spike_time_gradient(x, state, 1, by_time)
+        value, after = super()._run(timed.x, timed.state)
         return Output(value, (*after, timed.last))
 
     def _by_kernel(self, current: Tensor, kernel: AnyKernel, window: tuple[int, int]) -> Output:
@@ -94,7 +92,7 @@ class ByEvent(Neuron):
         """Counts spikes and clamped gradients for these currents, since kernels do not count them."""
         if self._steps is not None:
             with torch.no_grad():
-                run = reference.exact.trace(current, kernel, int(self.batch_first))
+                run = reference.exact.trace(current, kernel)
                 self.note_clamped(torch.stack((run.fired.sum(), run.clamped.sum())))
 
     def fire_by_event(

@@ -66,7 +66,7 @@ class NeuronProgram:
 
     def run(self, x: Tensor, start: Tensor, constants: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Returns the values and the last state for currents `[T, N, C, ...]` and a first state, in their dtype."""
-        return ops.scan_program.run(x, self.kernel(constants, x.dtype).from_state(start), 0)
+        return ops.scan_program.run(x, self.kernel(constants, x.dtype).from_state(start))
 
 
 class Refused(NamedTuple):

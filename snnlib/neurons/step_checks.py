@@ -48,12 +48,11 @@ def check_rest(neuron: Neuron, x: Tensor) -> None:
     `x` is a sequence `[T, N, C, ...]` of its currents.
     """
     own = type(neuron).step.__module__.partition(".")[0] != "snnlib"
-    time_dim = int(neuron.batch_first)
-    if neuron.rest_known or not own or not neuron.gives_spikes or not x.shape[time_dim] or cannot_watch(x):
+    if neuron.rest_known or not own or not neuron.gives_spikes or not len(x) or cannot_watch(x):
         return
     neuron.rest_known = True
     with torch.no_grad(), torch.random.fork_rng([x.device] if x.is_cuda else []):
-        nothing = torch.zeros_like(x.select(time_dim, 0), dtype=torch.promote_types(x.dtype, torch.float32))
+        nothing = torch.zeros_like(x[0], dtype=torch.promote_types(x.dtype, torch.float32))
         params = broadcast(neuron.constants(), nothing.dim(), nothing.dtype)
         found = neuron.step(tuple(nothing.clone() for _ in neuron.state_names), nothing, params)
     value, _ = _pair(neuron, found)

@@ -257,7 +257,7 @@ class TrainingWatch:
         if batch is not None:
             # Adam's first step moves each weight by the learning rate.
             rate = float(moved.square().sum() / (moved != 0).sum()) ** 0.5
-            steps, samples = batch.shape[int(layer.batch_first)], batch.shape[1 - int(layer.batch_first)]
+            steps, samples = batch.shape[:2]
             fitting = count_rate(samples * gathered * _processes(), steps)
             if rate > _TOO_FAST * fitting:
                 self._say(
@@ -409,9 +409,9 @@ def watch_single_steps(layer: Watched | SRMReadout, x: Tensor, calls: int) -> in
     """
     if calls == _SINGLE_STEPS or not (layer.training and torch.is_grad_enabled()):
         return calls
-    if 1 not in x.shape[:2]:
+    if x.shape[0] != 1:
         return 0
-    calls = calls + 1 if x.shape[int(layer.batch_first)] == 1 else 0
+    calls = calls + 1
     if calls == _SINGLE_STEPS:
         layout = "[N, T, ...]" if layer.batch_first else "[T, N, ...]"
         warn_caller(
@@ -438,17 +438,17 @@ class _Sums:
         self.window: Window | None = None
 
     def add(self, layer: Watched, x: Tensor, spikes: Tensor, *, looks_at_input: bool) -> Tensor:
-        """Adds a batch: input and spikes `[T, N, C, ...]`, or `[N, T, C, ...]`; returns its rates `[C]`."""
-        batch_dim, rates = 1 - int(layer.batch_first), channel_rates(spikes)
+        """Adds a batch: input and spikes `[T, N, C, ...]`; returns its rates `[C]`."""
+        rates = channel_rates(spikes)
         self._rates = self._rates + rates
         self._batches += 1
-        self.samples += spikes.shape[batch_dim]
+        self.samples += spikes.shape[1]
         if looks_at_input or not learns_when_silent(layer):
-            given = _magnitude(x, but=batch_dim)
+            given = _magnitude(x, but=1)
             if looks_at_input:
                 self.input = self.input + given.sum()
             if not learns_when_silent(layer):
-                got, fired = given != 0, _magnitude(spikes, but=batch_dim) != 0
+                got, fired = given != 0, _magnitude(spikes, but=1) != 0
                 # Where none fires in any sample, it is the layer that is silent.
                 self.silent_samples = self.silent_samples + ((got > fired) & fired.any()).sum()
         return rates

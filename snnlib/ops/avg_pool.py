@@ -15,6 +15,7 @@ from snnlib import checks
 from snnlib.backends import cpu_memory, native, reference
 from snnlib.backends.arguments import Windows
 from snnlib.ops.pool_layout import as_walkable, empty_pooled, geometry
+from snnlib.ops.sequence_layout import frames_of, sequence_of
 
 
 def forward(x: Tensor, windows: Windows) -> Tensor:
@@ -49,7 +50,7 @@ def shares(grad: Tensor, shape: Sequence[int], window: tuple[int, int], planes: 
     The result is channels-last, as event-driven layers read it, or contiguous.
     """
     (high, wide), (rows, columns) = window, grad.shape[3:]
-    share = (grad / (high * wide)).flatten(0, 1)
+    share = frames_of(grad, grad) / (high * wide)
     # A transform knows no other memory format.
     if planes or share.numel() == 0 or checks.in_transform():
         cells = share.repeat_interleave(wide, 3).repeat_interleave(high, 2)
@@ -60,4 +61,4 @@ def shares(grad: Tensor, shape: Sequence[int], window: tuple[int, int], planes: 
     below, beside = shape[3] - rows * high, shape[4] - columns * wide
     if below or beside:
         cells = F.pad(cells, (0, beside, 0, below))
-    return cells.view(*shape[:2], *cells.shape[1:])
+    return sequence_of(cells, grad)

@@ -15,11 +15,12 @@ from torch import Tensor
 
 from snnlib.backends import native, reference
 from snnlib.backends.memo import kept
+from snnlib.ops.sequence_layout import outer_dims
 
 
 def rows_of(x: Tensor) -> tuple[int, int] | None:
     """Returns (rows, channels) if the tensor is a matrix in memory, else None."""
-    last = x.movedim(2, -1)
+    last = x.permute(*outer_dims(x), *range(3, x.dim()), 2)
     return (math.prod(last.shape[:-1]), last.shape[-1]) if last.is_contiguous() and x.numel() else None
 
 

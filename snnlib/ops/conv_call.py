@@ -28,7 +28,7 @@ def _sizes(call: LayerArgs) -> dict[str, Any]:
     return {
         "shape": g.shape,
         "bands": dict(zip(("rows", "count"), g.bands(call.pool[0]), strict=True)),
-        "frames": conv_layout.frame_order(g, call.time_dim),
+        "frames": conv_layout.frame_order(call.x),
         "pool": dict(zip(("h", "w"), call.pool, strict=True)),
     }
 
@@ -55,7 +55,7 @@ def prepare_forward(call: LayerArgs, neuron: NeuronKernel | None) -> Callable[..
     slot, scatter = native.slot, scatters(call.geometry)
     return native.prepare(
         "layer_forward",
-        input=conv_layout.input_sequence(call.x, call.time_dim, 1),
+        input=conv_layout.input_sequence(call.x, 1),
         rows=conv_layout.weight_rows(call, scatter, 2),
         **_layer_fields(call, neuron, 3),
         scatter=scatter,
@@ -146,14 +146,14 @@ def _backward(call: LayerArgs, neuron: NeuronKernel | None, by_inputs: bool) -> 
     return native.prepare(
         "layer_backward",
         **_record_fields(call, neuron),
-        input=conv_layout.input_sequence(call.x, call.time_dim, _RECORD + 1),
+        input=conv_layout.input_sequence(call.x, _RECORD + 1),
         rows=conv_layout.weight_rows(call, scatter, _RECORD + 2, back=True),
         gradient=conv_layout.weight_gradient(call, by_inputs, _RECORD + 3),
         by_inputs=block_channels(g) if by_inputs else 0,
         block_floats=size,
         tasks_per_block=max(1, math.ceil(call.tasks / most)),
         grad_input=conv_layout.elements(_RECORD + 5, call.x.dtype),
-        input_frames=conv_layout.frame_order(g, call.time_dim),
+        input_frames=conv_layout.frame_order(call.x),
         scatter=scatter,
         input_grad_scale=native.slot(_RECORD + 6),
         grad_start=native.slot(_RECORD + 7),

@@ -20,6 +20,7 @@ from snnlib.backends.cpu_memory import dense_strides
 from snnlib.backends.geometry import GROUP, ConvOptions, Geometry, block_channels, geometry
 from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype
+from snnlib.ops.sequence_layout import outer_dims, outer_strides
 
 # Channels whose weights under one tap lie next to each other: few enough for the second cache, and whole lines of it.
 _PIECE = 128
@@ -39,40 +40,47 @@ def empty_sequence(
     x: Tensor, channels: int, space: Sequence[int], dtype: torch.dtype | None = None
 ) -> Tensor:
     """Allocates a sequence `[T, N, C, ...]` with x's first two dimensions."""
-    return _empty((*x.shape[:2], channels, *space), x, dtype)
+    shape = *x.shape[:2], channels, *space
+    return allocation(shape, x, x.dtype if dtype is None else dtype, outer_dims(x))()
 
 
-def allocation(shape: Sequence[int], x: Tensor, dtype: torch.dtype) -> Callable[[], Tensor]:
-    """Returns a function that allocates a channels-last sequence or state."""
+def allocation(
+    shape: Sequence[int], x: Tensor, dtype: torch.dtype, outer: tuple[int, int] = (0, 1)
+) -> Callable[[], Tensor]:
+    """Returns a function that allocates a channels-last sequence or state, whose outermost dimensions are `outer`."""
     # No view of another tensor, as autograd lets nobody write into a view that comes out of a function.
-    return cpu_memory.allocation(shape, _order(shape), x, dtype)
+    return cpu_memory.allocation(shape, _order(shape, outer), x, dtype)
 
 
-def _empty(shape: Sequence[int], x: Tensor, dtype: torch.dtype | None) -> Tensor:
-    return allocation(shape, x, x.dtype if dtype is None else dtype)()
-
-
-def _order(shape: Sequence[int]) -> tuple[int, ...]:
-    return 0, 1, *range(3, len(shape)), 2
+def _order(shape: Sequence[int], outer: tuple[int, int]) -> tuple[int, ...]:
+    return *outer, *range(3, len(shape)), 2
 
 
 @once
-def lies_in_order(tensor: Tensor) -> bool:
-    """Returns whether a sequence or state is channels-last; strides of dimensions of size 1 are ignored."""
+def lies_in_order(tensor: Tensor, like: Tensor | None = None) -> bool:
+    """Returns whether a state, or a sequence with time and batch in the order of `like`, is channels-last.
+
+    Strides of dimensions of size 1 are ignored.
+    """
+    outer = (0, 1) if like is None else outer_dims(like)
     strides = zip(
-        tensor.shape,
-        tensor.stride(),
-        dense_strides(tensor.shape, _order(tensor.shape)),
-        strict=True,
+        tensor.shape, tensor.stride(), dense_strides(tensor.shape, _order(tensor.shape, outer)), strict=True
     )
     return all(stride == wanted for size, stride, wanted in strides if size > 1)
 
 
-def laid_out(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns a sequence or a state in this dtype and channels-last, copied if necessary."""
-    if tensor.dtype == dtype and lies_in_order(tensor):
-        return tensor
-    return _empty(tensor.shape, tensor, dtype).copy_(tensor)
+def laid_out(sequence: Tensor, dtype: torch.dtype, like: Tensor) -> Tensor:
+    """Returns a sequence in this dtype, channels-last and in the order of time and batch of `like`."""
+    if sequence.dtype == dtype and lies_in_order(sequence, like):
+        return sequence
+    return allocation(sequence.shape, sequence, dtype, outer_dims(like))().copy_(sequence)
+
+
+def laid_out_state(state: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns a state in this dtype and channels-last, copied if necessary."""
+    if state.dtype == dtype and lies_in_order(state):
+        return state
+    return allocation(state.shape, state, dtype)().copy_(state)
 
 
 def output_shape(x: Tensor, g: Geometry, pool: Sequence[int]) -> tuple[int, ...]:
@@ -86,12 +94,12 @@ def output_shape(x: Tensor, g: Geometry, pool: Sequence[int]) -> tuple[int, ...]
 
 def empty_output(x: Tensor, g: Geometry, pool: Sequence[int]) -> Tensor:
     """Allocates the output of the forward pass."""
-    return _empty(output_shape(x, g, pool), x, None)
+    return allocation(output_shape(x, g, pool), x, x.dtype, outer_dims(x))()
 
 
 def empty_state(x: Tensor, g: Geometry, variables: int) -> Tensor:
     """Allocates the state of the neurons `[K, N, C, ...]`."""
-    return _empty((variables, g.batch, g.channels, *g.space), x, state_dtype(x))
+    return allocation((variables, g.batch, g.channels, *g.space), x, state_dtype(x))()
 
 
 def empty_grad_state(x: Tensor, g: Geometry, variables: int, needed: bool) -> Tensor:
@@ -99,10 +107,10 @@ def empty_grad_state(x: Tensor, g: Geometry, variables: int, needed: bool) -> Te
     return empty_state(x, g, variables) if needed else x.new_empty(0, dtype=state_dtype(x))
 
 
-def no_gradient(x: Tensor, weight: Tensor, options: Sequence[Any], time_dim: int) -> Tensor:
+def no_gradient(x: Tensor, weight: Tensor, options: Sequence[Any]) -> Tensor:
     """Returns a zero gradient in the shape of the output for (stride, padding, dilation, groups, pool)."""
     *map_, pool = options
-    return empty_output(x, geometry(x, weight, ConvOptions(*map_), time_dim), pool).zero_()
+    return empty_output(x, geometry(x, weight, ConvOptions(*map_)), pool).zero_()
 
 
 def bits_shape(x: Tensor, g: Geometry) -> tuple[int, ...]:
@@ -115,17 +123,16 @@ def elements(place: int, dtype: torch.dtype) -> dict[str, Any]:
     return {"data": native.slot(place), "dtype": native.DTYPE_CODES[dtype]}
 
 
-def input_sequence(x: Tensor, time_dim: int, place: int) -> dict[str, Any]:
+def input_sequence(x: Tensor, place: int) -> dict[str, Any]:
     """Returns `InputSequence` of cpp/include/snnlib/layer/layer.h, with a slot for the tensor."""
     strides = x.stride()
-    named = {"step": strides[time_dim], "batch": strides[1 - time_dim], "channel": strides[2]}
+    named = {"step": strides[0], "batch": strides[1], "channel": strides[2]}
     return {**named, "height": strides[-2], "width": strides[-1], "elements": elements(place, x.dtype)}
 
 
-def frame_order(g: Geometry, time_dim: int) -> dict[str, int]:
-    """Returns `FrameOrder` of cpp/include/snnlib/layer/layer.h for an output in the input's time layout."""
-    step, batch = (g.batch, 1) if time_dim == 0 else (1, g.steps)
-    return {"step_stride": step, "batch_stride": batch}
+def frame_order(x: Tensor) -> dict[str, int]:
+    """Returns `FrameOrder` of cpp/include/snnlib/layer/layer.h for sequences in the order of time and batch of x."""
+    return dict(zip(("step_stride", "batch_stride"), outer_strides(x, 1), strict=True))
 
 
 def _padded(floats: int) -> int:

@@ -23,12 +23,13 @@ from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_call, conv_layout, delayed_linear, sparse_linear, torch_conv
 from snnlib.ops.declare import CONVOLUTION, custom_op, register_fake
 from snnlib.ops.delayed_linear import Delayed
+from snnlib.ops.sequence_layout import empty_rows, frames_of, outer_dims, sequence_of
 from snnlib.ops.sparse_linear import SparseMap
 
 # Maps and their inputs in the schemas of both ops.
 _MAP = (
     "Tensor x, Tensor weight, Tensor? delay, Tensor? starts, Tensor? targets, SymInt outputs, "
-    f"{CONVOLUTION}, bool rounded, SymInt time_dim"
+    f"{CONVOLUTION}, bool rounded"
 )
 
 
@@ -45,7 +46,7 @@ class CurrentsPlan:
         x, g, kernels = call.x, call.geometry, native.cpu_kernels()
         self.geometry, self.options = g, call.options
         shape = *x.shape[:2], g.channels, *g.space
-        self._empty = conv_layout.allocation(shape, x, state_dtype(x))
+        self._empty = conv_layout.allocation(shape, x, state_dtype(x), outer_dims(x))
         self._stride = self._empty().stride()
         self._share_of = algorithm.sampler(x, kernels)
         self._inner_share_of = algorithm.sampler(algorithm.inner(x, g), kernels)
@@ -68,22 +69,22 @@ class CurrentsPlan:
         g = self.geometry
         if algorithm.path(x, g, False, False, self._share_of) == "dense":
             dense_currents = torch_conv.currents(x, weight, self.options, self._dense["currents"])
-            return self._laid_out(dense_currents.view(*x.shape[:2], g.channels, *g.space))
+            return self._laid_out(sequence_of(dense_currents.view(-1, g.channels, *g.space), x), x)
         return self.by_events(x, weight)
 
     def by_events(self, x: Tensor, weight: Tensor) -> Tensor:
         """Returns the currents as sums over events."""
         out = self._empty()
         if algorithm.by_taps(self.geometry):
-            self._tap_currents(_channels_last(x), conv_layout.tap_rows(weight, self._piece), out)
+            self._tap_currents(_channels_last(x, x), conv_layout.tap_rows(weight, self._piece), out)
         else:
             conv_call.run_forward(self._by_rows, x, weight, out)
         return out
 
-    def _laid_out(self, currents: Tensor) -> Tensor:
+    def _laid_out(self, currents: Tensor, x: Tensor) -> Tensor:
         if currents.dtype == torch.float32 and currents.stride() == self._stride:
             return currents
-        return conv_layout.laid_out(currents, torch.float32)
+        return conv_layout.laid_out(currents, torch.float32, x)
 
     def weight_gradient(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         """Returns dL/dW for a dense float32 signal in the layout of the currents, event-driven or dense."""
@@ -97,19 +98,19 @@ class CurrentsPlan:
     def weight_gradient_by_taps(self, signal: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         """Returns dL/dW from input events, one kernel element at a time."""
         rows = signal.new_empty(self._tap_sizes)
-        self._tap_weights(_channels_last(x), _channels_last(signal), rows)
+        self._tap_weights(_channels_last(x, x), _channels_last(signal, x), rows)
         return conv_layout.from_tap_rows(rows, weight)
 
     def backward(
         self, signal: Tensor, x: Tensor, weight: Tensor, need_input: bool, need_weight: bool
     ) -> tuple[Tensor | None, Tensor | None]:
         """Returns dL/dx and dL/dW from dL/dcurrents; None where it is not needed."""
-        grad_x, grad_weight, signal = None, None, self._laid_out(signal)
+        grad_x, grad_weight, signal = None, None, self._laid_out(signal, x)
         if need_weight:
             grad_weight = self.weight_gradient(signal, x, weight).to(weight.dtype)
         if need_input:
             field = torch_conv.field(signal, x, weight, self.options, self._dense["input"])
-            grad_x = conv_layout.laid_out(field, x.dtype)
+            grad_x = conv_layout.laid_out(field, x.dtype, x)
         return grad_x, grad_weight
 
 
@@ -142,6 +143,7 @@ def _tap_shape(call: LayerArgs) -> dict[str, int]:
 
 def _currents_in_order(call: LayerArgs, out: Tensor) -> Tensor:
     x, weight = call.x, call.weight
+    x = x.transpose(0, 1) if outer_dims(x)[0] else x
     kernel = native.kernel("event_currents", x, weight=weight)
     assert kernel is not None
     # Neighbouring threads have neighbouring output channels.
@@ -158,8 +160,8 @@ def _currents_in_order(call: LayerArgs, out: Tensor) -> Tensor:
     return out
 
 
-def _channels_last(sequence: Tensor) -> Tensor:
-    return sequence.movedim(2, -1).to(torch.float32).contiguous()
+def _channels_last(sequence: Tensor, like: Tensor) -> Tensor:
+    return frames_of(sequence, like).movedim(1, -1).to(torch.float32).contiguous()
 
 
 @custom_op("snnlib::currents_forward", f"({_MAP}) -> Tensor")
@@ -184,8 +186,8 @@ def _packed(c: SimpleNamespace) -> SparseMap | Delayed | LayerArgs:
     if c.starts is not None:
         return SparseMap(c.x, c.weight, c.starts, sparse_linear.given(c.targets), c.outputs)
     if c.delay is not None:
-        return Delayed(c.x, c.weight, c.delay, c.rounded, c.time_dim)
-    return LayerArgs(c.x, c.weight, ConvOptions.of(c), (1, 1), c.time_dim)
+        return Delayed(c.x, c.weight, c.delay, c.rounded)
+    return LayerArgs(c.x, c.weight, ConvOptions.of(c), (1, 1))
 
 
 def _forward(call: LayerArgs) -> Tensor:
@@ -204,10 +206,10 @@ def _forward(call: LayerArgs) -> Tensor:
 def _(c: SimpleNamespace) -> Tensor:
     x: Tensor = c.x
     if c.starts is not None:
-        return x.new_empty((*x.shape[:2], c.outputs), dtype=state_dtype(x))
+        return empty_rows(x, c.outputs, state_dtype(x))
     if c.delay is not None:
-        return x.new_empty(*x.shape[:2], c.weight.shape[0])
-    g = geometry(x, c.weight, ConvOptions.of(c), c.time_dim)
+        return empty_rows(x, c.weight.shape[0])
+    g = geometry(x, c.weight, ConvOptions.of(c))
     return conv_layout.empty_sequence(x, g.channels, g.space, state_dtype(x))
 
 
@@ -250,7 +252,7 @@ def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
     if c.delay is not None:
         grad_delay = c.delay.new_empty(c.delay.shape if c.need_delay else 0)
     if c.need_input and c.starts is not None:
-        grad_x = c.x.new_empty(c.x.shape)
+        grad_x = empty_rows(c.x, c.x.shape[2])
     elif c.need_input and c.delay is not None:
         grad_x = torch.empty_like(c.x)
     elif c.need_input:
@@ -266,7 +268,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _gradients(ctx: Any, signal: Tensor) -> tuple[Tensor | None, ...]:
     needs = ctx.needs_input_grad[:3]
     found = currents_backward(signal, *ctx.saved_tensors, *ctx.options, *needs)
-    return *(part if need else None for part, need in zip(found, needs, strict=True)), *[None] * 9
+    return *(part if need else None for part, need in zip(found, needs, strict=True)), *[None] * 8
 
 
 currents_forward.register_autograd(_gradients, setup_context=_setup_context)

@@ -19,21 +19,21 @@ from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.delay import slope, split
 from snnlib.ops.declare import custom_op, register_fake
+from snnlib.ops.sequence_layout import contiguous, neuron_order, outer_strides
 
 
-def check_delays(x: Tensor, delay: Tensor, time_dim: int, weight: Tensor | None = None) -> None:
+def check_delays(x: Tensor, delay: Tensor, weight: Tensor | None = None) -> None:
     """Checks a sequence and its delays, one per channel or one for each element of the weight."""
-    _check_kinds(x, delay, time_dim, weight)
+    _check_kinds(x, delay, weight)
     # The smallest of numbers with a NaN among them is NaN.
     if x.device.type == "cpu" and delay.numel() and not float(delay.min()) >= 0:
         raise ValueError(f"delay: expected numbers of time steps >= 0, got {float(delay.min())}")
 
 
 @once
-def _check_kinds(x: Tensor, delay: Tensor, time_dim: int, weight: Tensor | None) -> None:
+def _check_kinds(x: Tensor, delay: Tensor, weight: Tensor | None) -> None:
     checks.check_kernel_dtype("x", x)
     checks.check_rank("x", x, "[T, N, C, ...]", at_least=3)
-    checks.check_time_dim(time_dim)
     checks.check_floating("delay", delay)
     checks.check_device("delay", delay, x)
     shape = x.shape[2:3] if weight is None else weight.shape
@@ -43,23 +43,23 @@ def _check_kinds(x: Tensor, delay: Tensor, time_dim: int, weight: Tensor | None)
 def _dense(x: Tensor) -> Tensor:
     """Returns the sequence `[T, N, C, ...]` in the kernels' dtype and as `[T, N, C, S]` or `[T, N, S, C]` in memory."""
     x = x.to(state_dtype(x))
-    last = x.dim() > 3 and x.movedim(2, -1).is_contiguous()
-    return x if last else x.contiguous()
+    rest = neuron_order(x)
+    return x if rest == (*range(3, x.dim()), 2) else contiguous(x, x)
 
 
-def _sequence(x: Tensor, delays: Tensor, time_dim: int) -> dict[str, Any]:
+def _sequence(x: Tensor, delays: Tensor) -> dict[str, Any]:
     """Returns `DelayShiftArgs` of cpp/include/snnlib/delay/delay.h for a dense sequence and whole delays."""
     space = x.shape[3:].numel()
     channel, cell = (1, x.shape[2]) if x.dim() > 3 and x.stride(2) == 1 else (space, 1)
-    outer = (x.shape[2] * space * x.shape[1], x.shape[2] * space)
+    step, sample = outer_strides(x, x.shape[2] * space)
     return {
         "dtype": native.DTYPE_CODES[x.dtype],
-        "steps": x.shape[time_dim],
-        "batch": x.shape[1 - time_dim],
+        "steps": x.shape[0],
+        "batch": x.shape[1],
         "channels": x.shape[2],
         "space": space,
-        "step_stride": outer[time_dim],
-        "batch_stride": outer[1 - time_dim],
+        "step_stride": step,
+        "batch_stride": sample,
         "channel_stride": channel,
         "space_stride": cell,
         "x": x,
@@ -67,37 +67,32 @@ def _sequence(x: Tensor, delays: Tensor, time_dim: int) -> dict[str, Any]:
     }
 
 
-def time_first(x: Tensor, time_dim: int) -> Tensor:
-    return x.transpose(0, 1) if time_dim else x
-
-
-def whole_steps(whole: Tensor, x: Tensor, time_dim: int) -> Tensor:
+def whole_steps(whole: Tensor, x: Tensor) -> Tensor:
     """Returns whole delays for kernels, clamped to the length of the sequence so that they fit an index."""
-    return whole.clamp(max=x.shape[time_dim] + 1).int().contiguous()
+    return whole.clamp(max=len(x) + 1).int().contiguous()
 
 
-def shifted(x: Tensor, delay: Tensor, rounded: bool, time_dim: int, earlier: bool) -> Tensor:
+def shifted(x: Tensor, delay: Tensor, rounded: bool, earlier: bool) -> Tensor:
     """Shifts a sequence by the delays; with `earlier`, a gradient back (the adjoint)."""
     kernel = native.kernel("delay_shift", x, delay=delay)
     if kernel is None:
-        wide = time_first(x, time_dim).to(state_dtype(x))
+        wide = x.to(state_dtype(x))
         by = reference.delay.shift_adjoint if earlier else reference.delay.shift
-        found = by(wide, delay.to(wide.dtype), rounded)
-        return torch.empty_like(x).copy_(time_first(found, time_dim))
+        return torch.empty_like(x).copy_(by(wide, delay.to(wide.dtype), rounded))
     whole, rest = split(delay.to(state_dtype(x)), rounded)
     dense = _dense(x)
     out = cpu_memory.empty_like(dense)
-    first, second, delays = (1 - rest).contiguous(), rest.contiguous(), whole_steps(whole, x, time_dim)
-    kernel(**_sequence(dense, delays, time_dim), first=first, second=second, out=out, earlier=earlier)
+    first, second, delays = (1 - rest).contiguous(), rest.contiguous(), whole_steps(whole, x)
+    kernel(**_sequence(dense, delays), first=first, second=second, out=out, earlier=earlier)
     return out.to(x.dtype)
 
 
-@custom_op("snnlib::delay_forward", "(Tensor x, Tensor delay, bool rounded, SymInt time_dim) -> Tensor")
+@custom_op("snnlib::delay_forward", "(Tensor x, Tensor delay, bool rounded) -> Tensor")
 def delay_forward(c: SimpleNamespace) -> Tensor:
     """Delays each channel of a sequence by `delay` `[C]` steps, >= 0; steps before the first are 0."""
     checks.check_reverse_mode("delays")
-    check_delays(c.x, c.delay, c.time_dim)
-    return shifted(c.x, c.delay, c.rounded, c.time_dim, earlier=False)
+    check_delays(c.x, c.delay)
+    return shifted(c.x, c.delay, c.rounded, earlier=False)
 
 
 @register_fake(delay_forward)
@@ -107,17 +102,16 @@ def _(c: SimpleNamespace) -> Tensor:
 
 @custom_op(
     "snnlib::delay_backward",
-    "(Tensor grad, Tensor x, Tensor delay, bool rounded, SymInt time_dim, bool need_x, bool need_delay) "
-    "-> (Tensor, Tensor)",
+    "(Tensor grad, Tensor x, Tensor delay, bool rounded, bool need_x, bool need_delay) -> (Tensor, Tensor)",
 )
 def delay_backward(c: SimpleNamespace) -> tuple[Tensor, Tensor]:
     """Returns dL/dx and dL/ddelay `[C]`; unneeded gradients have no elements."""
-    grad, x, delay, time_dim = c.grad, c.x, c.delay, c.time_dim
-    check_delays(x, delay, time_dim)
+    grad, x, delay = c.grad, c.x, c.delay
+    check_delays(x, delay)
     checks.check_gradient("grad", grad, x.shape, "x's shape", x)
     grad_x, grad_delay = x.new_empty(0), delay.new_empty(0)
     if c.need_x:
-        earlier = shifted(grad, delay, c.rounded, time_dim, earlier=True)
+        earlier = shifted(grad, delay, c.rounded, earlier=True)
         grad_x = torch.empty_like(x)
         grad_x = earlier.to(x.dtype) if earlier.stride() == grad_x.stride() else grad_x.copy_(earlier)
     if not c.need_delay:
@@ -125,14 +119,14 @@ def delay_backward(c: SimpleNamespace) -> tuple[Tensor, Tensor]:
     kernel = native.kernel("delay_shift_sums", x, grad=grad, delay=delay)
     if kernel is None:
         wide = state_dtype(x)
-        signal, events = (time_first(part, time_dim).to(wide) for part in (grad, x))
-        grad_delay = reference.delay.shift_slopes(signal, events, delay.to(wide), c.rounded).to(delay.dtype)
+        found = reference.delay.shift_slopes(grad.to(wide), x.to(wide), delay.to(wide), c.rounded)
+        grad_delay = found.to(delay.dtype)
     else:
         dense = _dense(x)
         signal = torch.empty_like(dense).copy_(grad)
-        whole = whole_steps(split(delay.to(dense.dtype), c.rounded)[0], x, time_dim)
-        sums = torch.empty(x.shape[1 - time_dim], 3, x.shape[2], dtype=torch.float64, device=x.device)
-        kernel(**_sequence(dense, whole, time_dim), grad=signal, sums=sums)
+        whole = whole_steps(split(delay.to(dense.dtype), c.rounded)[0], x)
+        sums = torch.empty(x.shape[1], 3, x.shape[2], dtype=torch.float64, device=x.device)
+        kernel(**_sequence(dense, whole), grad=signal, sums=sums)
         grad_delay = slope(list(sums.sum(0)), whole, c.rounded).to(delay.dtype)
     return grad_x, grad_delay
 
@@ -146,16 +140,14 @@ def _(c: SimpleNamespace) -> tuple[Tensor, Tensor]:
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, delay, ctx.rounded, ctx.time_dim = inputs
+    x, delay, ctx.rounded = inputs
     ctx.save_for_backward(x, delay)
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     need_x, need_delay = ctx.needs_input_grad[:2]
-    grad_x, grad_delay = delay_backward(
-        grad, *ctx.saved_tensors, ctx.rounded, ctx.time_dim, need_x, need_delay
-    )
-    return grad_x if need_x else None, grad_delay if need_delay else None, None, None
+    grad_x, grad_delay = delay_backward(grad, *ctx.saved_tensors, ctx.rounded, need_x, need_delay)
+    return grad_x if need_x else None, grad_delay if need_delay else None, None
 
 
 delay_forward.register_autograd(_backward, setup_context=_setup)

@@ -21,7 +21,8 @@ from snnlib.backends.geometry import GROUP
 from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.delay import slope, split
-from snnlib.ops.delay import check_delays, shifted, time_first, whole_steps
+from snnlib.ops.delay import check_delays, shifted, whole_steps
+from snnlib.ops.sequence_layout import contiguous, empty_rows, frames_of, outer_strides, sequence_of
 
 # Delays per channel: share of inputs that are not zero from which products of delayed sequences cost less than their
 # events, and elements of a sequence below which it does not matter.
@@ -37,7 +38,6 @@ class Delayed(NamedTuple):
     weight: Tensor
     delay: Tensor
     rounded: bool
-    time_dim: int
 
 
 def _by_products(x: Tensor, delay: Tensor) -> bool:
@@ -47,19 +47,19 @@ def _by_products(x: Tensor, delay: Tensor) -> bool:
     return algorithm.chosen() == "dense" or (x.numel() > _SMALL and algorithm.density(x) > _DENSE)
 
 
-def _sums_by_products(x: Tensor, grad: Tensor, whole: Tensor, time_dim: int) -> list[Tensor]:
+def _sums_by_products(x: Tensor, grad: Tensor, whole: Tensor) -> list[Tensor]:
     """Returns all sums of `_sums` by dense products."""
-    signal = grad.to(whole.dtype).flatten(0, 1)
-    events = x.to(whole.dtype)
+    signal, events = frames_of(grad, x).to(whole.dtype), x.to(whole.dtype)
     # Nobody reads the sum before the arrival of an event without delay.
     steps = (whole - 1).clamp(min=0), whole, whole + 1
-    return [shifted(events, by, True, time_dim, earlier=False).flatten(0, 1).t() @ signal for by in steps]
+    return [frames_of(shifted(events, by, True, earlier=False), x).t() @ signal for by in steps]
 
 
 def _arguments(call: Delayed) -> dict[str, Any]:
     """Returns `DelayedLinearArgs` of cpp/include/snnlib/delay/linear.h."""
-    x, weight, delay, rounded, time_dim = call
-    batch, steps, dtype = x.shape[1 - time_dim], x.shape[time_dim], state_dtype(x)
+    x, weight, delay, rounded = call
+    (steps, batch), dtype = x.shape[:2], state_dtype(x)
+    step_rows, batch_rows = outer_strides(x, 1)
     by_connection = delay.dim() > 1
     delay, weight = (part.to(dtype).contiguous() for part in (delay, weight))
     if by_connection:
@@ -67,7 +67,7 @@ def _arguments(call: Delayed) -> dict[str, Any]:
         # Events that are later by more never arrive, and see nothing of a signal.
         longest, delays = min(int(latest), steps + 1), None
     else:
-        delays = whole_steps(split(delay, rounded)[0], x, time_dim)
+        delays = whole_steps(split(delay, rounded)[0], x)
         longest = int(delays.max()) if delays.numel() else 0
     return {
         "dtype": native.DTYPE_CODES[dtype],
@@ -75,12 +75,12 @@ def _arguments(call: Delayed) -> dict[str, Any]:
         "batch": batch,
         "inputs": x.shape[2],
         "outputs": len(weight),
-        "step_rows": 1 if time_dim else batch,
-        "batch_rows": steps if time_dim else 1,
+        "step_rows": step_rows,
+        "batch_rows": batch_rows,
         "longest": longest,
         "per_channel": not by_connection,
         "two": not rounded,
-        "x": x.to(dtype).contiguous(),
+        "x": contiguous(x.to(dtype), x),
         "delay": delay if by_connection else None,
         "delays": delays,
         "taps": None,
@@ -103,7 +103,7 @@ def _by_channel(call: Delayed) -> dict[str, Tensor | int]:
 
 def _sums(kernel: Any, grad: Tensor, call: Delayed, need_delay: bool) -> list[Tensor]:
     """Returns sums `[I, O]` of `x[t] grad[t + k + i]` for i = -1, 0, 1; unneeded sums repeat i = 0."""
-    signal = grad.to(state_dtype(call.x)).contiguous()
+    signal = contiguous(grad.to(state_dtype(call.x)), call.x)
     first = -1 if call.rounded and need_delay else 0
     count = 3 if call.rounded and need_delay else 1 if call.rounded else 2
     out = signal.new_empty(count, *reversed(call.weight.shape))
@@ -117,7 +117,7 @@ def _gradients(
     kernel: Any, grad: Tensor, call: Delayed, need_weight: bool, need_delay: bool
 ) -> tuple[Tensor, Tensor]:
     """Returns dL/dweight and dL/ddelay for delays per connection; unneeded gradients have no elements."""
-    signal = grad.to(state_dtype(call.x)).contiguous()
+    signal = contiguous(grad.to(state_dtype(call.x)), call.x)
     by_weight, by_delay = (
         signal.new_empty(call.weight.shape if need else 0) for need in (need_weight, need_delay)
     )
@@ -133,18 +133,16 @@ def _gradients(
 def forward(call: Delayed) -> Tensor:
     """Returns currents `[T, N, O]`, which input i reaches after `delay[o, i]` steps."""
     _check(call)
-    x, weight, delay, rounded, time_dim = call
-    out = x.new_empty(*x.shape[:2], weight.shape[0])
+    x, weight, delay, rounded = call
+    out = empty_rows(x, len(weight))
     kernel = native.kernel("delayed_currents", x, weight=weight, delay=delay)
     if kernel is None:
         wide = state_dtype(x)
-        found = reference.delay.linear(
-            time_first(x, time_dim).to(wide), weight.to(wide), delay.to(wide).expand_as(weight), rounded
-        )
-        return out.copy_(time_first(found, time_dim))
+        by = delay.to(wide).expand_as(weight)
+        return out.copy_(reference.delay.linear(x.to(wide), weight.to(wide), by, rounded))
     if _by_products(x, delay):
-        delayed = shifted(x.to(state_dtype(x)), delay, rounded, time_dim, earlier=False)
-        return (delayed @ weight.t().to(delayed.dtype)).to(x.dtype)
+        delayed = frames_of(shifted(x.to(state_dtype(x)), delay, rounded, earlier=False), x)
+        return sequence_of(delayed @ weight.t().to(delayed.dtype), x).to(x.dtype)
     currents = cpu_memory.empty_like(out, state_dtype(x))
     arguments = _arguments(call)
     if delay.dim() == 1:
@@ -154,9 +152,9 @@ def forward(call: Delayed) -> Tensor:
 
 
 def _check(call: Delayed) -> None:
-    x, weight, delay, _, time_dim = call
+    x, weight, delay, _ = call
     _check_kinds(x, weight, delay)
-    check_delays(x, delay, time_dim, None if delay.dim() == 1 else weight)
+    check_delays(x, delay, None if delay.dim() == 1 else weight)
 
 
 @once
@@ -172,20 +170,18 @@ def _check_kinds(x: Tensor, weight: Tensor, delay: Tensor) -> None:
 
 
 def _input_gradient(grad: Tensor, call: Delayed) -> Tensor:
-    x, weight, delay, rounded, time_dim = call
+    x, weight, delay, rounded = call
     if delay.dim() == 1:
-        field = grad.to(state_dtype(x)) @ weight.to(state_dtype(x))
-        return shifted(field, delay, rounded, time_dim, earlier=True).to(x.dtype)
+        field = frames_of(grad.to(state_dtype(x)), x) @ weight.to(state_dtype(x))
+        return shifted(sequence_of(field, x), delay, rounded, earlier=True).to(x.dtype)
     kernel = native.kernel("delayed_input", x, grad=grad, weight=weight, delay=delay)
     wide = state_dtype(x)
     if kernel is not None:
-        grad_x = cpu_memory.empty_permuted(x.shape, range(x.dim()), x, wide)
-        kernel(**_arguments(call), grad=grad.to(wide).contiguous(), grad_x=grad_x)
+        grad_x = empty_rows(x, x.shape[2], wide)
+        kernel(**_arguments(call), grad=contiguous(grad.to(wide), x), grad_x=grad_x)
         return grad_x.to(x.dtype)
-    found = reference.delay.linear_input_backward(
-        time_first(grad, time_dim).to(wide), weight.to(wide), delay.to(wide), rounded
-    )
-    return torch.empty_like(x).copy_(time_first(found, time_dim))
+    found = reference.delay.linear_input_backward(grad.to(wide), weight.to(wide), delay.to(wide), rounded)
+    return torch.empty_like(x).copy_(found)
 
 
 def backward(
@@ -193,7 +189,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns dL/dx, dL/dweight and dL/ddelay; unneeded gradients have no elements."""
     _check(call)
-    x, weight, delay, rounded, time_dim = call
+    x, weight, delay, rounded = call
     shape = (*x.shape[:2], weight.shape[0])
     checks.check_gradient("signal", grad, shape, "the currents' shape", x)
     grad_x, grad_weight, grad_delay = x.new_empty(0), weight.new_empty(0), delay.new_empty(0)
@@ -210,11 +206,10 @@ def backward(
     by_input = (delay[None] if delay.dim() == 1 else delay).t().to(wide).contiguous()
     whole, rest = split(by_input, rounded)
     if kernel is None:
-        signal, events = (time_first(part, time_dim).to(wide) for part in (grad, x))
-        sums = reference.delay.linear_sums(signal, events, whole.t().expand_as(weight))
+        sums = reference.delay.linear_sums(grad.to(wide), x.to(wide), whole.t().expand_as(weight))
         sums = [part.t() for part in sums]
     elif _by_products(x, delay):
-        sums = _sums_by_products(x, grad, whole[:, 0].to(wide), time_dim)
+        sums = _sums_by_products(x, grad, whole[:, 0].to(wide))
     else:
         sums = _sums(kernel, grad, call, need_delay)
     if need_weight:

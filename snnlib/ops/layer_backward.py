@@ -30,6 +30,7 @@ from snnlib.ops import conv_layout, currents, torch_conv
 from snnlib.ops.conv_call import GradientCall, SavedRecord
 from snnlib.ops.declare import custom_op, register_fake
 from snnlib.ops.layer_forward import OPTIONS, check, record_rows
+from snnlib.ops.sequence_layout import outer_dims
 
 # Row of the coefficients of one state that every current is multiplied by, and of the coupling of two states.
 _GAIN, _COUPLING = row_names(1).index("b0"), row_names(2).index("p1")
@@ -71,7 +72,7 @@ class Ways(NamedTuple):
 @custom_op(
     "snnlib::layer_backward",
     "(Tensor grad_output, Tensor x, Tensor weight, Tensor constants, Tensor? output, Tensor bits, Tensor record, "
-    f"Tensor starts, {OPTIONS}, float input_grad_scale, SymInt time_dim, bool need_weight, bool need_input, "
+    f"Tensor starts, {OPTIONS}, float input_grad_scale, bool need_weight, bool need_input, "
     "Tensor? grad_state=None, bool need_state=False) -> (Tensor, Tensor, Tensor)",
 )
 def layer_backward(c: SimpleNamespace) -> tuple[Tensor, ...]:
@@ -80,7 +81,7 @@ def layer_backward(c: SimpleNamespace) -> tuple[Tensor, ...]:
     `output`, from the forward pass, is needed only for pooled neurons with an event-driven gradient; `grad_state` is
     dL/dstate after the last step, and not supported by neurons that fire once (`refractory` -1).
     """
-    call = LayerArgs(c.x, c.weight, ConvOptions.of(c), tuple(c.pool), c.time_dim)
+    call = LayerArgs(c.x, c.weight, ConvOptions.of(c), tuple(c.pool))
     neuron = neuron_kernel(c.constants, None, c.flags, c.taus)
     needs = Needs(c.need_weight, c.need_input, c.need_state)
     saved = Saved(c.output, c.bits, c.record, c.starts)
@@ -98,17 +99,23 @@ def layer_backward(c: SimpleNamespace) -> tuple[Tensor, ...]:
 
 
 class _Plan(NamedTuple):
-    """Facts that the kind of a call determines: whether a kernel runs, shape of the bits, and work items."""
+    """Facts that the kind of a call determines: whether a kernel runs, shape and order of bits, and work items."""
 
     native: bool
     bits: tuple[int, ...]
+    samples_first: bool
     tasks: int
 
 
 @once
 def _plan(call: LayerArgs, neuron: NeuronKernel, _kernels: object) -> _Plan:
     kernel = conv_layout.kernel("layer_backward", call.x, **neuron.tensors())
-    return _Plan(kernel is not None, conv_layout.bits_shape(call.x, call.geometry), call.tasks)
+    return _Plan(
+        kernel is not None,
+        conv_layout.bits_shape(call.x, call.geometry),
+        outer_dims(call.x) == (1, 0),
+        call.tasks,
+    )
 
 
 def run(
@@ -136,14 +143,14 @@ def run(
     if coupling and grad_state is not None:
         grad_state = torch.stack((grad_state[0] + coupling * grad_state[1], grad_state[1]))
     tensors = SavedRecord(
-        conv_layout.laid_out(grad_output, x.dtype),
-        None if grad_state is None else conv_layout.laid_out(grad_state, state_dtype(x)),
+        conv_layout.laid_out(grad_output, x.dtype, x),
+        None if grad_state is None else conv_layout.laid_out_state(grad_state, state_dtype(x)),
         constants,
-        saved.bits.contiguous(),
+        (saved.bits.transpose(0, 1) if plan.samples_first else saved.bits).contiguous(),
         record[0],
         record[-1],
         saved.starts.contiguous(),
-        None if output is None else conv_layout.laid_out(output, x.dtype),
+        None if output is None else conv_layout.laid_out(output, x.dtype, x),
     )
     # Factor of an SRM neuron's signal b, or of the signal a of one linear state; that of other neurons has it.
     gain = float(constants[_GAIN, 0]) if linear_states == 1 else scale
@@ -161,7 +168,7 @@ def run(
     )
     grad_weight, grad_x = (event if one is None else one for one, event in zip(dense, by_events, strict=True))
     if grad_x is not None and ways.dense_input and neuron.times_input:
-        grad_x = reference.exact.by_time(grad_x, x, call.time_dim)
+        grad_x = reference.exact.by_time(grad_x, x)
     if grad_weight is not None:
         grad_weight = grad_weight.to(call.weight.dtype)
     if coupling and grad_start is not None:
@@ -214,7 +221,7 @@ def _checked_output(call: LayerArgs, neuron: NeuronKernel, output: Tensor | None
 @register_fake(layer_backward)
 def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
     x, weight = c.x, c.weight
-    g = geometry(x, weight, ConvOptions.of(c), c.time_dim)
+    g = geometry(x, weight, ConvOptions.of(c))
     grad_weight = weight.new_empty(weight.shape if c.need_weight else 0)
     grad_x = conv_layout.empty_sequence(x, x.shape[2], x.shape[3:]) if c.need_input else x.new_empty(0)
     states = neuron_kernel(c.constants, None, c.flags, c.taus).states

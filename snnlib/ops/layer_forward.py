@@ -32,6 +32,7 @@ from snnlib.backends.memo import once
 from snnlib.backends.native import state_dtype
 from snnlib.ops import conv_call, conv_layout
 from snnlib.ops.declare import CONVOLUTION, custom_op, register_fake
+from snnlib.ops.sequence_layout import outer_dims
 
 # Options of convolution and neurons in the schemas of both passes.
 OPTIONS = f"{CONVOLUTION}, SymInt[] pool, SymInt[] flags, float[] taus"
@@ -63,9 +64,9 @@ def _allocations(
     """Returns allocations of all outputs but the record's numbers, whose length depends on the data."""
     x, g = call.x, call.geometry
     return (
-        conv_layout.allocation(conv_layout.output_shape(x, g, call.pool), x, x.dtype),
+        conv_layout.allocation(conv_layout.output_shape(x, g, call.pool), x, x.dtype, outer_dims(x)),
         conv_layout.allocation((neuron.states, g.batch, g.channels, *g.space), x, state_dtype(x)),
-        cpu_memory.allocation(conv_layout.bits_shape(x, g), range(4), x, torch.int16),
+        cpu_memory.allocation(conv_layout.bits_shape(x, g), (*outer_dims(x), 2, 3), x, torch.int16),
         partial(torch.zeros, g.batch * g.height + 1, dtype=torch.int64, device=x.device),
     )
 
@@ -96,7 +97,7 @@ def run(call: LayerArgs, neuron: NeuronKernel, return_state: bool, keep: bool, e
     bits, starts = (empty_bits(), empty_starts()) if keep else (None, None)
     x, state, record = call.x, neuron.state, None
     if plan.kernel is not None:
-        start = None if state is None else conv_layout.laid_out(state, state_dtype(x))
+        start = None if state is None else conv_layout.laid_out_state(state, state_dtype(x))
         by_events = plan.small and algorithm.chosen() == "auto"
         if not by_events:
             streaming = return_state or start is not None
@@ -125,7 +126,7 @@ def run(call: LayerArgs, neuron: NeuronKernel, return_state: bool, keep: bool, e
 
 @custom_op(
     "snnlib::layer_forward",
-    f"(Tensor x, Tensor weight, Tensor constants, Tensor? state, {OPTIONS}, SymInt time_dim, bool return_state, "
+    f"(Tensor x, Tensor weight, Tensor constants, Tensor? state, {OPTIONS}, bool return_state, "
     "bool keep, bool exact) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def layer_forward(c: SimpleNamespace) -> tuple[Tensor, ...]:
@@ -136,7 +137,7 @@ def layer_forward(c: SimpleNamespace) -> tuple[Tensor, ...]:
     compilers, which need the size in advance).
     """
     checks.check_reverse_mode("spiking layer")
-    call = LayerArgs(c.x, c.weight, ConvOptions.of(c), tuple(c.pool), c.time_dim)
+    call = LayerArgs(c.x, c.weight, ConvOptions.of(c), tuple(c.pool))
     neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
     if c.keep:
         neuron.check_record()
@@ -156,7 +157,7 @@ def _(c: SimpleNamespace) -> tuple[Tensor, ...]:
     neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
     for name, tensor in (("weight", c.weight), (neuron.constants_name, c.constants)):
         checks.check_device(name, tensor, c.x)
-    call = LayerArgs(c.x, c.weight, ConvOptions.of(c), c.pool, c.time_dim)
+    call = LayerArgs(c.x, c.weight, ConvOptions.of(c), c.pool)
     out, final, bits, starts = _allocations(call, neuron)
     record = None
     if c.keep:

@@ -48,21 +48,18 @@ def takes(current: Tensor, neuron: NeuronKernel) -> bool:
     return known and rows_of(current) is not None and has_kernels(current)
 
 
-def run(
-    current: Tensor, neuron: NeuronKernel, time_dim: int, window: Window, norm: Normalization, by_batch: bool
-) -> Tensor:
+def run(current: Tensor, neuron: NeuronKernel, window: Window, norm: Normalization, by_batch: bool) -> Tensor:
     """Returns values of neurons on normalised currents, or their means over windows of 2 x 2 cells.
 
     Args:
         current: channels-last currents `[T, N, C, ...]`, float32.
         neuron: neurons that `takes` knows.
-        time_dim: 0, or 1 of currents `[N, T, C, ...]`.
         window: `(2, 2)`, or `(1, 1)` without pooling.
         norm: batch norm in front of the neurons; weight and bias may learn.
         by_batch: whether gradients flow through mean and variance, which are those of the currents.
     """
-    neuron.check_sequence(current, time_dim)
-    inputs = current, norm.weight, norm.bias, norm, by_batch, neuron, time_dim, window
+    neuron.check_sequence(current)
+    inputs = current, norm.weight, norm.bias, norm, by_batch, neuron, window
     return _Neurons.apply(*inputs)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -70,12 +67,11 @@ def _call(
     way: str,
     current: Tensor,
     neuron: LinearKernel,
-    place: Any,
+    window: Window,
     input: dict[str, Any],
     signals: dict[str, Any],
 ) -> None:
-    time_dim, window = place
-    arguments = {**scan_arguments(current, neuron, neuron.constants.contiguous(), time_dim), **signals}
+    arguments = {**scan_arguments(current, neuron, neuron.constants.contiguous()), **signals}
     arguments["input"] = {"channels": current.shape[2], "sums": None, "means": None, **input}
     arguments["planes"] = None if window == (1, 1) else scan_pool.planes_of(current, window)
     kernel = native.kernel(f"normalized_{way}", current, **neuron.tensors())
@@ -93,13 +89,13 @@ class _Neurons(torch.autograd.Function):
         norm: Normalization,
         by_batch: bool,
         neuron: LinearKernel,
-        *place: Any,
+        window: Window,
     ) -> Tensor:
-        time_dim, window = ctx.place = place
         ctx.save_for_backward(current, neuron.constants, neuron.state, norm.mean, norm.variance, weight, bias)
-        ctx.flags, ctx.options, ctx.by_batch = neuron.flags, (norm.epsilon, norm.factor), by_batch
-        value, state = scan_pool.empty_value(current, window), empty_state(current, neuron.states, time_dim)
-        _call("forward", current, neuron, place, norm._asdict(), {"value": value, "state_out": state})
+        ctx.flags, ctx.options = neuron.flags, (norm.epsilon, norm.factor)
+        ctx.by_batch, ctx.window = by_batch, window
+        value, state = scan_pool.empty_value(current, window), empty_state(current, neuron.states)
+        _call("forward", current, neuron, window, norm._asdict(), {"value": value, "state_out": state})
         return value
 
     @staticmethod
@@ -107,7 +103,7 @@ class _Neurons(torch.autograd.Function):
     def backward(ctx: Any, grad_value: Tensor) -> tuple[Tensor | None, ...]:
         current, constants, state, *numbers = ctx.saved_tensors
         neuron = cast(LinearKernel, neuron_kernel(constants, state, ctx.flags))
-        norm, (time_dim, window) = Normalization(*numbers, *ctx.options), ctx.place
+        norm, window = Normalization(*numbers, *ctx.options), ctx.window
         channels, grad, value = (
             current.shape[2],
             torch.empty_like(current),
@@ -117,15 +113,15 @@ class _Neurons(torch.autograd.Function):
             **dict.fromkeys(("grad_state_out", "grad_coefficients")),
             "grad_value": cpu_memory.laid_out_like(grad_value, value),
             "grad_current": grad,
-            "grad_state_in": empty_state(current, neuron.states, time_dim),
+            "grad_state_in": empty_state(current, neuron.states),
         }
         # A thread has a neuron, or a window.
-        sums = current.new_empty(2, value.numel() // max(value.shape[time_dim] * channels, 1), channels)
+        sums = current.new_empty(2, value.numel() // max(len(value) * channels, 1), channels)
         input = norm._asdict()
-        _call("backward", current, neuron, ctx.place, {**input, "sums": sums}, signals)
+        _call("backward", current, neuron, window, {**input, "sums": sums}, signals)
         totals = sums.sum(1, dtype=torch.float64).float()
         means = totals * (channels / current.numel()) if ctx.by_batch else None
-        _call("backward", current, neuron, ctx.place, {**input, "means": means}, signals)
+        _call("backward", current, neuron, window, {**input, "means": means}, signals)
         needs_weight, needs_bias = ctx.needs_input_grad[1:3]
         of_weight = totals[1] * norm.factor if needs_weight else None
-        return grad, of_weight, totals[0] if needs_bias else None, *[None] * 5
+        return grad, of_weight, totals[0] if needs_bias else None, *[None] * 4

@@ -20,6 +20,7 @@ from snnlib.backends.arguments import Windows
 from snnlib.ops import avg_pool, conv_layout, max_pool
 from snnlib.ops.declare import custom_op, register_fake
 from snnlib.ops.pool_layout import as_walkable, check, empty_pooled, geometry
+from snnlib.ops.sequence_layout import frames_of, outer_dims
 
 
 class Pooling(NamedTuple):
@@ -38,14 +39,15 @@ class Pooling(NamedTuple):
 
 def prepare(x: Tensor, windows: Windows, largest: bool) -> Pooling | None:
     """Returns the pooling; None where the ops have to run, which also copy layouts."""
-    name, planes = "max_pool" if largest else "pool", x.is_contiguous()
+    name, outer = "max_pool" if largest else "pool", outer_dims(x)
+    planes = x.permute(*outer, *range(2, x.dim())).is_contiguous()
     if native.cpu_kernels() is None or not (x.is_cpu and x.dtype in native.DTYPE_CODES and x.numel()):
         return None
     if largest and math.prod(windows.kernel) > max_pool.LARGEST_WINDOW:
         return None
-    if not (planes or (x.dim() > 4 and conv_layout.lies_in_order(x))):
+    if not (planes or (x.dim() > 4 and conv_layout.lies_in_order(x, x))):
         return None
-    frames, slot = x.flatten(0, 1), native.slot
+    frames, slot = frames_of(x, x), native.slot
     check(frames, windows)
     sizes = geometry(frames, empty_pooled(frames, windows), windows)
     there = {"input": slot(1), "output": slot(2)}
@@ -55,7 +57,7 @@ def prepare(x: Tensor, windows: Windows, largest: bool) -> Pooling | None:
     else:
         there |= {"count_include_pad": windows.count_include_pad, "divisor_override": windows.divisor or 0}
     pooled = *x.shape[:3], *windows.counts(x.shape[3:])
-    order = range(x.dim()) if planes else (0, 1, *range(3, x.dim()), 2)
+    order = *outer, *(range(2, x.dim()) if planes else (*range(3, x.dim()), 2))
     return Pooling(
         native.prepare(f"{name}_forward", **sizes, **there),
         native.prepare(f"{name}_backward", **sizes, **back),

@@ -21,11 +21,12 @@ from snnlib.backends.program_kernel import ProgramKernel
 from snnlib.ops import recurrent_call
 from snnlib.ops.declare import custom_op, register_fake
 from snnlib.ops.recurrent_args import RecurrentArgs
+from snnlib.ops.sequence_layout import empty_rows
 
 # Arguments of both ops behind the currents, or their sums, in their schemas.
 _RECURRENCE = (
     "Tensor weight, Tensor? starts, Tensor? targets, Tensor? delay, Tensor coefficients, Tensor? state, Tensor? past, "
-    "Tensor? lengths, SymInt[] flags, SymInt longest, bool rounded, SymInt time_dim"
+    "Tensor? lengths, SymInt[] flags, SymInt longest, bool rounded"
 )
 
 
@@ -34,7 +35,6 @@ def run(
     weight: Tensor,
     neuron: LinearKernel | ProgramKernel,
     lengths: Tensor | None,
-    time_dim: int,
     delays: Delays | None = None,
     rows: tuple[Tensor, Tensor] | None = None,
     eprop: bool = False,
@@ -61,7 +61,6 @@ def run(
         neuron.from_state(None) if program else neuron.flags,
         longest,
         rounded,
-        time_dim,
         keep,
         eprop,
     )
@@ -85,8 +84,9 @@ def recurrent_forward(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
 @register_fake(recurrent_forward)
 def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor]:
     args = RecurrentArgs.of(c, c.current)
-    total = c.current.new_empty(c.current.shape if c.keep else 0, dtype=state_dtype(c.current))
-    return c.current.new_empty(c.current.shape), args.empty_state(), total
+    wide = state_dtype(c.current)
+    total = empty_rows(c.current, c.current.shape[2], wide) if c.keep else c.current.new_empty(0, dtype=wide)
+    return empty_rows(c.current, c.current.shape[2]), args.empty_state(), total
 
 
 @custom_op(
@@ -113,7 +113,7 @@ def _(c: SimpleNamespace) -> tuple[Tensor, ...]:
     if c.delay is not None:
         grad_delay = c.delay.new_empty(c.delay.shape if c.need_delay else 0)
     return (
-        c.total.new_empty(c.total.shape, dtype=wide),
+        empty_rows(c.total, c.total.shape[2], wide),
         c.weight.new_empty(c.weight.shape if c.need_weight else 0),
         grad_delay,
         c.coefficients.new_empty(c.coefficients.shape if c.learn else 0),
@@ -123,7 +123,7 @@ def _(c: SimpleNamespace) -> tuple[Tensor, ...]:
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    current, *others, ctx.flags, ctx.longest, ctx.rounded, ctx.time_dim, _, ctx.eprop = inputs
+    current, *others, ctx.flags, ctx.longest, ctx.rounded, _, ctx.eprop = inputs
     value, _, total = output
     ctx.dtype = current.dtype
     ctx.save_for_backward(total, value, *others)
@@ -138,7 +138,7 @@ def _backward(
     if grad_value is None:
         grad_value = torch.zeros_like(tensors[1])
     need_weight, _, _, need_delay, learn = ctx.needs_input_grad[1:6]
-    options, needs = (ctx.flags, ctx.longest, ctx.rounded, ctx.time_dim), (learn, need_weight, need_delay)
+    options, needs = (ctx.flags, ctx.longest, ctx.rounded), (learn, need_weight, need_delay)
     if isinstance(ctx.flags, ProgramKernel):
         given: Sequence[Any] = (tensors[0], *tensors[2:], *options, ctx.eprop)
         found = recurrent_call.backward(RecurrentArgs(*given), tensors[1], grad_value, grad_state, needs)
@@ -155,7 +155,7 @@ def _backward(
         rows if learn else None,
         None if state is None else start,
         None if past is None else grad_past.to(past.dtype),
-        *[None] * 7,
+        *[None] * 6,
     )
 
 

@@ -20,6 +20,7 @@ from snnlib.backends.native import state_dtype
 from snnlib.backends.program_kernel import ProgramKernel
 from snnlib.backends.reference.sparse import Rows
 from snnlib.ops.delay import check_delays
+from snnlib.ops.sequence_layout import contiguous, outer_strides
 from snnlib.ops.sparse_linear import check_rows, given, reference_rows
 
 # Steps of all neurons that the kernels with delays can number, less than 2^31.
@@ -58,7 +59,6 @@ class RecurrentArgs:
     flags: Sequence[int] | ProgramKernel
     longest: int
     rounded: bool
-    time_dim: int
     eprop: bool
 
     @classmethod
@@ -102,7 +102,7 @@ class RecurrentArgs:
     @property
     def step(self) -> tuple[int, int]:
         """Samples and neurons of a step."""
-        return self.current.shape[1 - self.time_dim], self.current.shape[2]
+        return self.current.shape[1], self.current.shape[2]
 
     def empty_state(self) -> Tensor:
         dtype = state_dtype(self.current)
@@ -126,14 +126,13 @@ class RecurrentArgs:
             self._check_delay(self.delay)
         if self.lengths is None:
             return None
-        return checks.check_lengths(self.lengths, self.current, self.time_dim).contiguous()
+        return checks.check_lengths(self.lengths, self.current).contiguous()
 
     @once
     def _check_kinds(self, name: str) -> None:
         current, neuron = self.current, self.neuron
         checks.check_kernel_dtype(name, current)
         checks.check_rank(name, current, "[T, N, H]", exactly=3)
-        checks.check_time_dim(self.time_dim)
         neuron.check(current.shape[2], current)
         if not neuron.constants.shape[1]:
             raise ValueError(
@@ -152,7 +151,7 @@ class RecurrentArgs:
 
     def _check_delay(self, delay: Tensor) -> None:
         checks.check_tensor("delay", delay)
-        check_delays(self.current, delay, self.time_dim, self.weight)
+        check_delays(self.current, delay, self.weight)
         if self.longest < 0 or (delay.numel() and float(delay.detach().max()) > self.longest):
             raise ValueError(f"longest: expected a number of steps that no delay exceeds, got {self.longest}")
         most = _MOST_STEPS // max(self.current.shape[2], 1)
@@ -171,8 +170,9 @@ class RecurrentArgs:
 
     def struct(self, lengths: Tensor | None) -> dict[str, Any]:
         """Returns the fields of `RecurrentArgs` of cpp/include/snnlib/loop/recurrent.h that both passes share."""
-        current, weight, state, time_dim = self.current, self.weight, self.state, self.time_dim
-        (batch, neurons), steps, dtype = self.step, current.shape[time_dim], state_dtype(current)
+        current, weight, state = self.current, self.weight, self.state
+        (batch, neurons), steps, dtype = self.step, len(current), state_dtype(current)
+        step, sample = outer_strides(current, neurons)
         row, longest, delay = -(-neurons // GROUP) * GROUP, 0, self.delay
         if delay is not None:
             # Kernels tell delays by their address, which a tensor without connections lacks.
@@ -183,14 +183,14 @@ class RecurrentArgs:
         elif self.starts is None:
             weight = current.new_zeros((neurons, row), dtype=dtype)
             weight[:, :neurons] = self.weight.t()
-        tensors = {"coefficients": self.coefficients, "current": current, "state_in": state, "weight": weight}
+        tensors = {"coefficients": self.coefficients, "state_in": state, "weight": weight}
         return {
             "view": {
                 "outer": batch,
                 "steps": steps,
                 "inner": neurons,
-                "outer_stride": steps * neurons if time_dim else neurons,
-                "step_stride": neurons if time_dim else batch * neurons,
+                "outer_stride": sample,
+                "step_stride": step,
             },
             "dtype": native.DTYPE_CODES[dtype],
             "states": self.neuron.variables,
@@ -201,6 +201,7 @@ class RecurrentArgs:
             "starts": None if self.starts is None else self.starts.contiguous(),
             "targets": None if self.targets is None else self.targets.contiguous(),
             "lengths": lengths,
+            "current": contiguous(current.to(dtype), current),
             **native.dense(dtype, **tensors),
         }
 

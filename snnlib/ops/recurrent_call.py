@@ -19,30 +19,28 @@ from snnlib.backends.native import state_dtype
 from snnlib.backends.program_kernel import ProgramKernel
 from snnlib.backends.reference.recurrent import Gradients
 from snnlib.ops import delayed_linear, sparse_linear
-from snnlib.ops.delay import time_first
 from snnlib.ops.delayed_linear import Delayed
 from snnlib.ops.recurrent_args import RecurrentArgs
 from snnlib.ops.scan_linear import sum_neurons
+from snnlib.ops.sequence_layout import contiguous, empty_rows
 from snnlib.ops.sparse_linear import given
 
 
 def forward(args: RecurrentArgs, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the results of the op `recurrent_forward`."""
     lengths = args.check()
-    current, neuron, time_dim = args.current, args.neuron, args.time_dim
+    current, neuron = args.current, args.neuron
     kernel = args.kernel("forward")
     final = args.empty_state()
-    every = range(current.dim())
-    value = cpu_memory.empty_permuted(current.shape, every, current)
+    value = empty_rows(current, current.shape[2])
     total = current.new_empty(0, dtype=state_dtype(current))
     if keep:
-        total = cpu_memory.empty_permuted(current.shape, every, current, total.dtype)
+        total = empty_rows(current, current.shape[2], total.dtype)
     if kernel is None:
-        first = time_first(current, time_dim)
-        spikes, last, sums = reference.recurrent.forward(first, args.matrix, neuron, lengths, args.delays)
+        spikes, last, sums = reference.recurrent.forward(current, args.matrix, neuron, lengths, args.delays)
         if keep:
-            total.copy_(time_first(sums, time_dim))
-        value.copy_(time_first(spikes, time_dim)), final.copy_(last)
+            total.copy_(sums)
+        value.copy_(spikes), final.copy_(last)
     else:
         spikes = value if value.dtype == total.dtype else cpu_memory.empty_like(value, total.dtype)
         kernel(**args.struct(lengths), value=spikes, state_out=final, total=total if keep else None)
@@ -67,12 +65,11 @@ def backward(
     args.check_state("grad_state", grad_state)
     kernel = args.kernel("backward", grad_value=grad_value, value=value)
     if kernel is None:
-        spikes, signal, sums = (time_first(part, args.time_dim) for part in (value, grad_value, total))
-        signals = (spikes, signal, grad_state)
+        signals = (value, grad_value, grad_state)
         found = reference.recurrent.backward(
-            sums, signals, args.matrix, args.neuron, lengths, args.delays, args.spikes_back
+            total, signals, args.matrix, args.neuron, lengths, args.delays, args.spikes_back
         )
-        grad = _empty_gradient(args).copy_(time_first(found.current, args.time_dim))
+        grad = _empty_gradient(args).copy_(found.current)
     else:
         found = _by_kernel(kernel, args, lengths, (value, grad_value, grad_state), needs)
         grad = found.current
@@ -97,8 +94,7 @@ def backward(
 
 
 def _empty_gradient(args: RecurrentArgs) -> Tensor:
-    total = args.current
-    return cpu_memory.empty_permuted(total.shape, range(total.dim()), total, state_dtype(total))
+    return empty_rows(args.current, args.current.shape[2], state_dtype(args.current))
 
 
 def _by_kernel(
@@ -118,7 +114,9 @@ def _by_kernel(
     value, grad_value, grad_state = signals
     kernel(
         **struct,
-        **native.dense(grad.dtype, value=value, grad_value=grad_value, grad_state_out=grad_state),
+        value=contiguous(value.to(grad.dtype), args.current),
+        grad_value=contiguous(grad_value.to(grad.dtype), args.current),
+        **native.dense(grad.dtype, grad_state_out=grad_state),
         spikes_back=args.spikes_back,
         grad_current=grad,
         grad_state_in=start,
@@ -151,14 +149,10 @@ def _as_delayed(args: RecurrentArgs, value: Tensor, grad: Tensor) -> tuple[Delay
     one step later, so event and signal at one index belong to neighbouring steps.
     """
     assert args.delay is not None
-    past, time_dim = args.past, args.time_dim
-    steps = value.shape[time_dim]
-    if past is None:
-        past = value.new_zeros(1, *args.step)
-    before = time_first(past.flip(0).to(value.dtype), time_dim)
-    events = torch.cat((before, value.narrow(time_dim, 0, max(steps - 1, 0))), time_dim)
-    if not steps:
-        events = events.narrow(time_dim, 0, len(past) - 1)
-    silent = torch.zeros_like(before.narrow(time_dim, 0, len(past) - 1))
-    delayed = Delayed(events, args.weight, args.delay, args.rounded, time_dim)
-    return delayed, torch.cat((silent, grad), time_dim)
+    past = value.new_zeros(1, *args.step) if args.past is None else args.past
+    before = past.flip(0).to(value.dtype)
+    events = torch.cat((before, value[:-1]))
+    if not len(value):
+        events = events[:-1]
+    delayed = Delayed(events, args.weight, args.delay, args.rounded)
+    return delayed, torch.cat((torch.zeros_like(before[1:]), grad))

@@ -23,17 +23,13 @@ from snnlib.ops.declare import custom_op, register_fake
 from snnlib.ops.sequence_layout import as_walkable, empty_state
 
 # Neurons, and how they meet the currents, in the schemas of both ops.
-_NEURON = "Tensor constants, Tensor? state, SymInt[] flags, float[] taus, SymInt time_dim, SymInt[] window"
+_NEURON = "Tensor constants, Tensor? state, SymInt[] flags, float[] taus, SymInt[] window"
 # Windows of one cell.
 NO_POOLING = (1, 1)
 
 
 def run(
-    x: Tensor,
-    neuron: AnyKernel,
-    time_dim: int,
-    window: tuple[int, int] = NO_POOLING,
-    return_state: bool = True,
+    x: Tensor, neuron: AnyKernel, window: tuple[int, int] = NO_POOLING, return_state: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Returns values, or their means over windows, and the last state.
 
@@ -41,23 +37,23 @@ def run(
     """
     checks.check_untransformed("neurons", batches=True)
     if isinstance(neuron, ProgramKernel):
-        return scan_program.run(x, neuron, time_dim)
+        return scan_program.run(x, neuron)
     if isinstance(neuron, LinearKernel) and return_state:
-        found = scan_plan.run(x, neuron, time_dim, window)
+        found = scan_plan.run(x, neuron, window)
         if found is not None:
             return found
     value, final = scan_forward(
-        x, neuron.constants, neuron.state, neuron.flags, neuron.taus, time_dim, window, return_state
+        x, neuron.constants, neuron.state, neuron.flags, neuron.taus, window, return_state
     )
     return value, final
 
 
 @once
 def _checked(
-    current: Tensor, neuron: NeuronKernel, time_dim: int, window: Sequence[int], return_state: bool = False
+    current: Tensor, neuron: NeuronKernel, window: Sequence[int], return_state: bool = False
 ) -> tuple[int, int]:
     """Checks all arguments and returns the window."""
-    neuron.check_sequence(current, time_dim)
+    neuron.check_sequence(current)
     checks.check_axes("window", window, 2, 1)
     high, wide = window
     if (high, wide) != NO_POOLING and neuron.moves_spikes and not neuron.credit:
@@ -75,22 +71,22 @@ def scan_forward(c: SimpleNamespace) -> tuple[Tensor, Tensor]:
     """
     checks.check_reverse_mode("neurons")
     neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
-    sizes = _checked(c.current, neuron, c.time_dim, c.window, c.return_state)
+    sizes = _checked(c.current, neuron, c.window, c.return_state)
     if sizes != NO_POOLING:
-        value, final = scan_pool.forward(c.current, neuron, c.time_dim, sizes)
+        value, final = scan_pool.forward(c.current, neuron, sizes)
     else:
-        value, final = scan_linear.forward(c.current, neuron, c.time_dim, c.return_state)
+        value, final = scan_linear.forward(c.current, neuron, c.return_state)
     return value, final if c.return_state else final.new_empty(0)
 
 
 @register_fake(scan_forward)
 def _(c: SimpleNamespace) -> tuple[Tensor, Tensor]:
     neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
-    sizes = _checked(c.current, neuron, c.time_dim, c.window, c.return_state)
+    sizes = _checked(c.current, neuron, c.window, c.return_state)
     current = _laid_out(c.current, c.window)
     final = current.new_empty(0, dtype=state_dtype(current))
     if c.return_state:
-        final = empty_state(current, neuron.states, c.time_dim)
+        final = empty_state(current, neuron.states)
     value = torch.empty_like(current)
     return value if sizes == NO_POOLING else scan_pool.empty_value(current, sizes), final
 
@@ -110,15 +106,15 @@ def scan_backward(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     The linear family has no b, and a gradient of its coefficients only if they `learn`. The spike response model has
     those of a and b that are needed, and a gradient of the state if one was given. Missing results have no elements.
     """
-    current, time_dim = c.current, c.time_dim
+    current = c.current
     neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
-    sizes = _checked(current, neuron, time_dim, c.window)
+    sizes = _checked(current, neuron, c.window)
     shape = current.shape if sizes == NO_POOLING else scan_pool.empty_value(current, sizes).shape
     checks.check_gradient("grad_value", c.grad_value, shape, "the output's shape", current)
-    neuron.check_state(c.grad_state, checks.step_shape(current.shape, time_dim), current, "grad_state")
+    neuron.check_state(c.grad_state, current.shape[1:], current, "grad_state")
     if c.learn and neuron.moves_spikes:
         raise ValueError("learn: expected False of neurons with exact spike times, got True")
-    gradients = (c.grad_value, c.grad_state, current, neuron, time_dim)
+    gradients = (c.grad_value, c.grad_state, current, neuron)
     needs = c.need_weight, c.need_input
     if sizes == NO_POOLING:
         return scan_linear.backward(*gradients, c.learn, needs)
@@ -128,19 +124,19 @@ def scan_backward(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 @register_fake(scan_backward)
 def _(c: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     neuron = neuron_kernel(c.constants, c.state, c.flags, c.taus)
-    _checked(c.current, neuron, c.time_dim, c.window)
+    _checked(c.current, neuron, c.window)
     current = _laid_out(c.current, c.window)
     needs = (c.need_weight, c.need_input) if neuron.credit else (True, False)
     a, b = (torch.empty_like(current) if need else current.new_empty(0) for need in needs)
     rows = torch.empty_like(c.constants) if c.learn else c.constants.new_empty(0)
     start = current.new_empty(0, dtype=state_dtype(current))
     if not neuron.credit or c.state is not None:
-        start = empty_state(current, neuron.states, c.time_dim)
+        start = empty_state(current, neuron.states)
     return a, b, rows, start
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    current, constants, state, ctx.flags, ctx.taus, ctx.time_dim, ctx.window, ctx.gives_state = inputs
+    current, constants, state, ctx.flags, ctx.taus, ctx.window, ctx.gives_state = inputs
     value, final = output
     ctx.save_for_backward(current, constants, state)
     ctx.shape = value.shape
@@ -158,10 +154,10 @@ def _backward(ctx: Any, grad_value: Tensor | None, grad_state: Tensor | None) ->
         grad_state = None
     if grad_value is None:
         grad_value = current.new_zeros(ctx.shape)
-    neurons = current, constants, state, ctx.flags, ctx.taus, ctx.time_dim, ctx.window
+    neurons = current, constants, state, ctx.flags, ctx.taus, ctx.window
     # A neuron without a layer around it has one gradient to give: the weight signal, as dL/dcurrent.
     a, _, rows, start = scan_backward(grad_value, grad_state, *neurons, True, False, learn)
-    return a, rows if learn else None, start if state is not None else None, *[None] * 5
+    return a, rows if learn else None, start if state is not None else None, *[None] * 4
 
 
 scan_forward.register_autograd(_backward, setup_context=_setup_context)

@@ -37,13 +37,13 @@ def per_neuron(coefficients: Tensor, current: Tensor) -> Tensor:
     return coefficients.contiguous()
 
 
-def _arguments(current: Tensor, neuron: NeuronKernel, time_dim: int, learn: bool = False) -> dict[str, Any]:
+def _arguments(current: Tensor, neuron: NeuronKernel, learn: bool = False) -> dict[str, Any]:
     """Returns the arguments of a scan, see cpp/include/snnlib/loop/scan.h."""
     # The arithmetic is in float32 anyhow: a kernel that does not convert itself gets a wider copy.
     converts = neuron.credit or (neuron.states == 1 and not learn and native.scan_takes_half(current))
     if not converts:
         current = current.to(state_dtype(current))
-    return scan_arguments(current, neuron, per_neuron(neuron.constants, current), time_dim)
+    return scan_arguments(current, neuron, per_neuron(neuron.constants, current))
 
 
 def _family(neuron: NeuronKernel, current: Tensor) -> str:
@@ -55,29 +55,27 @@ def _family(neuron: NeuronKernel, current: Tensor) -> str:
     return "fixed_point" if unknown and current.is_cuda else "scan"
 
 
-def forward(
-    current: Tensor, neuron: NeuronKernel, time_dim: int, return_state: bool = True
-) -> tuple[Tensor, Tensor]:
+def forward(current: Tensor, neuron: NeuronKernel, return_state: bool = True) -> tuple[Tensor, Tensor]:
     """Returns the value of every step and the last state, which SRM neurons have only with `return_state`."""
     current = as_walkable(current)
     srm = scan_srm_cuda.taken_by(neuron, current)
     if srm is not None:
         rows = per_neuron(neuron.constants, current)
-        return scan_srm_cuda.forward(current, srm, rows, time_dim, return_state)
+        return scan_srm_cuda.forward(current, srm, rows, return_state)
     wanted = return_state or not neuron.credit
     final = current.new_empty(0, dtype=state_dtype(current))
     if wanted:
-        final = empty_state(current, neuron.states, time_dim)
+        final = empty_state(current, neuron.states)
     kernel = native.kernel(f"{_family(neuron, current)}_forward", current, **neuron.tensors())
     if kernel is None:
         if isinstance(neuron, SpikeTimeKernel):
-            value, last = reference.exact.forward(current, neuron, time_dim)
+            value, last = reference.exact.forward(current, neuron)
         else:
-            value, last = reference.linear.forward(current, neuron, time_dim)
+            value, last = reference.linear.forward(current, neuron)
         value = torch.empty_like(current).copy_(value)
         final = final.copy_(last) if wanted else final
     else:
-        arguments = _arguments(current, neuron, time_dim)
+        arguments = _arguments(current, neuron)
         value = cpu_memory.empty_like(arguments["current"])
         kernel(**arguments, value=value, state_out=final if wanted else None)
         value = value.to(current.dtype)
@@ -100,7 +98,6 @@ def backward(
     grad_state: Tensor | None,
     current: Tensor,
     neuron: NeuronKernel,
-    time_dim: int,
     learn: bool = False,
     needs: tuple[bool, bool] = (True, False),
 ) -> Gradients:
@@ -114,22 +111,22 @@ def backward(
     srm = scan_srm_cuda.taken_by(neuron, current)
     if srm is not None:
         rows = per_neuron(coefficients, current)
-        a, b, start = scan_srm_cuda.backward(grad_value, grad_state, current, srm, rows, time_dim, needs)
+        a, b, start = scan_srm_cuda.backward(grad_value, grad_state, current, srm, rows, needs)
         return Gradients(a if needs[0] else empty(), b if needs[1] else empty(), no_rows, start)
     of_current, of_inputs = needs if neuron.credit else (True, False)
     with_state = not neuron.credit or neuron.state is not None
     grad_start = current.new_empty(0, dtype=state_dtype(current))
     if with_state:
-        grad_start = empty_state(current, neuron.states, time_dim)
+        grad_start = empty_state(current, neuron.states)
     kernel = native.kernel(
         f"{_family(neuron, current)}_backward", current, grad_value=grad_value, **neuron.tensors()
     )
     if kernel is None:
         rows = coefficients
         if isinstance(neuron, SpikeTimeKernel):
-            grad, signal, start = reference.exact.backward(grad_value, grad_state, current, neuron, time_dim)
+            grad, signal, start = reference.exact.backward(grad_value, grad_state, current, neuron)
         else:
-            grad, rows, start = reference.linear.backward(grad_value, grad_state, current, neuron, time_dim)
+            grad, rows, start = reference.linear.backward(grad_value, grad_state, current, neuron)
             signal = grad
         return Gradients(
             torch.empty_like(current).copy_(grad) if of_current else empty(),
@@ -137,16 +134,16 @@ def backward(
             sum_neurons(rows, coefficients, neuron.learned) if learn else no_rows,
             grad_start.copy_(start) if with_state else grad_start,
         )
-    arguments = _arguments(current, neuron, time_dim, learn)
+    arguments = _arguments(current, neuron, learn)
     wide = arguments["current"]
     grad, signal = (cpu_memory.empty_like(wide) if need else empty() for need in (of_current, of_inputs))
-    by_neuron = empty_state(wide, len(coefficients), time_dim) if learn else None
+    by_neuron = empty_state(wide, len(coefficients)) if learn else None
     if neuron.moves_spikes:
         arguments["input_signal"] = signal if of_inputs else None
     kernel(
         **arguments,
         grad_value=cpu_memory.laid_out_like(grad_value, wide),
-        grad_state_out=laid_out_state(grad_state, wide, time_dim),
+        grad_state_out=laid_out_state(grad_state, wide),
         grad_current=grad if of_current else None,
         grad_state_in=grad_start if with_state else None,
         grad_coefficients=by_neuron,

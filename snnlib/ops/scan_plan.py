@@ -13,7 +13,13 @@ from snnlib.backends.memo import kept
 from snnlib.checks import differentiable_once
 from snnlib.ops import direct, scan_pool
 from snnlib.ops.batch_norm import rows_of
-from snnlib.ops.sequence_layout import laid_out_state, neuron_order, scan_arguments, state_allocation
+from snnlib.ops.sequence_layout import (
+    laid_out_state,
+    neuron_order,
+    outer_dims,
+    scan_arguments,
+    state_allocation,
+)
 
 Window = tuple[int, int]
 
@@ -21,13 +27,13 @@ Window = tuple[int, int]
 class ScanPlan:
     """Both passes for float32 currents without gradients of coefficients, pooled over windows where they are given."""
 
-    def __init__(self, current: Tensor, neuron: LinearKernel, time_dim: int, window: Window) -> None:
+    def __init__(self, current: Tensor, neuron: LinearKernel, window: Window) -> None:
         slot, self._pools = native.slot, window != (1, 1)
-        fields = scan_arguments(current, neuron, neuron.constants, time_dim)
+        fields = scan_arguments(current, neuron, neuron.constants)
         fields |= {"current": slot(1), "coefficients": slot(2), "state_in": slot(3)}
         if self._pools:
             fields["planes"] = scan_pool.planes_of(current, window)
-        name, self._time_dim = "scan_pool" if self._pools else "scan", time_dim
+        name = "scan_pool" if self._pools else "scan"
         self._forward = native.prepare(f"{name}_forward", **fields, value=slot(4), state_out=slot(5))
         signals = {
             "grad_value": slot(4),
@@ -37,8 +43,8 @@ class ScanPlan:
         }
         self._backward = native.prepare(f"{name}_backward", **fields, **signals, grad_coefficients=None)
         value = scan_pool.empty_value(current, window) if self._pools else current
-        self._value_stride, order = value.stride(), (0, 1, *(neuron_order(current) or ()))
-        self._new_state = state_allocation(current, neuron.states, time_dim)
+        self._value_stride, order = value.stride(), (*outer_dims(current), *(neuron_order(current) or ()))
+        self._new_state = state_allocation(current, neuron.states)
         self._new_current, self.new_value = (
             cpu_memory.allocation(like.shape, order, current, torch.float32) for like in (current, value)
         )
@@ -47,7 +53,7 @@ class ScanPlan:
         self, current: Tensor, coefficients: Tensor, state: Tensor | None, gives_state: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Returns the value of every step or its means over windows, and the last state."""
-        value, state = self.new_value(), laid_out_state(state, current, self._time_dim)
+        value, state = self.new_value(), laid_out_state(state, current)
         # Kernels that pool write it in any case.
         final = self._new_state() if gives_state or self._pools else None
         self._forward(current, coefficients, state, value, final)
@@ -63,7 +69,7 @@ class ScanPlan:
     ) -> tuple[Tensor, Tensor | None]:
         """Returns dL/dcurrent, and dL/dstate before the first step where a state was given."""
         start = self._new_state() if state is not None or self._pools else None
-        state, grad_state = (laid_out_state(one, current, self._time_dim) for one in (state, grad_state))
+        state, grad_state = (laid_out_state(one, current) for one in (state, grad_state))
         if grad_value.stride() != self._value_stride or grad_value.dtype != torch.float32:
             grad_value = self.new_value().copy_(grad_value)
         grad = self._new_current()
@@ -92,12 +98,12 @@ class _Scan(torch.autograd.Function):
         return grad, None, start if state is not None else None, None
 
 
-def run(current: Tensor, neuron: LinearKernel, time_dim: int, window: Window) -> tuple[Tensor, Tensor] | None:
+def run(current: Tensor, neuron: LinearKernel, window: Window) -> tuple[Tensor, Tensor] | None:
     """Returns values and last state, with gradients; None where general kernels or the reference have to run."""
     coefficients, state = neuron.constants, neuron.state
     if not direct.is_direct(current, coefficients, state):
         return None
-    plan = plan_of(current, neuron, time_dim, window)
+    plan = plan_of(current, neuron, window)
     if plan is None:
         return None
     learns = current.requires_grad or (state is not None and state.requires_grad)
@@ -109,23 +115,23 @@ def run(current: Tensor, neuron: LinearKernel, time_dim: int, window: Window) ->
 _plans: dict[Any, ScanPlan | Literal[False]] = {}
 
 
-def plan_of(current: Tensor, neuron: LinearKernel, time_dim: int, window: Window) -> ScanPlan | None:
+def plan_of(current: Tensor, neuron: LinearKernel, window: Window) -> ScanPlan | None:
     """Returns the plan of these currents and neurons; None where general kernels or the reference have to run."""
     coefficients, state = neuron.constants, neuron.state
     if coefficients.requires_grad or not coefficients.is_contiguous():
         return None
     sizes = current.shape, current.stride(), current.dtype, current.device
     own = coefficients.shape, coefficients.dtype, None if state is None else state.shape
-    key = *sizes, *own, neuron.options, time_dim, window, native.cpu_kernels()
-    found: ScanPlan | Literal[False] = kept(_plans, key, lambda: _made(current, neuron, time_dim, window))
+    key = *sizes, *own, neuron.options, window, native.cpu_kernels()
+    found: ScanPlan | Literal[False] = kept(_plans, key, lambda: _made(current, neuron, window))
     return found or None
 
 
-def _made(current: Tensor, neuron: LinearKernel, time_dim: int, window: Window) -> ScanPlan | Literal[False]:
+def _made(current: Tensor, neuron: LinearKernel, window: Window) -> ScanPlan | Literal[False]:
     alike = current.dtype == neuron.constants.dtype == torch.float32 and current.layout == torch.strided
     if current.device.type != "cpu" or not alike or neuron.is_fixed_point or current.dim() < 3:
         return False
-    neuron.check_sequence(current, time_dim)
+    neuron.check_sequence(current)
     # Coefficients per channel are read along the channels.
     fits = neuron_order(current) is not None and (
         neuron.constants.shape[1] == 1 or rows_of(current) is not None
@@ -134,4 +140,4 @@ def _made(current: Tensor, neuron: LinearKernel, time_dim: int, window: Window) 
         fits = scan_pool.can_fuse(current, neuron, window)
     if not fits or not native.kernel("scan_forward", current):
         return False
-    return ScanPlan(current, neuron, time_dim, window)
+    return ScanPlan(current, neuron, window)

@@ -19,7 +19,16 @@ from snnlib.backends.arguments import LinearKernel, NeuronKernel, SpikeTimeKerne
 from snnlib.backends.native import state_dtype
 from snnlib.ops import avg_pool, scan_linear, scan_srm_cuda
 from snnlib.ops.scan_linear import Gradients
-from snnlib.ops.sequence_layout import empty_state, laid_out_state, neuron_order, scan_arguments
+from snnlib.ops.sequence_layout import (
+    contiguous,
+    empty_state,
+    frames_of,
+    laid_out_state,
+    neuron_order,
+    outer_dims,
+    scan_arguments,
+    sequence_of,
+)
 
 Window = tuple[int, int]
 
@@ -96,7 +105,7 @@ def check(current: Tensor, neuron: NeuronKernel, window: Window, return_state: b
 def as_planes(current: Tensor) -> Tensor:
     """Returns the currents in a layout that kernels read."""
     if neuron_order(current) not in (_PLANES, _CHANNELS_LAST):
-        current = current.contiguous()
+        current = contiguous(current, current)
     return current
 
 
@@ -114,7 +123,7 @@ def empty_value(current: Tensor, window: Window) -> Tensor:
     """Allocates the windows, in the layout of the currents."""
     space = [size // extent for size, extent in zip(current.shape[3:], window, strict=False)]
     shape = [*current.shape[:3], *space]
-    strides = cpu_memory.dense_strides(shape, [0, 1, *(neuron_order(current) or _PLANES)])
+    strides = cpu_memory.dense_strides(shape, [*outer_dims(current), *(neuron_order(current) or _PLANES)])
     return torch.empty_strided(shape, strides, dtype=current.dtype, device=current.device)
 
 
@@ -131,30 +140,30 @@ def planes_of(current: Tensor, window: Window) -> dict[str, int]:
     }
 
 
-def _arguments(current: Tensor, neuron: NeuronKernel, time_dim: int, window: Window) -> dict[str, Any]:
+def _arguments(current: Tensor, neuron: NeuronKernel, window: Window) -> dict[str, Any]:
     """Returns `ScanPool...Args` or `SrmPool...Args` of cpp/include/snnlib/loop, for a zero initial state."""
     current, constants = aligned(current), neuron.constants.to(state_dtype(current)).contiguous()
     if isinstance(neuron, SpikeTimeKernel):
-        arguments = scan_srm_cuda.arguments(current, neuron, constants, time_dim)
+        arguments = scan_srm_cuda.arguments(current, neuron, constants)
     else:
-        arguments = scan_arguments(current, neuron, constants, time_dim)
+        arguments = scan_arguments(current, neuron, constants)
     return {**arguments, "planes": planes_of(current, window)}
 
 
-def forward(current: Tensor, neuron: NeuronKernel, time_dim: int, window: Window) -> tuple[Tensor, Tensor]:
+def forward(current: Tensor, neuron: NeuronKernel, window: Window) -> tuple[Tensor, Tensor]:
     """Returns the means of every window and step, and the last state, without elements for SRM neurons."""
     current = as_planes(current)
     value = empty_value(current, window)
     kernel = _kernel("forward", current, neuron, window)
     if kernel is None:
-        spikes, final = scan_linear.forward(current, neuron, time_dim, not neuron.credit)
-        means = avg_pool.forward(spikes.flatten(0, 1), Windows.nonoverlapping(window))
-        return value.copy_(means.view(value.shape)), final
-    arguments = _arguments(current, neuron, time_dim, window)
+        spikes, final = scan_linear.forward(current, neuron, not neuron.credit)
+        means = avg_pool.forward(frames_of(spikes, spikes), Windows.nonoverlapping(window))
+        return value.copy_(sequence_of(means, spikes)), final
+    arguments = _arguments(current, neuron, window)
     if neuron.credit:
         kernel(**arguments, spikes=value, state_out=None)
         return value, current.new_empty(0, dtype=state_dtype(current))
-    final = empty_state(current, neuron.states, time_dim)
+    final = empty_state(current, neuron.states)
     kernel(**arguments, value=value, state_out=final)
     return value, final
 
@@ -164,7 +173,6 @@ def backward(
     grad_state: Tensor | None,
     current: Tensor,
     neuron: NeuronKernel,
-    time_dim: int,
     window: Window,
     learn: bool,
     needs: tuple[bool, bool],
@@ -175,25 +183,26 @@ def backward(
     if kernel is None:
         if neuron.moves_spikes:
             # The gradient of a mean goes to its spikes.
-            spikes, _ = scan_linear.forward(current, neuron, time_dim, False)
+            spikes, _ = scan_linear.forward(current, neuron, False)
             windows = Windows.nonoverlapping(window)
-            shared = avg_pool.backward(grad_value.flatten(0, 1), spikes.flatten(0, 1), windows)
-            shares = shared.view(current.shape)
+            frames = frames_of(grad_value, spikes), frames_of(spikes, spikes)
+            shared = avg_pool.backward(*frames, windows)
+            shares = sequence_of(shared, spikes)
         else:
             shares = avg_pool.shares(grad_value, current.shape, window)
-        return scan_linear.backward(shares, grad_state, current, neuron, time_dim, learn, needs)
+        return scan_linear.backward(shares, grad_state, current, neuron, learn, needs)
     no_rows = neuron.constants.new_empty(0)
-    arguments, means = _arguments(current, neuron, time_dim, window), as_windows(grad_value, current, window)
+    arguments, means = _arguments(current, neuron, window), as_windows(grad_value, current, window)
     if neuron.credit:
         a, b = (torch.empty_like(current) if need else current.new_empty(0) for need in needs)
         signals = {"weight_signal": a if needs[0] else None, "input_signal": b if needs[1] else None}
         kernel(**arguments, grad_spikes=means, **signals)
         return Gradients(a, b, no_rows, current.new_empty(0, dtype=state_dtype(current)))
-    grad, start = torch.empty_like(current), empty_state(current, neuron.states, time_dim)
+    grad, start = torch.empty_like(current), empty_state(current, neuron.states)
     kernel(
         **arguments,
         grad_value=means,
-        grad_state_out=laid_out_state(grad_state, current, time_dim),
+        grad_state_out=laid_out_state(grad_state, current),
         grad_current=grad,
         grad_state_in=start,
         grad_coefficients=None,

@@ -26,10 +26,10 @@ _TILE = 256
 _CHUNK_BYTES = 384 << 10
 
 
-def run(current: Tensor, neuron: ProgramKernel, time_dim: int) -> tuple[Tensor, Tensor]:
+def run(current: Tensor, neuron: ProgramKernel) -> tuple[Tensor, Tensor]:
     """Returns the value of every step and the last state; current, constants and state get gradients."""
-    neuron.check_sequence(current, time_dim)
-    value, final = _Scan.apply(current, neuron.constants, neuron.state, neuron, time_dim)  # type: ignore[no-untyped-call]
+    neuron.check_sequence(current)
+    value, final = _Scan.apply(current, neuron.constants, neuron.state, neuron)  # type: ignore[no-untyped-call]
     return value, final
 
 
@@ -39,29 +39,27 @@ def _chunk(current: Tensor, neuron: ProgramKernel) -> int:
     return max(_CHUNK_BYTES // row, 1)
 
 
-def _arguments(
-    current: Tensor, neuron: ProgramKernel, checkpoints: Tensor | None, time_dim: int
-) -> dict[str, Any]:
+def _arguments(current: Tensor, neuron: ProgramKernel, checkpoints: Tensor | None) -> dict[str, Any]:
     """Returns the fields of `Tiled` arguments of cpp/include/snnlib/program/program.h."""
-    arguments = scan_arguments(current, neuron, per_neuron(neuron.constants, current), time_dim)
+    arguments = scan_arguments(current, neuron, per_neuron(neuron.constants, current))
     return {**arguments, "tile": _TILE, "chunk": _chunk(current, neuron), "checkpoints": checkpoints}
 
 
 def forward(
-    current: Tensor, neuron: ProgramKernel, time_dim: int, differentiates: bool
+    current: Tensor, neuron: ProgramKernel, differentiates: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Returns the value of every step, the last state, and what `backward` wants of a long sequence."""
     kernel = native.kernel("program_forward", current, **neuron.tensors())
     value = cpu_memory.empty_like(current)
-    final = empty_state(current, neuron.states, time_dim)
+    final = empty_state(current, neuron.states)
     if kernel is None:
-        found, last = reference.program.forward(current, neuron, time_dim)
+        found, last = reference.program.forward(current, neuron)
         return value.copy_(found), final.copy_(last), None
-    chunks = -(-current.shape[time_dim] // _chunk(current, neuron))
+    chunks = -(-len(current) // _chunk(current, neuron))
     checkpoints = None
     if differentiates and chunks > 1:
         checkpoints = final.new_empty((chunks - 1, neuron.states, final[0].numel()))
-    arguments = _arguments(current, neuron, checkpoints, time_dim)
+    arguments = _arguments(current, neuron, checkpoints)
     kernel(**arguments, value=value, state_out=final)
     return value, final, checkpoints
 
@@ -72,22 +70,21 @@ def backward(
     current: Tensor,
     neuron: ProgramKernel,
     checkpoints: Tensor | None,
-    time_dim: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns dL/dcurrent, dL/dconstants `[P, C]`, 0 of those that do not learn, and dL/dstate."""
     # Within vmap a gradient has no memory; torch's operations take it.
     kernel = None if in_transform() else native.kernel("program_backward", current, grad_value=grad_value)
     if kernel is None:
-        grad, rows, start = reference.program.backward(grad_value, grad_state, current, neuron, time_dim)
+        grad, rows, start = reference.program.backward(grad_value, grad_state, current, neuron)
         grad = grad.to(current.dtype)
     else:
         grad = cpu_memory.empty_like(current)
-        start = empty_state(current, neuron.states, time_dim)
-        rows = empty_state(current, len(neuron.learned), time_dim)
+        start = empty_state(current, neuron.states)
+        rows = empty_state(current, len(neuron.learned))
         kernel(
-            **_arguments(current, neuron, checkpoints, time_dim),
+            **_arguments(current, neuron, checkpoints),
             grad_value=cpu_memory.laid_out_like(grad_value, current),
-            grad_state_out=laid_out_state(grad_state, current, time_dim),
+            grad_state_out=laid_out_state(grad_state, current),
             grad_current=grad,
             grad_state_in=start,
             grad_coefficients=rows,
@@ -98,20 +95,15 @@ def backward(
 class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: FunctionCtx,
-        current: Tensor,
-        constants: Tensor,
-        state: Tensor | None,
-        neuron: ProgramKernel,
-        time_dim: int,
+        ctx: FunctionCtx, current: Tensor, constants: Tensor, state: Tensor | None, neuron: ProgramKernel
     ) -> tuple[Tensor, Tensor]:
         made: Any = ctx
         current = as_walkable(current)
         differentiates = any(made.needs_input_grad)
-        value, final, checkpoints = forward(current, neuron, time_dim, differentiates)
+        value, final, checkpoints = forward(current, neuron, differentiates)
         made.save_for_backward(current, constants, state, checkpoints)
         # The state would keep the graph of the sequence before it.
-        made.neuron, made.time_dim = neuron.from_state(None), time_dim
+        made.neuron = neuron.from_state(None)
         made.set_materialize_grads(False)
         return value, final
 
@@ -123,6 +115,6 @@ class _Scan(torch.autograd.Function):
         neuron = ctx.neuron.from_state(state)
         if grad_value is None:
             grad_value = torch.zeros_like(current)
-        grad, rows, start = backward(grad_value, grad_state, current, neuron, checkpoints, ctx.time_dim)
+        grad, rows, start = backward(grad_value, grad_state, current, neuron, checkpoints)
         _, learn, begins, *_ = ctx.needs_input_grad
-        return grad, rows if learn else None, start if begins else None, None, None
+        return grad, rows if learn else None, start if begins else None, None

@@ -25,24 +25,24 @@ def taken_by(neuron: NeuronKernel, current: Tensor) -> SpikeTimeKernel | None:
     return None
 
 
-def arguments(current: Tensor, neuron: SpikeTimeKernel, rows: Tensor, time_dim: int) -> dict[str, Any]:
+def arguments(current: Tensor, neuron: SpikeTimeKernel, rows: Tensor) -> dict[str, Any]:
     """Returns `SrmArgs` of cpp/include/snnlib/loop/srm.h."""
     assert neuron.credit is not None
     threshold = rows[SpikeTimeRows._fields.index("threshold")]
-    return {**scan_arguments(current, neuron, threshold, time_dim), "flags": neuron.credit.settings()}
+    return {**scan_arguments(current, neuron, threshold), "flags": neuron.credit.settings()}
 
 
 def forward(
-    current: Tensor, neuron: SpikeTimeKernel, rows: Tensor, time_dim: int, return_state: bool
+    current: Tensor, neuron: SpikeTimeKernel, rows: Tensor, return_state: bool
 ) -> tuple[Tensor, Tensor]:
     """Returns spikes, and the state after the last step (no elements unless `return_state`)."""
     run = native.kernel("srm_forward", current, **neuron.tensors())
     assert run is not None
     spikes, final = cpu_memory.empty_like(current), current.new_empty(0, dtype=state_dtype(current))
     if return_state:
-        final = empty_state(current, neuron.states, time_dim)
+        final = empty_state(current, neuron.states)
     state_out = final if return_state else None
-    run(**arguments(current, neuron, rows, time_dim), spikes=spikes, state_out=state_out)
+    run(**arguments(current, neuron, rows), spikes=spikes, state_out=state_out)
     return spikes, final
 
 
@@ -52,7 +52,6 @@ def backward(
     current: Tensor,
     neuron: SpikeTimeKernel,
     rows: Tensor,
-    time_dim: int,
     needs: tuple[bool, bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the signals for weights and inputs, and dL/dstate if a state was given; others have no elements."""
@@ -62,27 +61,22 @@ def backward(
     needs = needs[0] or with_state, needs[1] or with_state
     a, b = (cpu_memory.empty_like(current) if need else current.new_empty(0) for need in needs)
     run(
-        **arguments(current, neuron, rows, time_dim),
+        **arguments(current, neuron, rows),
         grad_spikes=cpu_memory.laid_out_like(grad_spikes, current),
         weight_signal=a if needs[0] else None,
         input_signal=b if needs[1] else None,
     )
     start = None
     if with_state:
-        spikes, _ = forward(current, neuron, rows, time_dim, False)
-        signals = _through_state(a, b, spikes, grad_state, neuron, time_dim)
+        spikes, _ = forward(current, neuron, rows, False)
+        signals = _through_state(a, b, spikes, grad_state, neuron)
         a, b = (cpu_memory.laid_out_like(signal, current) for signal in signals[:2])
-        start = laid_out_state(signals[2], current, time_dim) if neuron.state is not None else None
+        start = laid_out_state(signals[2], current) if neuron.state is not None else None
     return a, b, current.new_empty(0, dtype=state_dtype(current)) if start is None else start
 
 
 def _through_state(
-    a: Tensor,
-    b: Tensor,
-    spikes: Tensor,
-    grad_state: Tensor | None,
-    neuron: SpikeTimeKernel,
-    time_dim: int,
+    a: Tensor, b: Tensor, spikes: Tensor, grad_state: Tensor | None, neuron: SpikeTimeKernel
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns both signals with dL/dstate after the last step added, and dL/dstate before the first.
 
@@ -93,7 +87,7 @@ def _through_state(
     """
     assert neuron.credit is not None
     e_m, e_s, e_g, r_s, _ = neuron.credit.settings().values()
-    steps, dtype = spikes.shape[time_dim], state_dtype(spikes)
+    steps, dtype = len(spikes), state_dtype(spikes)
     by_step = [-1, *[1] * (spikes.dim() - 1)]
     # Left after n steps back, of au in au, of as in au, of as and of bg.
     numbers = torch.arange(steps + 1, dtype=torch.float64, device=spikes.device)
@@ -102,7 +96,7 @@ def _through_state(
     products[1:] = _convolved(of_m[:-1], of_s[:-1]) * r_s
     of_m, of_s, of_g, of_k = (table.to(dtype) for table in (of_m, of_s, of_g, products))
 
-    a, b, fired = (sequence.movedim(time_dim, 0) for sequence in (a, b, spikes > 0))
+    fired = spikes > 0
     after = fired.flip(0).cumsum(0).flip(0) == 0
     first = fired.to(torch.int8).argmax(0) if steps else fired.new_zeros(fired.shape[1:], dtype=torch.int64)
     silent = ~fired.any(0)
@@ -123,7 +117,7 @@ def _through_state(
         a_s = torch.where(silent, a_s, of_s[first + 1] * amount)
         bg = torch.where(silent, bg, of_g[first] * last)
     start = torch.stack((share * au + a_s, au, bg))
-    return a.movedim(0, time_dim), b.movedim(0, time_dim), start
+    return a, b, start
 
 
 def _convolved(of_m: Tensor, of_s: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from snnlib.backends.native import state_dtype
 from snnlib.backends.reference.delay import slope, split
 from snnlib.backends.reference.sparse import Rows
 from snnlib.ops.delayed_linear import Delayed
+from snnlib.ops.sequence_layout import contiguous, empty_rows, frames_of, sequence_of
 
 
 class SparseMap(NamedTuple):
@@ -41,7 +42,7 @@ class SparseMap(NamedTuple):
             "frames": self.x.shape[0] * self.x.shape[1],
             "inputs": self.x.shape[2],
             "outputs": self.outputs,
-            "x": self.x.to(dtype).contiguous(),
+            "x": contiguous(self.x.to(dtype), self.x),
             "weight": self.weight.to(dtype).contiguous(),
             "starts": self.starts.contiguous(),
             "targets": self.targets.contiguous(),
@@ -123,11 +124,11 @@ def forward(call: SparseMap) -> Tensor:
     call.check()
     x = call.x
     kernel = native.kernel("sparse_currents", x, weight=call.weight)
-    shape, wide = (*x.shape[:2], call.outputs), state_dtype(x)
+    wide = state_dtype(x)
     if kernel is None:
         sums = x.new_zeros((x.shape[0] * x.shape[1], call.outputs), dtype=wide)
-        return call.rows().add(sums, x.flatten(0, 1).to(wide)).view(shape)
-    out = cpu_memory.empty_permuted(shape, range(3), x, wide)
+        return sequence_of(call.rows().add(sums, frames_of(x, x).to(wide)), x)
+    out = empty_rows(x, call.outputs, wide)
     kernel(**call.arguments(), out=out)
     return out
 
@@ -137,7 +138,7 @@ def backward(signal: Tensor, call: SparseMap, need_input: bool, need_weight: boo
     call.check()
     x = call.x
     checks.check_gradient("signal", signal, (*x.shape[:2], call.outputs), "the currents' shape", x)
-    frames = signal.to(state_dtype(x)).contiguous().flatten(0, 1)
+    frames = frames_of(signal.to(state_dtype(x)), x).contiguous()
     grad_x, grad_weight = _gradients(frames, call, need_input, need_weight)
     return grad_x.to(x.dtype), grad_weight.to(call.weight.dtype)
 
@@ -145,7 +146,7 @@ def backward(signal: Tensor, call: SparseMap, need_input: bool, need_weight: boo
 def _gradients(signal: Tensor, call: SparseMap, need_input: bool, need_weight: bool) -> tuple[Tensor, Tensor]:
     """Returns gradients from signals `[frames, O]`, whose rows may overlap."""
     x, weight = call.x, call.weight
-    grad_x = x.new_empty(x.shape if need_input else 0, dtype=signal.dtype)
+    grad_x = empty_rows(x, x.shape[2], signal.dtype) if need_input else x.new_empty(0, dtype=signal.dtype)
     grad_weight = weight.new_empty(0, dtype=signal.dtype)
     if need_weight:
         grad_weight = cpu_memory.empty_like(weight, signal.dtype)
@@ -161,10 +162,10 @@ def _gradients(signal: Tensor, call: SparseMap, need_input: bool, need_weight: b
         return grad_x, grad_weight
     rows = call.rows()
     if need_input:
-        grad_x = rows.times(signal).view(x.shape)
+        grad_x = sequence_of(rows.times(signal), x)
     if need_weight:
         grad_weight = rows.add_gradient(
-            torch.zeros_like(grad_weight), x.flatten(0, 1).to(signal.dtype), signal
+            torch.zeros_like(grad_weight), frames_of(x, x).to(signal.dtype), signal
         )
     return grad_x, grad_weight
 
@@ -176,16 +177,16 @@ def delayed_backward(
 
     `rows` are starts and targets of the connections. Unneeded gradients have no elements. Sums go by sample, then time.
     """
-    x, weight, delay, rounded, time_dim = call
+    x, weight, delay, rounded = call
     wide, neurons, starts = state_dtype(x), x.shape[2], rows[0].contiguous()
     whole, rest = split(delay.to(wide), rounded)
-    whole = whole.clamp(max=x.shape[time_dim])
+    whole = whole.clamp(max=len(x))
     # An event sees the signals of the steps from its own on as one frame, in which a target lies `whole` steps later.
     # Zeros between the samples keep it from the next one's.
     longest = int(whole.max()) if len(whole) else 0
     targets = (whole * neurons + rows[1]).int()
     events, signals = (
-        F.pad(part.transpose(0, 1 - time_dim).to(wide), (0, 0, first, longest + 2 - first))
+        F.pad(part.transpose(0, 1).to(wide), (0, 0, first, longest + 2 - first))
         for first, part in enumerate((x, signal))
     )
     outputs = (longest + 1) * neurons

@@ -22,6 +22,7 @@ from snnlib.backends.geometry import ConvOptions, geometry
 from snnlib.backends.memo import once
 from snnlib.ops import element_products, winograd
 from snnlib.ops.conv_layout import in_layout_of
+from snnlib.ops.sequence_layout import frames_of, sequence_of
 
 
 def _channels_last(frames: Tensor) -> Tensor:
@@ -51,8 +52,8 @@ def _usual_strides(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _frames(sequence: Tensor) -> Tensor:
-    return _channels_last(sequence.flatten(0, 1))
+def _frames(sequence: Tensor, like: Tensor) -> Tensor:
+    return _channels_last(frames_of(sequence, like))
 
 
 def _rows(images: Tensor) -> Tensor:
@@ -85,8 +86,7 @@ class DensePass(NamedTuple):
 @once
 def plan_pass(x: Tensor, weight: Tensor, options: ConvOptions, of: dense.Pass) -> DensePass:
     """Returns how a pass runs: by torch but on a CPU, and without Winograd's algorithm where the processor lacks it."""
-    # The order of time and batch does not matter.
-    g = geometry(x, weight, options, 0)
+    g = geometry(x, weight, options)
     if x.shape[3:] == weight.shape[2:] and not any(options.padding) and options.groups == 1:
         return DensePass("product", g.space)
     if x.device.type != "cpu":
@@ -117,23 +117,23 @@ def convolve(frames: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
 
 
 def currents(x: Tensor, weight: Tensor, options: ConvOptions, plan: DensePass | None = None) -> Tensor:
-    """Returns the currents of all frames, channels-last, in the order of x's first two dimensions."""
+    """Returns the currents of all frames, channels-last, in the order of `frames_of(x, x)`."""
     algorithm, size = plan or plan_pass(x, weight, options, "currents")
     x, weight = x.to(torch.float32), weight.to(torch.float32)
     if algorithm == "product":
-        return _product(_rows(x.flatten(0, 1)), _rows(weight).T)
+        return _product(_rows(frames_of(x, x)), _rows(weight).T)
     if algorithm == "torch":
-        return _convolve(x, weight, options)
-    frames = _frames(x)
+        return _convolve(_frames(x, x), weight, options)
+    frames = _frames(x, x)
     if algorithm == "winograd":
         return winograd.convolve(frames, weight, size, options.padding[0])
     with _in_full_precision():
         return element_products.currents(frames, weight, size, options)
 
 
-def _convolve(sequence: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
+def _convolve(frames: Tensor, weight: Tensor, options: ConvOptions) -> Tensor:
     with _in_full_precision():
-        return _channels_last(convolve(_frames(sequence), weight, options))
+        return _channels_last(convolve(frames, weight, options))
 
 
 def _convolution_backward(
@@ -141,9 +141,9 @@ def _convolution_backward(
 ) -> tuple[Tensor, ...]:
     stride, padding, dilation, groups = options
     if not len(weight):
-        return torch.zeros_like(x.flatten(0, 1)), torch.zeros_like(weight)
+        return torch.zeros_like(frames_of(x, x)), torch.zeros_like(weight)
     rest = (None, stride, padding, dilation, False, [0] * len(stride), groups, mask)
-    operands = _frames(signal), _frames(x), _channels_last(weight)
+    operands = _frames(signal, x), _frames(x, x), _channels_last(weight)
     if groups > 1:
         operands = _usual_strides(operands[0]), _usual_strides(operands[1]), _usual_strides(operands[2])
     return torch.ops.aten.convolution_backward(*operands, *rest)  # type: ignore[no-any-return]
@@ -156,11 +156,11 @@ def weight_gradient(
     algorithm, _ = plan or plan_pass(x, weight, options, "weight")
     x, weight = x.to(torch.float32), weight.to(torch.float32)
     if algorithm == "product":
-        rows = _product(_rows(signal.flatten(0, 1)).T, _rows(x.flatten(0, 1)))
+        rows = _product(_rows(frames_of(signal, x)).T, _rows(frames_of(x, x)))
         return in_layout_of(weight, _images(rows, weight.shape[1:]))
     if algorithm == "elements":
         with _in_full_precision():
-            return element_products.weight_gradient(_frames(signal), _frames(x), weight, options)
+            return element_products.weight_gradient(_frames(signal, x), _frames(x, x), weight, options)
     grad = _convolution_backward(signal, x, weight, options, [False, True, False])[1]
     return in_layout_of(weight, grad)
 
@@ -178,10 +178,10 @@ def field(
     algorithm, _ = plan or plan_pass(x, weight, options, "input")
     x, weight = x.to(torch.float32), weight.to(torch.float32)
     if algorithm == "product":
-        images = _images(_product(_rows(signal.flatten(0, 1)), _rows(weight)), x.shape[2:])
+        images = _images(_product(_rows(frames_of(signal, x)), _rows(weight)), x.shape[2:])
     else:
         images = _transposed(signal, x, weight, options, algorithm)
-    return images.reshape(x.shape)
+    return sequence_of(images, x)
 
 
 def _transposed(
@@ -195,10 +195,10 @@ def _transposed(
         for axis, gap, zeros in zip(axes, dilation, padding, strict=True)
     ]
     if groups == x.shape[2] == weight.shape[0] and max(stride) == 1 and min(reach) >= 0:
-        return _convolve(signal, weight.flip(*axes), ConvOptions(stride, reach, dilation, groups))
+        return _convolve(_frames(signal, x), weight.flip(*axes), ConvOptions(stride, reach, dilation, groups))
     if algorithm == "winograd":
-        return winograd.adjoint(_frames(signal), weight, x.shape[-2:], padding[0])
+        return winograd.adjoint(_frames(signal, x), weight, x.shape[-2:], padding[0])
     if algorithm == "elements":
         with _in_full_precision():
-            return element_products.input_gradient(_frames(signal), weight, x.shape[-2:], options)
+            return element_products.input_gradient(_frames(signal, x), weight, x.shape[-2:], options)
     return _channels_last(_convolution_backward(signal, x, weight, options, [True, False, False])[0])

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from snnlib.checks import step_shape
+from snnlib.ops.sequence_layout import cat
 
 _BITS = 8
 
 
-def joined(x: Tensor, history: Tensor | None, steps: int, time_dim: int) -> Tensor:
+def joined(x: Tensor, history: Tensor | None, steps: int) -> Tensor:
     """The sequence with its last `steps` steps before it, or with none where there is no history.
 
     Raises:
@@ -21,14 +21,14 @@ def joined(x: Tensor, history: Tensor | None, steps: int, time_dim: int) -> Tens
     """
     if history is None:
         return x
-    shape = step_shape(x.shape, time_dim)
+    shape = x.shape[1:]
     octets = -(-math.prod(shape[1:]) // _BITS)
     expected = (steps, shape[0], octets) if history.dtype == torch.uint8 else (steps, *shape)
     if tuple(history.shape) != expected:
         raise ValueError(f"state: expected input steps of shape {expected}, got {tuple(history.shape)}")
     if history.dtype == torch.uint8:
         history = unpacked(history, shape)
-    return torch.cat((history.to(x.dtype).movedim(0, time_dim), x), time_dim)
+    return cat((history.to(x.dtype), x), x)
 
 
 def unpacked(history: Tensor, step_shape: Sequence[int]) -> Tensor:
@@ -38,14 +38,13 @@ def unpacked(history: Tensor, step_shape: Sequence[int]) -> Tensor:
     return bits.flatten(2)[..., : math.prod(step_shape[1:])].reshape(len(history), *step_shape)
 
 
-def last_steps(x: Tensor, steps: int, time_dim: int) -> Tensor:
+def last_steps(x: Tensor, steps: int) -> Tensor:
     """The last `steps` steps `[steps, N, ...]`, zeros before the first: packed to bits where they are 0 and 1.
 
     Those that a gradient flows through stay as they are, and on a GPU all do, where the host would wait for a look at
     their values.
     """
-    first = x.movedim(time_dim, 0)
-    kept = first[max(0, len(first) - steps) :]
+    kept = x[max(0, len(x) - steps) :]
     if len(kept) < steps:
         kept = torch.cat((kept.new_zeros(steps - len(kept), *kept.shape[1:]), kept))
     if torch.is_grad_enabled() and kept.requires_grad:

@@ -33,23 +33,20 @@ class _ByTime(torch.autograd.Function):
     """The identity, whose backward pass converts the amplitude gradient of events into the spike-time gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, before: Tensor | None, time_dim: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, before: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, before)
-        ctx.time_dim = time_dim
         return x.view_as(x)
 
     @staticmethod
     @differentiable_once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, before = ctx.saved_tensors
-        steps = grad.shape[ctx.time_dim]
-        first = grad.narrow(ctx.time_dim, 0, min(steps, 1))
         # Autograd's own gradient is not to be written to.
-        grad_x = by_time(grad.clone(), x, ctx.time_dim) if ctx.needs_input_grad[0] else None
+        grad_x = by_time(grad.clone(), x) if ctx.needs_input_grad[0] else None
         grad_before = None
         if ctx.needs_input_grad[1]:
-            grad_before = -before * first.movedim(ctx.time_dim, 0) if steps else torch.zeros_like(before)
-        return grad_x, grad_before, None
+            grad_before = -before * grad[:1] if len(grad) else torch.zeros_like(before)
+        return grad_x, grad_before
 
 
 class TimedInput(NamedTuple):
@@ -62,29 +59,26 @@ class TimedInput(NamedTuple):
     last: Tensor
 
 
-def spike_time_gradient(
-    x: Tensor, state: tuple[Tensor, ...] | None, parts: int, by_time: bool, time_dim: int
-) -> TimedInput:
+def spike_time_gradient(x: Tensor, state: tuple[Tensor, ...] | None, parts: int, by_time: bool) -> TimedInput:
     """Returns an input whose gradient is by the time of its events, and the neurons' own state.
 
     Args:
-        x: input events `[T, N, ...]` (`[N, T, ...]` for `time_dim` 1).
+        x: input events `[T, N, ...]`.
         state: `parts` tensors of the neurons and the last input of the chunk before.
         parts: tensors of the neurons' own state.
         by_time: False leaves the gradient by amplitude; the state has the same parts.
-        time_dim: 0 or 1.
     """
     before = None
     if isinstance(state, tuple) and len(state) == parts + 1:
         before, state = state[-1], state[:-1]
-    if before is not None and not x.shape[time_dim]:
+    if before is not None and not len(x):
         # A chunk without steps hands on what it got.
         return TimedInput(x, state, before)
-    last = last_steps(x, 1, time_dim)
+    last = last_steps(x, 1)
     if not (by_time and x.requires_grad and torch.is_grad_enabled()):
         return TimedInput(x, state, last)
     if before is not None and not before.requires_grad:
         # Nobody asks for its gradient, and it may be packed to bits.
         before = None
-    timed: Tensor = _ByTime.apply(x, before, time_dim)  # type: ignore[no-untyped-call]
+    timed: Tensor = _ByTime.apply(x, before)  # type: ignore[no-untyped-call]
     return TimedInput(timed, state, last)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from snnlib.checks import check_floating, check_lengths, check_rank
+from snnlib.ops.sequence_layout import cat, outer_dims
 from snnlib.sequences.history import unpacked
 
 __all__ = ["valid_steps"]
@@ -33,9 +34,12 @@ def valid_steps(lengths: Tensor, steps: int, *, batch_first: bool = False) -> Te
     return numbers < lengths[:, None] if batch_first else numbers[:, None] < lengths
 
 
-def without_padding(x: Tensor, lengths: Tensor, time_dim: int) -> Tensor:
+def without_padding(x: Tensor, lengths: Tensor) -> Tensor:
     """The sequences with zeros, and gradients of zero, in the steps that belong to no sample."""
-    valid = valid_steps(lengths, x.shape[time_dim], batch_first=bool(time_dim))
+    samples_first = outer_dims(x)[0] == 1
+    valid = valid_steps(lengths, len(x), batch_first=samples_first)
+    # The result has the memory order of the mask.
+    valid = valid.t() if samples_first else valid
     return torch.where(valid.reshape(*valid.shape, *[1] * (x.dim() - 2)), x, torch.zeros_like(x))
 
 
@@ -51,8 +55,8 @@ def sequences_of(lengths: Tensor, steps: int) -> Iterator[None]:
         _OF_CALL.reset(token)
 
 
-def lengths_of_call(x: Tensor, *, batch_first: bool = False) -> Tensor | None:
-    """Lengths `[N]` of the samples of `x` in a call of `snnlib.run_ragged`, None outside one.
+def lengths_of_call(x: Tensor) -> Tensor | None:
+    """Lengths `[N]` of the samples of `x` `[T, N, ...]` in a call of `snnlib.run_ragged`, None outside one.
 
     Raises:
         ValueError: `x` has other steps or samples than the net's input.
@@ -61,7 +65,7 @@ def lengths_of_call(x: Tensor, *, batch_first: bool = False) -> Tensor | None:
     if given is None:
         return None
     lengths, steps = given
-    found = x.shape[1] if batch_first else x.shape[0], x.shape[0] if batch_first else x.shape[1]
+    found = x.shape[:2]
     if found != (steps, len(lengths)):
         raise ValueError(
             f"lengths: expected layers that keep the {steps} steps of {len(lengths)} samples, got one that gives "
@@ -75,7 +79,6 @@ def run_with_lengths(
     x: Tensor,
     state: State | None,
     lengths: Tensor,
-    time_dim: int,
 ) -> tuple[Tensor, State]:
     """Value and state of sequences of different lengths by `run(x, state)` of a causal module, which gives both.
 
@@ -85,24 +88,22 @@ def run_with_lengths(
     """
     check_floating("x", x)
     check_rank("x", x, "[T, N, ...]", at_least=2)
-    steps = x.shape[time_dim]
-    lengths = check_lengths(lengths, x, time_dim)
-    x = without_padding(x, lengths, time_dim)
+    lengths = check_lengths(lengths, x)
+    x = without_padding(x, lengths)
     values: list[Tensor] = []
     last: State | None = None
     done = 0
     # The first chunk has no steps and gives the state before them.
     for border in sorted({0, *lengths.tolist()}):
-        value, state = run(x.narrow(time_dim, done, border - done), state)
+        value, state = run(x[done:border], state)
         values.append(value)
         over = lengths >= border
         parts = state if last is None else last
         last = tuple(_chosen(over, now, before) for now, before in zip(state, parts, strict=True))
         done = border
     assert last is not None
-    rest = [steps - done if dim == time_dim else size for dim, size in enumerate(values[0].shape)]
-    value = torch.cat((*values, values[0].new_zeros(rest)), time_dim)
-    return without_padding(value, lengths, time_dim), last
+    value = cat((*values, values[0].new_zeros(len(x) - done, *values[0].shape[1:])), x)
+    return without_padding(value, lengths), last
 
 
 def _chosen(over: Tensor, now: Tensor, before: Tensor) -> Tensor:

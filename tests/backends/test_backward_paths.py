@@ -48,7 +48,8 @@ def _run(arguments: tuple[Any, ...]) -> list[Tensor]:
 def _geometry(arguments: tuple[Any, ...]) -> Geometry:
     options = _output(arguments) + 4
     time_dim = arguments[16 if options == 7 else 14]
-    return geometry(*arguments[1:3], ConvOptions(*arguments[options : options + 4]), time_dim)
+    x, weight = arguments[1:3]
+    return geometry(x.transpose(0, time_dim), weight, ConvOptions(*arguments[options : options + 4]))
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def _chosen(density: float, rate: float, channels: int = 32, **others: int) -> B
     """For a 3x3 convolution of 32x32 pixels, 12 steps of 4 samples."""
     x = (torch.rand(12, 4, channels, 32, 32, generator=torch.Generator().manual_seed(6)) < density).float()
     weight, stride = torch.empty(64, channels, 3, 3), others.get("stride", 1)
-    g = geometry(x, weight, ConvOptions((stride, stride), (1, 1), (1, 1), 1), 0)
+    g = geometry(x, weight, ConvOptions((stride, stride), (1, 1), (1, 1), 1))
     return algorithm.decide_backward(x, g, int(rate * g.neuron_steps))
 
 
@@ -134,7 +135,7 @@ def test_density_counts_where_most_windows_are() -> None:
     """Events in the middle of the image lie in more windows of a convolution without padding."""
     x = torch.zeros(4, 2, 1, 12, 12)
     x[..., 4:8, 4:8] = 1
-    g = geometry(x, torch.empty(1, 1, 5, 5), ConvOptions((1, 1), (0, 0), (1, 1), 1), 0)
+    g = geometry(x, torch.empty(1, 1, 5, 5), ConvOptions((1, 1), (0, 0), (1, 1), 1))
     assert algorithm.inner(x, g).mean() == 1
 
 
@@ -144,7 +145,7 @@ def test_few_samples_keep_many_threads_busy(isas: list[str]) -> None:
     layer = snnlib.SRMConv2d(3, 16, 3, padding=1)
     x = (torch.rand(10, 1, 3, 40, 40) < 0.2).float().requires_grad_()
     set_rates_(layer, x.detach(), 0.1)
-    assert geometry(x, layer.weight, ConvOptions((1, 1), (1, 1), (1, 1), 1), 0).bands(1)[1] > 1
+    assert geometry(x, layer.weight, ConvOptions((1, 1), (1, 1), (1, 1), 1)).bands(1)[1] > 1
     results = []
     for threads in (1, 5):
         torch.set_num_threads(threads)

@@ -265,8 +265,8 @@ def srm_neurons(threshold: Tensor) -> SpikeTimeKernel:
 def _(device: torch.device) -> Any:
     current, limit = events(device, 3, 4), torch.ones(3, device=device)
     neuron = srm_neurons(limit)
-    reference.exact.forward(current, neuron, 0)
-    return reference.exact.backward(current, None, current, neuron, 0)
+    reference.exact.forward(current, neuron)
+    return reference.exact.backward(current, None, current, neuron)
 
 
 @case("reference of pools")
@@ -295,8 +295,8 @@ def _(device: torch.device) -> Any:
     current, rows = events(device, 3, 4), torch.ones(13, 3, device=device)
     flags = Flags(0, False, True, True, False, False, True, False, False)
     neuron = LinearKernel(rows, flags)
-    reference.linear.forward(current, neuron, 0)
-    return reference.linear.backward(current, None, current, neuron, 0)
+    reference.linear.forward(current, neuron)
+    return reference.linear.backward(current, None, current, neuron)
 
 
 def tensors_of(value: Any) -> list[Tensor]:
@@ -373,7 +373,7 @@ def test_entries_are_written_where_the_tensors_are() -> None:
     """As many values as there are entries: a number that fake tensors leave open."""
     device = torch.device("cuda", 0)
     with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True), NoCopies():
-        run = reference.exact.trace(events(device, 2, 3, 4), srm_neurons(torch.ones((), device=device)), 0)
+        run = reference.exact.trace(events(device, 2, 3, 4), srm_neurons(torch.ones((), device=device)))
         bits = torch.zeros(T, N, 3, 1, dtype=torch.int16, device=device)
         starts = torch.zeros(N + 1, dtype=torch.long, device=device)
         assert (

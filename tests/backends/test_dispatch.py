@@ -48,7 +48,7 @@ def test_estimates_meet_where_times_do(
     sequence: tuple[int, ...], weight: tuple[int, ...], padding: int, below: float, above: float
 ) -> None:
     x, w = torch.empty(sequence, device="meta"), torch.empty(weight, device="meta")
-    g = geometry(x, w, ConvOptions((1, 1), (padding, padding), (1, 1), 1), 0)
+    g = geometry(x, w, ConvOptions((1, 1), (padding, padding), (1, 1), 1))
     for density, fewer in ((0.0, True), (below, True), (above, False), (1.0, False)):
         events, dense = algorithm.costs(g, density)
         assert (events < dense) == fewer
@@ -159,7 +159,7 @@ def test_zeros_between_taps_cost_events_only() -> None:
     # Few channels, for which Winograd's algorithm does not run.
     x, weight = torch.empty(12, 4, 16, 32, 32, device="meta"), torch.empty(64, 16, 3, 3, device="meta")
     plain, dilated = (
-        algorithm.costs(geometry(x, weight, ConvOptions((1, 1), (gap, gap), (gap, gap), 1), 0), 0.3)
+        algorithm.costs(geometry(x, weight, ConvOptions((1, 1), (gap, gap), (gap, gap), 1)), 0.3)
         for gap in (1, 2)
     )
     assert dilated[0] > 2 * plain[0]
@@ -203,7 +203,7 @@ def test_streams_go_by_events() -> None:
 def test_the_path_is_the_one_that_is_explained(asked: algorithm.Convolution) -> None:
     small, large = torch.rand(2, 12, 4, 16, 16, 16).unbind()
     for sequence in (small[:1, :1, :, :4, :4], large, _train(0.01, 12, 4, 16, 16, 16)):
-        g = geometry(sequence, _layer().weight, ConvOptions((1, 1), (1, 1), (1, 1), 1), 0)
+        g = geometry(sequence, _layer().weight, ConvOptions((1, 1), (1, 1), (1, 1), 1))
         for streaming in (False, True):
             with snnlib.use_convolution(asked):
                 expected = algorithm.decide(sequence, g, streaming).path

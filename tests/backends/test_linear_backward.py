@@ -87,7 +87,7 @@ def test_input_gradient_has_the_same_bits_by_scatter_and_by_gather(monkeypatch: 
 
 def _chosen(inputs: int, outputs: int, density: float, entries: float) -> BackwardAlgorithms:
     x = torch.rand(20, 32, inputs, 1, 1, generator=torch.Generator().manual_seed(6)).lt(density).float()
-    g = geometry(x, torch.empty(outputs, inputs, 1, 1), ConvOptions((1, 1), (0, 0), (1, 1), 1), 0)
+    g = geometry(x, torch.empty(outputs, inputs, 1, 1), ConvOptions((1, 1), (0, 0), (1, 1), 1))
     return algorithm.decide_for_entries(x, g, int(entries * g.neuron_steps))
 
 

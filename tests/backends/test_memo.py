@@ -90,7 +90,7 @@ def conv(**options):
 
 
 def delayed(delay):
-    return ops.delay.delay_forward(ROWS, torch.full((6,), delay), True, 0)
+    return ops.delay.delay_forward(ROWS, torch.full((6,), delay), True)
 
 
 def delayed_rows(delay):
@@ -106,7 +106,7 @@ def recurrent(lengths=None, delay=None):
 
 
 def sparse(targets):
-    options = None, STARTS, torch.tensor(targets, dtype=torch.int32), 3, (), (), (), 1, True, 0
+    options = None, STARTS, torch.tensor(targets, dtype=torch.int32), 3, (), (), (), 1, True
     return ops.currents.currents_forward(ROWS, torch.ones(3), *options)
 
 
@@ -117,18 +117,18 @@ def backward(first):
     )
     neuron = srm_rows(torch.tensor(1.0), options[-1], torch.tensor(0.0))
     out, _, bits, record, starts = ops.layer_forward.layer_forward(
-        FRAMES, weight, neuron, None, *options, 0, False, True, True
+        FRAMES, weight, neuron, None, *options, False, True, True
     )
     starts[0] = first
     given = FRAMES, weight, neuron, None, bits, record, starts
     return ops.layer_backward.layer_backward(
-        torch.ones_like(out), *given, *options, 1.0, 0, True, True, None, False
+        torch.ones_like(out), *given, *options, 1.0, True, True, None, False
     )
 
 
 def scan(flags, taus=()):
     rows = torch.ones(10 if taus else 13, 1)
-    return ops.scan.scan_forward(FRAMES, rows, None, flags, taus, 0, (1, 1), False)
+    return ops.scan.scan_forward(FRAMES, rows, None, flags, taus, (1, 1), False)
 
 
 LOIHI = neurons.LoihiLIF()

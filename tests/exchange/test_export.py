@@ -1,6 +1,7 @@
 """Nets beside torch's other tools: `torch.export` with dynamic T and N, `torch.func`, explanations of any layer."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -50,6 +51,23 @@ def test_exported_nets_take_any_number_of_steps_and_samples(name: str) -> None:
     program = torch.export.export(net, (_events(10, 3),), dynamic_shapes=dynamic).module()
     for x in (_events(10, 3), _events(17, 5)):
         assert torch.equal(program(x), net(x))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_batch_first_nets_are_exported_and_stored(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        snnlib.SpikingConv2d(2, 4, 3, batch_first=True),
+        snnlib.AvgPool2d(2),
+        snnlib.SRMLinear(36, 5, batch_first=True),
+        snnlib.SpikingRNN(5, 6, batch_first=True),
+    ).eval()
+    x, other = (_events(steps, batch).transpose(0, 1).contiguous() for steps, batch in ((10, 3), (17, 5)))
+    program = torch.export.export(net, (x,), dynamic_shapes=({0: Dim("N"), 1: Dim("T")},))
+    torch.export.save(program, tmp_path / "net.pt2")
+    stored = torch.export.load(tmp_path / "net.pt2").module()
+    for events in (x, other):
+        assert torch.equal(stored(events), net(events)) and stored(events).stride() == net(events).stride()
 
 
 @pytest.mark.parametrize("name", ["srm", "fused", "lif"])

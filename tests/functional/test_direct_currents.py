@@ -45,27 +45,28 @@ def _case(name: str, dtype: torch.dtype, channels_last: bool) -> tuple[Tensor, T
     return x.requires_grad_(), weight.requires_grad_()
 
 
-def _results(name: str, x: Tensor, weight: Tensor, time_dim: int) -> list[Tensor]:
-    currents = layer_currents(x, weight, MAPS[name][0], time_dim)
+def _results(name: str, x: Tensor, weight: Tensor) -> list[Tensor]:
+    currents = layer_currents(x, weight, MAPS[name][0])
     signal = torch.randn(currents.shape, generator=torch.Generator().manual_seed(2))
     return [currents.detach(), *torch.autograd.grad(currents, (x, weight), signal.to(currents.dtype))]
 
 
 @pytest.mark.parametrize("choice", ["auto", "events", "dense"])
 @pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize("time_dim", [0, 1])
+@pytest.mark.parametrize("samples_first", [False, True])
 @each_map
 def test_results_are_those_of_the_op(
-    name: str, time_dim: int, channels_last: bool, choice: str, monkeypatch: pytest.MonkeyPatch
+    name: str, samples_first: bool, channels_last: bool, choice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with snnlib.use_convolution(choice):  # type: ignore[arg-type]
-        given = _case(name, torch.float32, channels_last)
+        x, weight = _case(name, torch.float32, channels_last)
+        given = x.detach().transpose(0, 1).requires_grad_() if samples_first else x, weight
         for _ in range(2):
-            found = _results(name, *given, time_dim)
-        kind = direct_currents.kind_of(*given, MAPS[name][0], time_dim)
+            found = _results(name, *given)
+        kind = direct_currents.kind_of(*given, MAPS[name][0])
         assert (direct_currents.plan_of(kind) is None) == (name == "same")
         monkeypatch.setattr(direct_currents, "kind_of", lambda *_: None)
-        expected = _results(name, *given, time_dim)
+        expected = _results(name, *given)
     assert_same_bits(found, expected)
     for one, other in zip(found, expected, strict=True):
         assert one.shape == other.shape
@@ -78,14 +79,14 @@ def test_results_are_those_of_the_op(
 def test_half_precision_gets_currents_in_float32(name: str) -> None:
     given = _case(name, torch.bfloat16, False)
     for _ in range(2):
-        found = _results(name, *given, 0)
+        found = _results(name, *given)
     assert [one.dtype for one in found] == [torch.float32, torch.bfloat16, torch.bfloat16]
 
 
 def test_second_derivatives_are_refused() -> None:
     given = _case("3x3", torch.float32, False)
     for _ in range(2):
-        currents = layer_currents(*given, MAPS["3x3"][0], 0)
+        currents = layer_currents(*given, MAPS["3x3"][0])
     (gradient,) = torch.autograd.grad(currents.square().sum(), given[0], create_graph=True)
     with pytest.raises(RuntimeError, match="expected one backward pass"):
         gradient.sum().backward()
@@ -93,11 +94,11 @@ def test_second_derivatives_are_refused() -> None:
 
 def test_wrong_inputs_are_named_whatever_ran_before() -> None:
     x, weight = _case("3x3", torch.float32, False)
-    layer_currents(x, weight, MAPS["3x3"][0], 0)
+    layer_currents(x, weight, MAPS["3x3"][0])
     with pytest.raises(ValueError, match="channels"):
-        layer_currents(x[:, :, :7], weight, MAPS["3x3"][0], 0)
+        layer_currents(x[:, :, :7], weight, MAPS["3x3"][0])
     with pytest.raises(TypeError, match="expected one dtype"):
-        layer_currents(x.double(), weight, MAPS["3x3"][0], 0)
+        layer_currents(x.double(), weight, MAPS["3x3"][0])
 
 
 def test_nets_with_plans_are_copied_and_stored() -> None:

@@ -16,6 +16,7 @@ from snnlib.functional import Convolution, FullyConnected
 from snnlib.functional.currents import Delayed
 from snnlib.functional.paths import Path, entries_only
 from snnlib.functional.plan import layer_currents, plan_layer
+from snnlib.functional.spiking import spiking_layer
 from snnlib.neurons import Neuron
 
 pytestmark = pytest.mark.skipif(native._module is None, reason="needs the compiled module")
@@ -65,7 +66,7 @@ def _sample(operator: str) -> tuple[Tensor, Tensor]:
 
 
 def _currents(x: Tensor, weight: Tensor, operator: str, neuron: Neuron) -> Tensor:
-    return layer_currents(x, weight, OPERATORS[operator], int(neuron.batch_first))
+    return layer_currents(x, weight, OPERATORS[operator])
 
 
 def _in_layer(x: Tensor, weight: Tensor, operator: Any, neuron: Neuron, **call: Any) -> Any:
@@ -187,13 +188,14 @@ def test_pools_batch_first_and_delays(model: str) -> None:
     torch.testing.assert_close(spikes, means)
     _assert_near(_gradients(spikes, weight, x), _gradients(means, weight, x))
     neuron.batch_first = True
-    turned = _in_layer(x.transpose(0, 1), weight, OPERATORS["convolution"], neuron).value.transpose(0, 1)
+    samples = x.transpose(0, 1).contiguous()
+    turned = spiking_layer(samples, weight, OPERATORS["convolution"], neuron).value.transpose(0, 1)
     neuron.batch_first = False
     assert_bits(turned.detach(), expected.detach())
     _assert_near(_gradients(turned, weight, x), _gradients(expected, weight, x))
     delayed = Delayed(OPERATORS["convolution"], torch.tensor([0.0, 2.0, 1.0]))
     spikes = _in_layer(x, weight, delayed, neuron).value
-    apart = neuron(layer_currents(x, weight, delayed, 0))
+    apart = neuron(layer_currents(x, weight, delayed))
     assert_bits(spikes.detach(), apart.detach())
     _assert_near(_gradients(spikes, weight, x), _gradients(apart, weight, x))
 

@@ -21,6 +21,21 @@ from snnlib.functional.srm import trace_of
 NO_POOLING = list(ops.scan.NO_POOLING)
 # Starts and targets of a full matrix, and delay, starts, targets and outputs of one without delays.
 _FULL, _NOT_SPARSE = (None, None), (None, None, None, 0)
+# Arguments of ops that are sequences, and which of an op's results are.
+_SEQUENCES = frozenset(
+    ("current", "grad_value", "total", "value", "x", "signal", "grad", "grad_output", "output", "bits")
+)
+_RESULTS: dict[str, Sequence[int]] = {
+    "scan_forward": (0,),
+    "scan_backward": (0, 1),
+    "_trace": range(4),
+    "layer_forward": (0, 2),
+    "layer_backward": (1,),
+    "currents_backward": (0,),
+    "recurrent_forward": (0, 2),
+    "recurrent_backward": (0,),
+    "delay_backward": (0,),
+}
 
 
 @dataclass(frozen=True)
@@ -30,6 +45,8 @@ class OpCall:
     op: Any
     arguments: tuple[Any, ...]
     outputs: Sequence[int] | None = None
+    # True where the case has sequences `[N, T, ...]`: the op gets views `[T, N, ...]`.
+    batch_first: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -45,10 +62,32 @@ class OpCall:
 
     def __call__(self) -> Any:
         found = self.op(*self.arguments)
+        if self.batch_first:
+            found = self._by_samples(found)
         if self.outputs is None:
             return found
         chosen = tuple(found[i] for i in self.outputs)
         return chosen if len(chosen) > 1 else chosen[0]
+
+    def by_time(self, time_dim: int) -> OpCall:
+        """The call of a case whose sequences have time in this dimension."""
+        if not time_dim:
+            return self
+        parts = zip(self.names, self.arguments, strict=False)
+        arguments = tuple(_swapped(part) if name in _SEQUENCES else part for name, part in parts)
+        return replace(self, arguments=arguments, batch_first=True)
+
+    def _by_samples(self, found: Any) -> Any:
+        if isinstance(found, Tensor):
+            return _swapped(found)
+        places = _RESULTS[self.op.__name__]
+        parts = [_swapped(part) if i in places else part for i, part in enumerate(found)]
+        return type(found)(*parts) if hasattr(found, "_fields") else tuple(parts)
+
+
+def _swapped(sequence: Any) -> Any:
+    # Missing results have no elements and one dimension.
+    return sequence.transpose(0, 1) if isinstance(sequence, Tensor) and sequence.dim() > 1 else sequence
 
 
 class Case:
@@ -63,6 +102,11 @@ class Case:
 
 def _op(name: str) -> Any:
     return getattr(torch.ops.snnlib, name)
+
+
+def _timed(name: str, arguments: Sequence[Any], place: int) -> OpCall:
+    """A call of an op with its own arguments but for the case's time dimension at this place."""
+    return OpCall(_op(name), (*arguments[:place], *arguments[place + 1 :])).by_time(arguments[place])
 
 
 def _with_its_own_arguments(name: str) -> Case:
@@ -101,11 +145,10 @@ def srm_forward(current: Tensor, threshold: Tensor, state: Tensor | None, *other
         state,
         [],
         taus,
-        time_dim,
         NO_POOLING,
         return_state,
     )
-    return OpCall(_op("scan_forward"), arguments)
+    return OpCall(_op("scan_forward"), arguments).by_time(time_dim)
 
 
 @Case
@@ -114,22 +157,22 @@ def srm_backward(
 ) -> OpCall:
     """Others: taus and clamp, time_dim, need_weight, need_input."""
     *taus, time_dim, need_weight, need_input = others
-    neurons = (current, srm_rows(threshold, taus, current), state, [], taus, time_dim, NO_POOLING)
+    neurons = (current, srm_rows(threshold, taus, current), state, [], taus, NO_POOLING)
     arguments = (grad_spikes, None, *neurons, need_weight, need_input, False)
-    return OpCall(_op("scan_backward"), arguments, (0, 1))
+    return OpCall(_op("scan_backward"), arguments, (0, 1)).by_time(time_dim)
 
 
 @Case
 def srm_trace(current: Tensor, threshold: Tensor, *others: Any) -> OpCall:
     """Others: taus, time_dim."""
-    return OpCall(_trace, (current, threshold, others[:3], others[3]))
+    return OpCall(_trace, (current, threshold, others[:3])).by_time(others[3])
 
 
-def _trace(current: Tensor, threshold: Tensor, taus: Sequence[float], time_dim: int) -> Any:
+def _trace(current: Tensor, threshold: Tensor, taus: Sequence[float]) -> Any:
     numbers = *taus, torch.inf
     kernel = neuron_kernel(srm_rows(threshold, numbers, current), None, (), numbers)
     assert isinstance(kernel, SpikeTimeKernel)
-    return trace_of(current, kernel, time_dim)
+    return trace_of(current, kernel)
 
 
 @Case
@@ -137,32 +180,32 @@ def srm_pool_forward(current: Tensor, threshold: Tensor, *others: Any) -> OpCall
     """Others: taus, time_dim."""
     *taus, time_dim = others
     taus = [*taus, torch.inf]
-    arguments = (current, srm_rows(threshold, taus, current), None, [], taus, time_dim, [2, 2], False)
-    return OpCall(_op("scan_forward"), arguments, (0,))
+    arguments = (current, srm_rows(threshold, taus, current), None, [], taus, [2, 2], False)
+    return OpCall(_op("scan_forward"), arguments, (0,)).by_time(time_dim)
 
 
 @Case
 def srm_pool_backward(grad_means: Tensor, current: Tensor, threshold: Tensor, *others: Any) -> OpCall:
     """Others: taus and clamp, time_dim, need_weight, need_input."""
     *taus, time_dim, need_weight, need_input = others
-    neurons = (current, srm_rows(threshold, taus, current), None, [], taus, time_dim, [2, 2])
+    neurons = (current, srm_rows(threshold, taus, current), None, [], taus, [2, 2])
     arguments = (grad_means, None, *neurons, need_weight, need_input, False)
-    return OpCall(_op("scan_backward"), arguments, (0, 1))
+    return OpCall(_op("scan_backward"), arguments, (0, 1)).by_time(time_dim)
 
 
 @Case
 def scan_forward(*neurons: Any) -> OpCall:
     """Returns a call with current, coefficients, state, flags and time_dim."""
     *of, time_dim = neurons
-    return OpCall(_op("scan_forward"), (*of, [], time_dim, NO_POOLING, True))
+    return OpCall(_op("scan_forward"), (*of, [], NO_POOLING, True)).by_time(time_dim)
 
 
 @Case
 def scan_backward(grad_value: Tensor, grad_state: Tensor | None, *others: Any) -> OpCall:
     """Others: those of `scan_forward`, learn."""
     *of, time_dim, learn = others
-    arguments = (grad_value, grad_state, *of, [], time_dim, NO_POOLING, True, False, learn)
-    return OpCall(_op("scan_backward"), arguments, (0, 2, 3))
+    arguments = (grad_value, grad_state, *of, [], NO_POOLING, True, False, learn)
+    return OpCall(_op("scan_backward"), arguments, (0, 2, 3)).by_time(time_dim)
 
 
 @Case
@@ -175,15 +218,17 @@ def scan_pool_forward(
     high: int = 2,
     wide: int = 2,
 ) -> OpCall:
-    arguments = (current, coefficients, state, flags, [], time_dim, [high, wide], True)
-    return OpCall(_op("scan_forward"), arguments)
+    arguments = (current, coefficients, state, flags, [], [high, wide], True)
+    return OpCall(_op("scan_forward"), arguments).by_time(time_dim)
 
 
 @Case
 def scan_pool_backward(grad_value: Tensor, grad_state: Tensor | None, *others: Any) -> OpCall:
     """Others: those of `scan_pool_forward`."""
-    of = scan_pool_forward.resolve(*others).arguments[:-1]
-    return OpCall(_op("scan_backward"), (grad_value, grad_state, *of, True, False, False), (0, 3))
+    current, coefficients, state, flags, time_dim, *window = others
+    of = (current, coefficients, state, flags, [], window or [2, 2])
+    arguments = (grad_value, grad_state, *of, True, False, False)
+    return OpCall(_op("scan_backward"), arguments, (0, 3)).by_time(time_dim)
 
 
 @Case
@@ -191,10 +236,9 @@ def srm_conv_forward(
     x: Tensor, weight: Tensor, threshold: Tensor, state: Tensor | None, *others: Any
 ) -> OpCall:
     """Others: stride, padding, dilation, groups, pool, taus and clamp, time_dim, return_state, keep, exact."""
-    options, taus, rest = others[:5], list(others[5:9]), others[9:]
-    return OpCall(
-        _op("layer_forward"), (x, weight, srm_rows(threshold, taus, x), state, *options, [], taus, *rest)
-    )
+    options, taus, (time_dim, *rest) = others[:5], list(others[5:9]), others[9:]
+    arguments = (x, weight, srm_rows(threshold, taus, x), state, *options, [], taus, *rest)
+    return OpCall(_op("layer_forward"), arguments).by_time(time_dim)
 
 
 @Case
@@ -210,11 +254,11 @@ def srm_conv_backward(
     **last: Any,
 ) -> OpCall:
     """Others: stride, padding, dilation, groups, pool, taus, input_grad_scale, time_dim, needs, and those of states."""
-    options, taus, rest = others[:5], [*others[5:8], torch.inf], others[8:]
+    options, taus, (scale, time_dim, *rest) = others[:5], [*others[5:8], torch.inf], others[8:]
     record_of = (output, bits, record, starts)
     rows = srm_rows(x.new_ones((), dtype=torch.float32), taus, x)
-    arguments = (grad_output, x, weight, rows, *record_of, *options, [], taus, *rest, *last.values())
-    return OpCall(_op("layer_backward"), arguments)
+    arguments = (grad_output, x, weight, rows, *record_of, *options, [], taus, scale, *rest, *last.values())
+    return OpCall(_op("layer_backward"), arguments).by_time(time_dim)
 
 
 @Case
@@ -222,7 +266,9 @@ def layer_forward(
     x: Tensor, weight: Tensor, coefficients: Tensor, state: Tensor | None, *others: Any
 ) -> OpCall:
     """Others: stride, padding, dilation, groups, pool, flags, time_dim, return_state, keep, exact."""
-    return OpCall(_op("layer_forward"), (x, weight, coefficients, state, *others[:6], [], *others[6:]))
+    *options, time_dim, return_state, keep, exact = others
+    arguments = (x, weight, coefficients, state, *options, [], return_state, keep, exact)
+    return OpCall(_op("layer_forward"), arguments).by_time(time_dim)
 
 
 @Case
@@ -239,7 +285,8 @@ def layer_backward(
 ) -> OpCall:
     """Others: stride, padding, dilation, groups, pool, flags, time_dim, needs, grad_state, need_state."""
     tensors = (grad_output, x, weight, coefficients, None, bits, record, starts)
-    return OpCall(_op("layer_backward"), (*tensors, *others[:6], [], 1.0, *others[6:], *last.values()))
+    arguments = (*tensors, *others[:6], [], 1.0, *others[7:], *last.values())
+    return OpCall(_op("layer_backward"), arguments).by_time(others[6])
 
 
 exact_forward, exact_layer_forward = scan_forward, layer_forward
@@ -255,47 +302,49 @@ def exact_backward(grad_value: Tensor, grad_state: Tensor | None, *others: Any) 
 @Case
 def exact_layer_backward(*given: Any) -> OpCall:
     """As `layer_backward`, with the output before the record."""
-    return OpCall(_op("layer_backward"), (*given[:14], [], 1.0, *given[14:]))
+    return OpCall(_op("layer_backward"), (*given[:14], [], 1.0, *given[15:])).by_time(given[14])
 
 
 @Case
 def currents_forward(x: Tensor, weight: Tensor, *others: Any) -> OpCall:
     """Others: stride, padding, dilation, groups, time_dim."""
-    return OpCall(_op("currents_forward"), (x, weight, *_NOT_SPARSE, *others[:4], True, others[4]))
+    arguments = (x, weight, *_NOT_SPARSE, *others[:4], True)
+    return OpCall(_op("currents_forward"), arguments).by_time(others[4])
 
 
 @Case
 def currents_backward(signal: Tensor, x: Tensor, weight: Tensor, *others: Any) -> OpCall:
     """Others: stride, padding, dilation, groups, time_dim, need_weight, need_input."""
     *options, time_dim, need_weight, need_input = others
-    arguments = (signal, x, weight, *_NOT_SPARSE, *options, True, time_dim, need_input, need_weight, False)
-    return OpCall(_op("currents_backward"), arguments, (1, 0))
+    arguments = (signal, x, weight, *_NOT_SPARSE, *options, True, need_input, need_weight, False)
+    return OpCall(_op("currents_backward"), arguments, (1, 0)).by_time(time_dim)
 
 
 @Case
 def delayed_linear_forward(x: Tensor, weight: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> OpCall:
-    return OpCall(
-        _op("currents_forward"), (x, weight, delay, None, None, 0, [], [], [], 1, rounded, time_dim)
-    )
+    arguments = (x, weight, delay, None, None, 0, [], [], [], 1, rounded)
+    return OpCall(_op("currents_forward"), arguments).by_time(time_dim)
 
 
 @Case
 def delayed_linear_backward(grad: Tensor, x: Tensor, weight: Tensor, delay: Tensor, *others: Any) -> OpCall:
     """Others: rounded, time_dim, need_x, need_weight, need_delay."""
-    return OpCall(_op("currents_backward"), (grad, x, weight, delay, None, None, 0, [], [], [], 1, *others))
+    rounded, time_dim, *needs = others
+    arguments = (grad, x, weight, delay, None, None, 0, [], [], [], 1, rounded, *needs)
+    return OpCall(_op("currents_backward"), arguments).by_time(time_dim)
 
 
 @Case
 def sparse_forward(x: Tensor, weight: Tensor, *rows: Any) -> OpCall:
     """Rows: starts, targets, outputs."""
-    return OpCall(_op("currents_forward"), (x, weight, None, *rows, [], [], [], 1, True, 0))
+    return OpCall(_op("currents_forward"), (x, weight, None, *rows, [], [], [], 1, True))
 
 
 @Case
 def sparse_backward(signal: Tensor, x: Tensor, weight: Tensor, *others: Any) -> OpCall:
     """Others: starts, targets, outputs, need_x, need_weight."""
     *rows, need_x, need_weight = others
-    arguments = (signal, x, weight, None, *rows, [], [], [], 1, True, 0, need_x, need_weight, False)
+    arguments = (signal, x, weight, None, *rows, [], [], [], 1, True, need_x, need_weight, False)
     return OpCall(_op("currents_backward"), arguments, (0, 1))
 
 
@@ -329,10 +378,9 @@ def recurrent_forward(current: Tensor, weight: Tensor, coefficients: Tensor, *ot
         flags,
         0,
         True,
-        time_dim,
         keep,
     )
-    return OpCall(_op("recurrent_forward"), arguments)
+    return OpCall(_op("recurrent_forward"), arguments).by_time(time_dim)
 
 
 @Case
@@ -342,35 +390,43 @@ def recurrent_backward(
     """Others: weight, coefficients, state, lengths, flags, time_dim, learn, need_weight, eprop if it is True."""
     weight, coefficients, state, lengths, flags, time_dim, learn, need_weight, *eprop = others
     tensors = (grad_value, grad_state, total, value, weight, *_FULL, None, coefficients, state, None, lengths)
-    arguments = (*tensors, flags, 0, True, time_dim, learn, need_weight, False, *eprop)
-    return OpCall(_op("recurrent_backward"), arguments, (0, 1, 3, 4))
+    arguments = (*tensors, flags, 0, True, learn, need_weight, False, *eprop)
+    return OpCall(_op("recurrent_backward"), arguments, (0, 1, 3, 4)).by_time(time_dim)
 
 
 @Case
 def delayed_recurrent_forward(current: Tensor, weight: Tensor, *others: Any) -> OpCall:
-    return OpCall(_op("recurrent_forward"), (current, weight, *_FULL, *others))
+    return _timed("recurrent_forward", (current, weight, *_FULL, *others), 12)
 
 
 @Case
 def delayed_recurrent_backward(*arguments: Any) -> OpCall:
     """Arguments: grad_value, grad_state, total, value, weight and the op's others without those of sparse weights."""
-    return OpCall(_op("recurrent_backward"), (*arguments[:5], *_FULL, *arguments[5:]))
+    return _timed("recurrent_backward", (*arguments[:5], *_FULL, *arguments[5:]), 15)
 
 
 @Case
 def sparse_delayed_recurrent_forward(current: Tensor, weight: Tensor, *others: Any) -> OpCall:
     """Others: starts, targets and those of `delayed_recurrent_forward`."""
-    return OpCall(_op("recurrent_forward"), (current, weight, *others))
+    return _timed("recurrent_forward", (current, weight, *others), 12)
 
 
 @Case
 def sparse_delayed_recurrent_backward(*arguments: Any) -> OpCall:
     """Arguments: those of `delayed_recurrent_backward` with starts and targets behind the weight."""
-    return OpCall(_op("recurrent_backward"), arguments)
+    return _timed("recurrent_backward", arguments, 15)
 
 
-delay_forward = _with_its_own_arguments("delay_forward")
-delay_backward = _with_its_own_arguments("delay_backward")
+@Case
+def delay_forward(*arguments: Any) -> OpCall:
+    """Arguments: x, delay, rounded, time_dim."""
+    return _timed("delay_forward", arguments, 3)
+
+
+@Case
+def delay_backward(*arguments: Any) -> OpCall:
+    """Arguments: grad, x, delay, rounded, time_dim, need_x, need_delay."""
+    return _timed("delay_backward", arguments, 4)
 
 
 @Case

@@ -317,7 +317,7 @@ def test_late_spikes_of_a_chunk_before_are_counted_where_they_arrive() -> None:
     weight, delay = torch.ones(5, 5), torch.rand(5, 5, generator=generator) * 3
 
     def products(chunk: Tensor, past: Tensor | None) -> Products:
-        args = {"weight": weight, "delay": delay, "past": past, "rounded": False, "time_dim": 0}
+        args = {"weight": weight, "delay": delay, "past": past, "rounded": False}
         products = OperationProducts(nn.Identity(), set())
         _, found = products.run("snnlib::recurrent_forward", args, lambda: (chunk,), CountedCall(""))
         assert found is not None

@@ -46,8 +46,9 @@ def _delays(name: str, steps: int, dtype: torch.dtype) -> Tensor:
 
 
 def _run(x: Tensor, grad: Tensor, delay: Tensor, rounded: bool, time_dim: int) -> list[Tensor]:
-    out = ops.delay.delay_forward(x, delay, rounded, time_dim)
-    return [out, *ops.delay.delay_backward(grad, x, delay, rounded, time_dim, True, True)]
+    x, grad = x.transpose(0, time_dim), grad.transpose(0, time_dim)
+    out = ops.delay.delay_forward(x, delay, rounded)
+    return [out, *ops.delay.delay_backward(grad, x, delay, rounded, True, True)]
 
 
 @pytest.mark.parametrize("rounded", [False, True], ids=["between", "rounded"])

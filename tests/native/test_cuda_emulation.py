@@ -282,7 +282,7 @@ def test_pooled_scans_of_any_number_of_steps(
             def run(neuron: neurons.Neuron = neuron, x: Tensor = current) -> list[Tensor]:
                 kernel = neuron.kernel(x)
                 assert kernel is not None
-                value, state = ops.scan.run(x, kernel, int(neuron.batch_first), (2, 2))
+                value, state = ops.scan.run(x.transpose(0, int(neuron.batch_first)), kernel, (2, 2))
                 return _with_gradients(value, state, [x, *neuron.parameters()])
 
             expected = run()
@@ -299,7 +299,7 @@ def test_pooled_scans_of_other_windows_are_scans_and_pools(emulated: Callable[..
     assert kernel is not None
 
     def run() -> list[Tensor]:
-        value, state = ops.scan.run(current, kernel, 0, (2, 3))
+        value, state = ops.scan.run(current, kernel, (2, 3))
         return [value, state, *torch.autograd.grad(value.square().sum() + state.sum(), current)]
 
     expected = run()

@@ -78,7 +78,7 @@ def test_backward_is_that_of_both_halves() -> None:
 
 def _sizes(x: tuple[int, ...], weight: tuple[int, ...]) -> Geometry:
     options = ConvOptions((1, 1), (0, 0), (1, 1), 1)
-    return geometry(torch.empty(x, device="meta"), torch.empty(weight, device="meta"), options, 0)
+    return geometry(torch.empty(x, device="meta"), torch.empty(weight, device="meta"), options)
 
 
 @pytest.mark.parametrize(

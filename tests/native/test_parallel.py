@@ -21,7 +21,7 @@ import resource, torch, snnlib
 torch.set_num_threads(2)
 x, weight = torch.ones(2, 2, 1, 4, 4), torch.ones(3, 1, 1, 1)
 def run(weight):
-    return torch.ops.snnlib.currents_forward(x, weight, None, None, None, 0, [1, 1], [0, 0], [1, 1], 1, True, 0)
+    return torch.ops.snnlib.currents_forward(x, weight, None, None, None, 0, [1, 1], [0, 0], [1, 1], 1, True)
 # Threads and what they need beside the scratch are made before memory is short.
 expected = run(weight)
 large = torch.ones(500_000, 1, 1, 1)

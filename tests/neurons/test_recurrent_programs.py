@@ -82,9 +82,10 @@ def results(
     if by_step and back.operator is not None:
         if back.delay is not None:
             pytest.skip("connections of an operator take one step where the neuron's step runs")
-        through = snnlib.functional.plan.sequence_map(x, back.operator, 0)
-    value, final = back.run(x, neuron, kernel, state, lengths, through)
-    loss = (value * q).sum() + sum((part**2).sum() for part in final)
+        through = snnlib.functional.plan.sequence_map(x, back.operator)
+    order = int(neuron.batch_first)
+    value, final = back.run(x.transpose(0, order), neuron, kernel, state, lengths, through)
+    loss = (value * q.transpose(0, order)).sum() + sum((part**2).sum() for part in final)
     grads = torch.autograd.grad(loss, [*leaves, *state], allow_unused=True, materialize_grads=True)
     return value.detach(), *(part.detach() for part in final), *grads
 

@@ -285,7 +285,7 @@ def test_records_of_layers_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"^flags: expected no refractory time beside a record, got 2 steps$"
     ):
-        torch.ops.snnlib.layer_forward(*conv, flags, (), 0, False, True, True)
+        torch.ops.snnlib.layer_forward(*conv, flags, (), False, True, True)
 
 
 def test_state_dict_and_settings_keep_it() -> None:

@@ -67,7 +67,7 @@ def test_currents_have_the_gradient_of_finite_differences(operator: object, per:
     leaves = [part.requires_grad_() for part in (x, weight, delay)]
 
     def currents(x: Tensor, weight: Tensor, delay: Tensor) -> Tensor:
-        return layer_currents(x, weight, Delayed(operator, delay), 0)  # type: ignore[arg-type]
+        return layer_currents(x, weight, Delayed(operator, delay))  # type: ignore[arg-type]
 
     assert torch.autograd.gradcheck(currents, leaves, fast_mode=True)
 
@@ -203,7 +203,7 @@ def test_dense_products_give_what_events_give(rounded: bool) -> None:
         leaves = [part.clone().requires_grad_() for part in (x, weight, delay)]
         with snnlib.use_convolution(algorithm):  # type: ignore[arg-type]
             operator = snnlib.functional.FullyConnected()
-            out = layer_currents(*leaves[:2], Delayed(operator, leaves[2], rounded=rounded), 0)
+            out = layer_currents(*leaves[:2], Delayed(operator, leaves[2], rounded=rounded))
             found.append([out, *torch.autograd.grad(out, leaves, signal)])
     for got, want in zip(*found, strict=True):
         assert torch.allclose(got, want, rtol=0, atol=1e-12)
@@ -271,10 +271,10 @@ def test_delays_beyond_any_index_never_arrive() -> None:
     """As many steps as no integer of 32 bits holds: nothing is read or written outside the sequence."""
     x, delay = torch.rand(5, 2, 3, dtype=torch.float64), torch.tensor([3e9, 1.0, 1e18]).double()
     for rounded in (False, True):
-        late = ops.delay.delay_forward(x, delay, rounded, 0)
+        late = ops.delay.delay_forward(x, delay, rounded)
         assert torch.equal(late[1:, :, 1], x[:-1, :, 1])
         assert not late[:, :, ::2].any()
-        grad_x, grad_delay = ops.delay.delay_backward(x, x, delay, rounded, 0, True, True)
+        grad_x, grad_delay = ops.delay.delay_backward(x, x, delay, rounded, True, True)
         assert not grad_x[:, :, ::2].any()
         assert not grad_delay[::2].any()
         matrix = (x, torch.ones(4, 3).double(), delay, rounded, 0)
@@ -451,13 +451,13 @@ def test_delays_of_frames_and_of_features() -> None:
     x, weight = _events("convolution").requires_grad_(), torch.rand(5, 40).double()
     operator, delay = snnlib.functional.FullyConnected(), torch.tensor([1.0, 2.5]).double().requires_grad_()
     short, long = (
-        layer_currents(x, weight, Delayed(operator, own), 0) for own in (delay, delay.repeat_interleave(20))
+        layer_currents(x, weight, Delayed(operator, own)) for own in (delay, delay.repeat_interleave(20))
     )
     assert torch.equal(short, long)
     for got, want in zip(*(torch.autograd.grad(o.sum(), (x, delay)) for o in (short, long)), strict=True):
         assert torch.equal(got, want)
     with pytest.raises(ValueError, match=r"delay: expected .*40.*, got .*3"):
-        layer_currents(x, weight, Delayed(operator, torch.ones(3).double()), 0)
+        layer_currents(x, weight, Delayed(operator, torch.ones(3).double()))
 
 
 @pytest.mark.parametrize("batch_first", [False, True])

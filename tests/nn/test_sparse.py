@@ -159,7 +159,7 @@ class TestSameBitsAsAFullMatrix:
         back = Recurrence(None, weight, operator, delay, 4)
         neuron = neurons.LIF(8.0, decay_input=False, surrogate=TRIANGLE, discretisation="euler")
         leaves = [part.requires_grad_() for part in (current, weight, delay)]
-        through, found = sequence_map(current, operator, 0), []
+        through, found = sequence_map(current, operator), []
         for kernel, by in ((neuron.kernel(current), None), (None, through)):
             value, state = back.run(current, neuron, kernel, None, None, by)
             loss = (value * torch.linspace(-1, 1, value.numel()).view_as(value)).sum()
@@ -355,7 +355,7 @@ class TestConnections:
     def test_fewer_frames_than_threads_and_no_outputs(self) -> None:
         torch.set_num_threads(2)
         starts, none = torch.zeros(5, dtype=torch.int64), torch.zeros(0)
-        options = (None, starts, none.int(), 0, (), (), (), 1, True, 0)
+        options = (None, starts, none.int(), 0, (), (), (), 1, True)
         assert snnlib.ops.currents.currents_forward(torch.ones(1, 1, 4), none, *options).shape == (1, 1, 0)
 
     def test_type(self) -> None:

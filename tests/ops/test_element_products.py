@@ -93,12 +93,12 @@ def test_small_images_with_many_channels_take_them(autocast: bool, monkeypatch: 
 def test_algorithm_follows_the_size(of: dense.Pass, channels: int, size: int, algorithm: str) -> None:
     x = torch.empty(4, 8, channels, size, size, device="meta")
     weight = torch.empty(channels, channels, 3, 3, device="meta")
-    assert dense.cheapest(geometry(x, weight, PLAIN, 0), of).algorithm == algorithm
+    assert dense.cheapest(geometry(x, weight, PLAIN), of).algorithm == algorithm
 
 
 def test_a_fully_connected_layer_is_one_product() -> None:
     x, weight = torch.empty(4, 8, 64, 3, 3, device="meta"), torch.empty(128, 64, 3, 3, device="meta")
     options = PLAIN._replace(padding=(0, 0))
-    product, convolution = geometry(x, weight, options, 0), geometry(x, weight, PLAIN, 0)
+    product, convolution = geometry(x, weight, options), geometry(x, weight, PLAIN)
     for of in ("currents", "input", "weight"):
         assert dense.cheapest(product, of).cost < dense.cheapest(convolution, of).cost

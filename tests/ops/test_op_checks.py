@@ -39,7 +39,6 @@ NEURON_CASES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"current": X.int()}, TypeError, r"current: expected one of .*got torch\.int32"),
     ({"current": X.bool()}, TypeError, r"current: expected one of .*got torch\.bool"),
     ({"current": X.to(torch.complex64)}, TypeError, r"current: .*got torch\.complex64"),
-    *(({"time_dim": dim}, ValueError, rf"time_dim: expected 0 or 1, got {dim}") for dim in (2, -1, -2)),
     ({"taus": (float("nan"), 3.0, 3.0)}, ValueError, r"tau_m: expected a finite .*got nan"),
     ({"taus": (5.0, -3.0, 3.0)}, ValueError, r"tau_s: expected a finite .*got -3\.0"),
     ({"taus": (5.0, 3.0, 0.0)}, ValueError, r"tau_grad: expected a finite .*got 0\.0"),
@@ -98,15 +97,12 @@ CONV_CASES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"groups": 2}, ValueError, r"groups: expected a divisor"),
     ({"tau_m": float("inf")}, ValueError, r"tau_m: expected a finite"),
     ({"tau_s": 0.5}, ValueError, r"tau_s: expected a finite"),
-    ({"time_dim": 2}, ValueError, r"time_dim: expected 0 or 1, got 2"),
-    ({"time_dim": -2}, ValueError, r"time_dim: expected 0 or 1, got -2"),
 ]
 FORWARD_CASES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"threshold": torch.empty(0)}, ValueError, r"coefficients: expected \[P, C\] with 1 or 5 columns"),
     ({"state": torch.ones(3, 2, 5, 6, 5)}, ValueError, r"state: expected shape \(3, 2, 5, 6, 6\)"),
     ({"state": torch.ones(1)}, ValueError, r"state: expected shape \(3, 2, 5, 6, 6\)"),
     ({"grad_clamp": -1.0}, ValueError, r"grad_clamp: expected a number > 0"),
-    ({"time_dim": 2, "return_state": True}, ValueError, r"time_dim: expected 0 or 1"),
 ]
 
 
@@ -210,7 +206,7 @@ def test_bits_behind_the_last_neuron(path: str) -> None:
         t, n, y, _ = torch.nonzero(bits[..., 1:] & 1)[0].tolist()
         bits[t, n, y, 1] += -(2**15) - 1
 
-    assert geometry(X, WEIGHT, ConvOptions([1, 1], [0, 0], [1, 1], 1), 0).row == 30
+    assert geometry(X, WEIGHT, ConvOptions([1, 1], [0, 0], [1, 1], 1)).row == 30
     with pytest.raises(ValueError, match=r"bits: expected as many spikes"):
         _backward(move_a_spike)
 

@@ -59,7 +59,10 @@ def results(neuron: Neuron, x: Tensor, q: Tensor, time_dim: int = 0) -> tuple[Te
     dtype = kernel.constants.dtype
     start = torch.rand(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
     leaf, constants = x.clone().requires_grad_(), kernel.constants.detach().requires_grad_()
-    value, final = scan_program.run(leaf, replace(kernel, constants=constants, state=start), time_dim)
+    value, final = scan_program.run(
+        leaf.transpose(0, time_dim), replace(kernel, constants=constants, state=start)
+    )
+    value = value.transpose(0, time_dim)
     grads = torch.autograd.grad((value * q).sum() + (final * final).sum(), (leaf, constants, start))
     return value.detach(), final.detach(), *grads
 

@@ -115,6 +115,6 @@ def test_other_currents_go_through_scan_and_pool(what: str) -> None:
     kernel = module.kernel(current)
     assert kernel is not None and not scan_pool.can_fuse(current, kernel, (2, 2))
     if what not in ("odd size", "two states"):
-        value, _ = scan.run(current, kernel, 0, (2, 2))
-        expected = nonoverlapping_avg_pool2d(scan.run(current, kernel, 0)[0], (2, 2))
+        value, _ = scan.run(current, kernel, (2, 2))
+        expected = nonoverlapping_avg_pool2d(scan.run(current, kernel)[0], (2, 2))
         assert_bits(value, expected)

@@ -52,10 +52,10 @@ def test_currents_have_the_bits_of_the_events_order(name: str, monkeypatch: pyte
 @pytest.mark.parametrize("name", GEOMETRIES)
 def test_weight_gradient_is_the_adjoint_of_the_currents(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight, options = _case(name)
-    g = geometry(x, weight, options, 0)
+    g = geometry(x, weight, options)
     signal = conv_layout.empty_sequence(x, g.channels, g.space, torch.float32).normal_()
     monkeypatch.setattr(algorithm, "decide_for_signal", lambda *_: "taps")
-    gradient = currents.plan_of(LayerArgs(x, weight, options, (1, 1), 0)).weight_gradient(signal, x, weight)
+    gradient = currents.plan_of(LayerArgs(x, weight, options, (1, 1))).weight_gradient(signal, x, weight)
     wide = weight.double().requires_grad_()
     frames = torch.nn.functional.conv2d(x.flatten(0, 1).double(), wide, None, *options)
     frames.backward(signal.flatten(0, 1).double())
@@ -75,7 +75,7 @@ def test_bits_do_not_depend_on_threads_or_vectors(
     def run() -> tuple[Tensor, Tensor]:
         with snnlib.use_convolution("events"):
             forward = op_calls.currents_forward(x, weight, *options, 0)
-        return forward, currents.plan_of(LayerArgs(x, weight, options, (1, 1), 0)).weight_gradient(
+        return forward, currents.plan_of(LayerArgs(x, weight, options, (1, 1))).weight_gradient(
             signal, x, weight
         )
 
@@ -91,7 +91,7 @@ def test_choice_follows_the_size_of_the_weights() -> None:
         generator = torch.Generator().manual_seed(0)
         x = torch.rand(20, 2, channels, size, size, generator=generator).lt(0.05).float()
         options = ConvOptions((1, 1), (1, 1), (1, 1), 1)
-        g = geometry(x, torch.empty(channels, channels, 3, 3), options, 0)
+        g = geometry(x, torch.empty(channels, channels, 3, 3), options)
         return algorithm.by_taps(g), algorithm.decide_for_signal(x, g)
 
     assert chosen(512, 6) == (True, "taps")

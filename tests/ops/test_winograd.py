@@ -117,7 +117,7 @@ def test_dense_passes_take_it(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_other_convolutions_are_left_to_others(options: ConvOptions) -> None:
     def fits(size: int, options: ConvOptions) -> bool:
         x, weight = torch.empty(1, 1, 64, 8, 8), torch.empty(64, 64 // options.groups, size, size)
-        return dense.fits_winograd(geometry(x, weight, options, 0), "input")
+        return dense.fits_winograd(geometry(x, weight, options), "input")
 
     plain = ConvOptions((1, 1), (1, 1), (1, 1), 1)
     assert fits(3, plain)

@@ -326,7 +326,7 @@ def _parts_of(batch: Any, number: int, batch_first: bool) -> list[tuple[Tensor, 
     if not rest:
         return [(x, labels)]
     time_dim = int(batch_first)
-    lengths = check_lengths(torch.as_tensor(rest[0]).to(x.device), x, time_dim)
+    lengths = check_lengths(torch.as_tensor(rest[0]).to(x.device), x.transpose(0, time_dim))
     if len(lengths) and int(lengths.min()) < 1:
         raise ValueError(f"loader: expected samples of at least one step, got lengths {lengths.tolist()}")
     parts: list[tuple[Tensor, Tensor | None]] = []

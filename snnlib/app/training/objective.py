@@ -148,7 +148,7 @@ def _mean_potential(potential: Tensor, lengths: Tensor | None = None) -> Tensor:
     """Mean over a sample's own steps `[N, classes]`."""
     if lengths is None:
         return potential.mean(0)
-    return without_padding(potential, lengths, 0).sum(0) / lengths.clamp(min=1).unsqueeze(1)
+    return without_padding(potential, lengths).sum(0) / lengths.clamp(min=1).unsqueeze(1)
 
 
 def _distance_to_wanted_train(loss: Loss, config: TrainConfig, spikes: Tensor, labels: Tensor) -> Tensor:

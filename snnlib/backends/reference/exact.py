@@ -16,7 +16,6 @@ from snnlib.backends.arguments import LayerArgs, SpikeTimeKernel
 from snnlib.backends.native import state_dtype
 from snnlib.backends.reference import srm_conv
 from snnlib.backends.spike_time import SpikeTimeRows
-from snnlib.checks import step_shape
 
 
 def _rows(coefficients: Tensor, axes: int) -> SpikeTimeRows[Tensor]:
@@ -50,19 +49,17 @@ class Trace(NamedTuple):
     state: Tensor
 
 
-def _prepared(
-    current: Tensor, neuron: SpikeTimeKernel, time_dim: int
-) -> tuple[Tensor, SpikeTimeRows[Tensor], Tensor]:
+def _prepared(current: Tensor, neuron: SpikeTimeKernel) -> tuple[Tensor, SpikeTimeRows[Tensor], Tensor]:
     dtype, state = state_dtype(current), neuron.state
     if state is None:
-        state = current.new_zeros([neuron.states, *step_shape(current.shape, time_dim)], dtype=dtype)
+        state = current.new_zeros([neuron.states, *current.shape[1:]], dtype=dtype)
     rows = _rows(neuron.constants.to(dtype), current.dim() - 1)
-    return current.to(dtype).movedim(time_dim, 0), rows, state.to(dtype)
+    return current.to(dtype), rows, state.to(dtype)
 
 
-def trace(current: Tensor, neuron: SpikeTimeKernel, time_dim: int) -> Trace:
+def trace(current: Tensor, neuron: SpikeTimeKernel) -> Trace:
     """Returns what neurons make of their currents, with time as the first axis."""
-    steps, k, start = _prepared(current, neuron, time_dim)
+    steps, k, start = _prepared(current, neuron)
     flags, srm = neuron.options, neuron.credit is not None
     v, i, *over = start.unbind(0)
     left = over[0] if flags.refractory else torch.zeros_like(v)
@@ -104,10 +101,10 @@ def _reciprocal(trace: Tensor) -> Tensor:
     return torch.where(trace > 0, 1 / trace, 0.0)
 
 
-def forward(current: Tensor, neuron: SpikeTimeKernel, time_dim: int) -> tuple[Tensor, Tensor]:
+def forward(current: Tensor, neuron: SpikeTimeKernel) -> tuple[Tensor, Tensor]:
     """Spikes in the current's dtype, and the state after the last step."""
-    run = trace(current, neuron, time_dim)
-    return run.spikes.movedim(0, time_dim).to(current.dtype), run.state
+    run = trace(current, neuron)
+    return run.spikes.to(current.dtype), run.state
 
 
 def adjoint(
@@ -145,22 +142,19 @@ def adjoint(
 
 
 def backward(
-    grad_value: Tensor, grad_state: Tensor | None, current: Tensor, neuron: SpikeTimeKernel, time_dim: int
+    grad_value: Tensor, grad_state: Tensor | None, current: Tensor, neuron: SpikeTimeKernel
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dcurrent and the inputs' signal in its dtype, and dL/dstate before the first step."""
-    run = trace(current, neuron, time_dim)
-    q = grad_value.to(run.spikes.dtype).movedim(time_dim, 0)
+    run = trace(current, neuron)
+    q = grad_value.to(run.spikes.dtype)
     *signals, start = adjoint(q, run, neuron, grad_state)
-    a, b = (signal.movedim(0, time_dim).to(current.dtype) for signal in signals)
+    a, b = (signal.to(current.dtype) for signal in signals)
     return a, b, start
 
 
-def by_time(grad: Tensor, x: Tensor, time_dim: int) -> Tensor:
+def by_time(grad: Tensor, x: Tensor) -> Tensor:
     """The gradient of events x by their time, `x[t] (g[t] - g[t+1])`, in the place of g, that by their amplitude."""
-    one = min(grad.shape[time_dim], 1)
-    rest = grad.narrow(time_dim, one, grad.shape[time_dim] - one)
-    later = torch.cat((rest, torch.zeros_like(grad.narrow(time_dim, 0, one))), time_dim)
-    return grad.sub_(later).mul_(x)
+    return grad.sub_(torch.cat((grad[1:], torch.zeros_like(grad[:1])))).mul_(x)
 
 
 def layer_forward(
@@ -173,16 +167,13 @@ def layer_forward(
 ) -> Tensor:
     """Fills pooled spikes, and state and bits if requested; returns the two numbers of a spike `[2, spikes]`."""
     current = srm_conv.convolve(call.x, call.weight, call.options)
-    run = trace(current, neuron, call.time_dim)
-    spikes, fired, rise, passed = (
-        part.movedim(0, call.time_dim) for part in (run.spikes, run.fired, run.rise, run.passed)
-    )
-    out.copy_(srm_conv.pool_spikes(spikes, call.pool))
+    run = trace(current, neuron)
+    out.copy_(srm_conv.pool_spikes(run.spikes, call.pool))
     if final is not None:
         final.copy_(run.state)
     if bits is None:
-        return spikes.new_empty(2, 0)
-    return srm_conv.write_entries(fired, [rise, passed], call.band, call.time_dim, bits, starts)
+        return run.spikes.new_empty(2, 0)
+    return srm_conv.write_entries(run.fired, [run.rise, run.passed], call.band, bits, starts)
 
 
 def layer_backward(
@@ -193,16 +184,15 @@ def layer_backward(
     grad_state: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dW, dL/dx and dL/dstate in the state's dtype: the dense adjoint, then torch's convolution gradients."""
-    x, weight, time_dim = call.x, call.weight, call.time_dim
+    x, weight = call.x, call.weight
     dtype, shape = state_dtype(x), (*x.shape[:2], len(weight), *call.geometry.space)
-    fired, values = srm_conv.read_entries(*record, shape, call.band, time_dim)
+    fired, values = srm_conv.read_entries(*record, shape, call.band)
     q = srm_conv.shared_out(grad_output.to(dtype), fired, call.pool)
-    q, fired, rise, passed = (part.movedim(time_dim, 0) for part in (q, fired, *values))
-    numbers = [rise.to(dtype), passed.to(dtype)]
+    numbers = [value.to(dtype) for value in values]
     run = Trace._make([fired] * 4 + numbers + [fired, torch.ones_like(fired), fired, q])
     grad, of_inputs, start = adjoint(q, run, neuron, grad_state)
-    grad_weight, grad_x = srm_conv.convolution_backward(grad.movedim(0, time_dim), x, weight, call.options)
+    grad_weight, grad_x = srm_conv.convolution_backward(grad, x, weight, call.options)
     if neuron.credit:
-        _, grad_x = srm_conv.convolution_backward(of_inputs.movedim(0, time_dim), x, weight, call.options)
+        _, grad_x = srm_conv.convolution_backward(of_inputs, x, weight, call.options)
         grad_x = grad_x * x.to(dtype)
-    return grad_weight, by_time(grad_x, x, time_dim) if neuron.options.by_time else grad_x, start
+    return grad_weight, by_time(grad_x, x) if neuron.options.by_time else grad_x, start

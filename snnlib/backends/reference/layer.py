@@ -35,7 +35,7 @@ def forward(
 ) -> Tensor:
     """Fills pooled spikes, and state and bits if requested; returns what is kept of entries, `[1, entries]`."""
     current, flags = convolve(call.x, call.weight, call.options), neuron.options
-    steps = linear.recorded(current, neuron, call.time_dim)
+    steps = linear.recorded(current, neuron)
     out.copy_(pool_spikes(steps.spikes, call.pool))
     if final is not None:
         final.copy_(steps.final)
@@ -44,7 +44,7 @@ def forward(
     entry = torch.ones_like(steps.compared, dtype=torch.bool)
     if COMPACT[KINDS[flags.kind]]:
         entry = (steps.spikes > 0) | (steps.argument <= 1)
-    return write_entries(entry, [steps.compared], call.band, call.time_dim, bits, starts)
+    return write_entries(entry, [steps.compared], call.band, bits, starts)
 
 
 def backward(
@@ -55,19 +55,19 @@ def backward(
     grad_state: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dW, dL/dx and dL/dstate in the state's dtype: the dense adjoint, then torch's convolution gradients."""
-    x, weight, time_dim, flags = call.x, call.weight, call.time_dim, neuron.options
+    x, weight, flags = call.x, call.weight, neuron.options
     dtype, shape = state_dtype(x), (*x.shape[:2], len(weight), *call.geometry.space)
-    entry, (compared,) = read_entries(*record, shape, call.band, time_dim)
+    entry, (compared,) = read_entries(*record, shape, call.band)
     q = _spread(grad_output.to(dtype), shape, call.pool)
     rows = linear.Rows(neuron.constants.to(dtype), x.dim() - 1)
     # dL/dy that comes back to the states from later steps.
     states = range(rows.states)
-    g = [q.new_zeros(shape[1 - time_dim], *shape[2:]) for _ in states]
+    g = [q.new_zeros(shape[1:]) for _ in states]
     if grad_state is not None:
         g = list(grad_state.to(dtype).unbind(0))
     adjoint = torch.empty_like(q)
-    columns = [tensor.unbind(time_dim) for tensor in (q, entry, compared.to(dtype))]
-    for t in reversed(range(q.shape[time_dim])):
+    columns = [tensor.unbind() for tensor in (q, entry, compared.to(dtype))]
+    for t in reversed(range(len(q))):
         q_t, entry_t, level = (column[t] for column in columns)
         fired = rows.fired(level, flags) & entry_t
         after = [sum((rows.p[i] * g[i] for i in states[1:]), g[0]), *g[1:]]
@@ -82,7 +82,7 @@ def backward(
                 carry = torch.where(fired, stays, float(i == k)) + slope * through[k]
                 now = now + carry * after[k]
             lam.append(torch.where(entry_t, now, after[i]))
-        adjoint.select(time_dim, t).copy_(sum((rows.b[i] * lam[i] for i in states[1:]), rows.b[0] * lam[0]))
+        adjoint[t] = sum((rows.b[i] * lam[i] for i in states[1:]), rows.b[0] * lam[0])
         g = [sum((rows.a[i][j] * lam[i] for i in states[1:]), rows.a[0][j] * lam[0]) for j in states]
         if not flags.through_time:
             g = [torch.zeros_like(part) for part in g]

@@ -16,7 +16,6 @@ from snnlib.backends.arguments import LinearKernel, count_states, row_names
 from snnlib.backends.flags import Flags
 from snnlib.backends.native import state_dtype
 from snnlib.backends.surrogate import KINDS, SHAPES, SPREADS
-from snnlib.checks import step_shape
 
 
 class Rows:
@@ -174,24 +173,22 @@ def _fixed_point(rows: Rows, y: Sequence[Tensor], x: Tensor, i: int) -> Tensor:
     return fixed_point.within_bits(h + rows.d[i])
 
 
-def _prepared(
-    current: Tensor, neuron: LinearKernel, time_dim: int
-) -> tuple[tuple[Tensor, ...], Rows, Tensor]:
+def _prepared(current: Tensor, neuron: LinearKernel) -> tuple[tuple[Tensor, ...], Rows, Tensor]:
     dtype, state = state_dtype(current), neuron.state
     rows = Rows(neuron.constants.to(dtype), current.dim() - 1)
     if state is None:
-        state = current.new_zeros([neuron.states, *step_shape(current.shape, time_dim)], dtype=dtype)
-    return current.to(dtype).unbind(time_dim), rows, state.to(dtype)
+        state = current.new_zeros([neuron.states, *current.shape[1:]], dtype=dtype)
+    return current.to(dtype).unbind(), rows, state.to(dtype)
 
 
-def forward(current: Tensor, neuron: LinearKernel, time_dim: int) -> tuple[Tensor, Tensor]:
+def forward(current: Tensor, neuron: LinearKernel) -> tuple[Tensor, Tensor]:
     """Value of every step in the current's dtype, and the state after the last."""
-    currents, rows, start = _prepared(current, neuron, time_dim)
+    currents, rows, start = _prepared(current, neuron)
     steps, final = _run(currents, rows, start, neuron.options)
     if not steps:
         return torch.empty_like(current), start.clone()
     values = [step.h[0] if neuron.options.membrane else step.spike for step in steps]
-    return torch.stack(values, time_dim).to(current.dtype), torch.stack(final)
+    return torch.stack(values).to(current.dtype), torch.stack(final)
 
 
 class Recorded(NamedTuple):
@@ -203,36 +200,34 @@ class Recorded(NamedTuple):
     final: Tensor
 
 
-def recorded(current: Tensor, neuron: LinearKernel, time_dim: int) -> Recorded:
+def recorded(current: Tensor, neuron: LinearKernel) -> Recorded:
     """Returns what a layer records of its neurons, in the state's dtype."""
-    currents, rows, start = _prepared(current, neuron, time_dim)
+    currents, rows, start = _prepared(current, neuron)
     steps, final = _run(currents, rows, start, neuron.options)
     if not steps:
         nothing = torch.empty_like(current, dtype=state_dtype(current))
         return Recorded(nothing, nothing, nothing, start.clone())
-    spikes = torch.stack([step.spike for step in steps], time_dim)
+    spikes = torch.stack([step.spike for step in steps])
     compared = [rows.compared(step.h, neuron.options) for step in steps]
     arguments = [rows.argument(level, neuron.options) for level in compared]
-    return Recorded(
-        spikes, torch.stack(compared, time_dim), torch.stack(arguments, time_dim), torch.stack(final)
-    )
+    return Recorded(spikes, torch.stack(compared), torch.stack(arguments), torch.stack(final))
 
 
 def backward(
-    grad_value: Tensor, grad_state: Tensor | None, current: Tensor, neuron: LinearKernel, time_dim: int
+    grad_value: Tensor, grad_state: Tensor | None, current: Tensor, neuron: LinearKernel
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dcurrent in its dtype, dL/dcoefficients of every neuron `[P, N, C, ...]`, and dL/dstate."""
-    currents, rows, start = _prepared(current, neuron, time_dim)
+    currents, rows, start = _prepared(current, neuron)
     steps, _ = _run(currents, rows, start, neuron.options)
     adjoint = _Adjoint(rows, neuron.options, start, grad_state)
-    signals = grad_value.to(state_dtype(current)).unbind(time_dim)
+    signals = grad_value.to(state_dtype(current)).unbind()
     grads = [
         adjoint.step(q, x, step)
         for q, x, step in zip(reversed(signals), reversed(currents), reversed(steps), strict=True)
     ]
     if not grads:
         return torch.empty_like(current), adjoint.coefficients(), adjoint.state()
-    grad = torch.stack(grads[::-1], time_dim).to(current.dtype)
+    grad = torch.stack(grads[::-1]).to(current.dtype)
     return grad, adjoint.coefficients(), adjoint.state()
 
 

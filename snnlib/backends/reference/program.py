@@ -159,31 +159,30 @@ def _leaves(x: Tensor, states: Iterable[Tensor]) -> dict[tuple[str, Any], Tensor
     return {("x", None): x, **{("y", k): y for k, y in enumerate(states)}}
 
 
-def _begin(current: Tensor, neuron: ProgramKernel, time_dim: int) -> tuple[Tensor, Tensor]:
+def _begin(current: Tensor, neuron: ProgramKernel) -> tuple[Tensor, Tensor]:
     """Returns currents `[T, N, ...]` in the dtype of states, and the first states."""
-    steps = current.to(state_dtype(current)).movedim(time_dim, 0)
+    steps = current.to(state_dtype(current))
     start = neuron.state
     if start is None:
         start = steps.new_zeros((neuron.states, *steps.shape[1:]))
     return steps, start
 
 
-def forward(current: Tensor, neuron: ProgramKernel, time_dim: int) -> tuple[Tensor, Tensor]:
+def forward(current: Tensor, neuron: ProgramKernel) -> tuple[Tensor, Tensor]:
     """Returns the value of every step and the last state."""
-    steps, start = _begin(current, neuron, time_dim)
+    steps, start = _begin(current, neuron)
     seen, states = Walk(neuron, start).run(steps, start)
-    value = torch.stack([step.spike for step in seen]) if seen else steps
-    return value.movedim(0, time_dim), torch.stack(states)
+    return torch.stack([step.spike for step in seen]) if seen else steps, torch.stack(states)
 
 
 def backward(
-    grad_value: Tensor, grad_state: Tensor | None, current: Tensor, neuron: ProgramKernel, time_dim: int
+    grad_value: Tensor, grad_state: Tensor | None, current: Tensor, neuron: ProgramKernel
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns dL/dcurrent, dL/dconstants `[learned, N, ...]` of every neuron, and dL/dstate before the first step."""
-    steps, start = _begin(current, neuron, time_dim)
+    steps, start = _begin(current, neuron)
     walk = Walk(neuron, start)
     seen, _ = walk.run(steps, start)
-    adjoint, signals = walk.adjoint(start, grad_state), grad_value.to(steps).movedim(time_dim, 0)
+    adjoint, signals = walk.adjoint(start, grad_state), grad_value.to(steps)
     found = [adjoint.step(signals[t], steps[t], seen[t]) for t in reversed(range(len(seen)))]
     grads = torch.stack(found[::-1]) if found else steps
-    return grads.movedim(0, time_dim), adjoint.coefficients(), adjoint.state()
+    return grads, adjoint.coefficients(), adjoint.state()

@@ -94,19 +94,17 @@ def _rows(sequence: Tensor) -> Tensor:
     return sequence.movedim(2, -1).flatten(-2).flatten(2, -2)
 
 
-def _tasks(rows: Tensor, band: int, time_dim: int) -> Iterator[Tensor]:
+def _tasks(rows: Tensor, band: int) -> Iterator[Tensor]:
     """The part `[T, band, W * C]` of rows that each task of the kernels sees, in their order."""
-    for sample in rows.unbind(1 - time_dim):
+    for sample in rows.unbind(1):
         yield from torch.split(sample, band, 1)
 
 
-def write_entries(
-    entry: Tensor, values: Sequence[Tensor], band: int, time_dim: int, bits: Tensor, starts: Tensor
-) -> Tensor:
+def write_entries(entry: Tensor, values: Sequence[Tensor], band: int, bits: Tensor, starts: Tensor) -> Tensor:
     """Fills `bits` and `starts`; returns values at recorded steps `[values, entries]`, in the kernels' order."""
     marked = _rows(entry)
-    columns = [_tasks(_rows(value), band, time_dim) for value in values]
-    masks = list(_tasks(marked, band, time_dim))
+    columns = [_tasks(_rows(value), band) for value in values]
+    masks = list(_tasks(marked, band))
     parts = [torch.stack(task)[:, mask] for mask, *task in zip(masks, *columns, strict=True)]
     if masks:
         starts[1 : len(masks) + 1] = torch.stack([mask.sum() for mask in masks]).cumsum(0)
@@ -117,7 +115,7 @@ def write_entries(
 
 
 def read_entries(
-    bits: Tensor, record: Tensor, starts: Tensor, shape: Sequence[int], band: int, time_dim: int
+    bits: Tensor, record: Tensor, starts: Tensor, shape: Sequence[int], band: int
 ) -> tuple[Tensor, list[Tensor]]:
     """Returns (recorded steps, their values) as tensors `[T, N, C, ...]` of this shape; values are 0 elsewhere."""
     channels, space = shape[2], shape[3:]
@@ -125,7 +123,7 @@ def read_entries(
     unpacked = (bits.long().unsqueeze(4) >> torch.arange(16, device=bits.device) & 1).flatten(3).bool()
     marked, behind = unpacked[..., :row], unpacked[..., row:].any()
     values = [torch.zeros(marked.shape, dtype=record.dtype, device=record.device) for _ in record]
-    masks = list(_tasks(marked, band, time_dim))
+    masks = list(_tasks(marked, band))
     if masks:
         counts = torch.stack([mask.sum() for mask in masks])
         require(
@@ -136,7 +134,7 @@ def read_entries(
         for rows, column in zip(values, record, strict=True):
             filled = torch.zeros_like(order, dtype=record.dtype).masked_scatter_(order, column)
             pieces = torch.split(filled, [mask.numel() for mask in masks])
-            for part, piece in zip(_tasks(rows, band, time_dim), pieces, strict=True):
+            for part, piece in zip(_tasks(rows, band), pieces, strict=True):
                 part.copy_(piece.view(part.shape))
     marked, *values = (
         rows.reshape(*shape[:2], *space, channels).movedim(-1, 2) for rows in (marked, *values)

@@ -61,7 +61,9 @@ class WithStates(nn.Module):
         assert dynamics is not None
         synapse = Dynamics(a=[[dynamics.a[1][1]]], b=[dynamics.b[1]], scale=1.0, membrane=True)
         kernel = synapse.kernel(torch.promote_types(x.dtype, torch.float32), x.device)
-        return self.neuron.scan(x, None, kernel).value
+        batch_first = self.neuron.batch_first
+        value = self.neuron.scan(x.transpose(0, 1) if batch_first else x, None, kernel).value
+        return value.transpose(0, 1) if batch_first else value
 
     def add_to(self, walk: Walk, path: str, value: Step, lead: int) -> Step:
         """Adds the neuron to a graph; its states are not among what it gives there."""

@@ -58,9 +58,9 @@ def check_same_sequence(target_spikes: Tensor, spikes: Tensor) -> None:
     check_device("target_spikes", target_spikes, spikes)
 
 
-def sum_over_neurons(cost: Tensor, batch_first: bool, neuron_weight: Tensor | None) -> Tensor:
-    """Returns the cost of each sample `[N]` from costs per step, weighted per neuron of each sample."""
-    cost = cost.sum(int(batch_first))
+def sum_over_neurons(cost: Tensor, neuron_weight: Tensor | None) -> Tensor:
+    """Returns the cost of each sample `[N]` from costs per step `[T, N, ...]`, weighted per neuron of each sample."""
+    cost = cost.sum(0)
     if neuron_weight is not None:
         _check_weight("neuron_weight", neuron_weight, cost, "sample and neuron")
         cost = cost * neuron_weight.to(cost.dtype)

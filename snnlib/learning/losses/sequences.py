@@ -15,8 +15,10 @@ from snnlib.learning.losses._common import (
     reduced,
     sum_over_neurons,
 )
+from snnlib.sequences.time_first import takes_time_first
 
 
+@takes_time_first("spikes", "target_spikes")
 def spike_time_loss(
     spikes: Tensor,
     target_spikes: Tensor,
@@ -62,13 +64,14 @@ def spike_time_loss(
     >>> spikes.grad[2].item()                                       # descending: more spike here, that is earlier
     -0.125
     """
-    times = spike_times(spikes, batch_first)
+    times = spike_times(spikes)
     check_same_sequence(target_spikes, spikes)
-    late = (times - spike_times(target_spikes.detach(), batch_first)) / spikes.shape[int(batch_first)]
-    cost = sum_over_neurons(late.square() / 2, batch_first, neuron_weight)
+    late = (times - spike_times(target_spikes.detach())) / len(spikes)
+    cost = sum_over_neurons(late.square() / 2, neuron_weight)
     return reduced(cost, sample_weight, reduction)
 
 
+@takes_time_first("spikes", "target_spikes")
 def van_rossum_loss(
     spikes: Tensor,
     target_spikes: Tensor,
@@ -121,13 +124,13 @@ def van_rossum_loss(
     if not 1 <= tau < float("inf"):
         raise ValueError(f"tau: expected a finite number of time steps >= 1, got {tau}")
     dtype = accumulation_dtype(spikes)
-    time_dim = int(batch_first)
-    kernel = decay_kernel(spikes.shape[time_dim], tau, spikes).to(dtype)
-    distance = causal_filter(spikes.to(dtype) - target_spikes.detach().to(dtype), kernel, time_dim)
-    cost = sum_over_neurons(distance.square() / tau, batch_first, neuron_weight)
+    kernel = decay_kernel(len(spikes), tau, spikes).to(dtype)
+    distance = causal_filter(spikes.to(dtype) - target_spikes.detach().to(dtype), kernel)
+    cost = sum_over_neurons(distance.square() / tau, neuron_weight)
     return reduced(cost, sample_weight, reduction)
 
 
+@takes_time_first(gives=True)
 def target_spike_train(
     target: Tensor,
     steps: int,
@@ -175,5 +178,4 @@ def target_spike_train(
     time = torch.arange(steps + 1, device=target.device).view(-1, 1, 1)
     # Whole numbers: floor(t n / T + 1/2).
     so_far = (2 * time * counts + steps).div(2 * steps, rounding_mode="floor")
-    wanted = so_far.diff(dim=0).to(dtype)
-    return wanted.transpose(0, 1) if batch_first else wanted
+    return so_far.diff(dim=0).to(dtype)

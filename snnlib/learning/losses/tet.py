@@ -25,6 +25,7 @@ from snnlib.learning.losses.guessing import watch_loss
 from snnlib.neurons.training_watch import cannot_watch
 from snnlib.sequences.lengths import valid_steps
 from snnlib.sequences.order import looks_exchanged
+from snnlib.sequences.time_first import time_first
 
 # Batches with as many steps as samples whose values are looked at; later ones cost nothing.
 _looks = iter(range(10))
@@ -105,7 +106,8 @@ def tet_loss(
     """
     check_floating("potential", potential)
     check_rank("potential", potential, "[T, N, classes]", exactly=3)
-    if potential.shape[int(batch_first)] == 0:
+    steps_first = time_first(potential, batch_first)
+    if not len(steps_first):
         raise ValueError(f"potential: expected at least one time step, got shape {tuple(potential.shape)}")
     if not 0 <= regularization <= 1:
         raise ValueError(f"regularization: expected a number in [0, 1], got {regularization}")
@@ -114,26 +116,27 @@ def tet_loss(
     check_integer_labels(target)
     # A sequence may have one label for many steps, which tells nothing of the order of samples.
     labels = target if target.dim() == 1 else target.new_empty(0)
+    given, potential = potential, steps_first
     counted = torch.ones(potential.shape[:2], dtype=torch.bool, device=potential.device)
     if target.dim() == 2:
+        target = time_first(target, batch_first)
         if target.shape == counted.shape:
             counted = target != ignore_index
             target = target.masked_fill(~counted, 0)
         check_labels(target, potential)
     else:
-        samples = len(potential.select(int(batch_first), 0))
-        if target.dim() == 1 and len(target) == potential.shape[int(batch_first)] != samples:
+        if target.dim() == 1 and len(target) == len(potential) != potential.shape[1]:
             raise ValueError(
-                f"potential: expected a dimension N of {len(target)} labels, got shape {tuple(potential.shape)}; "
+                f"potential: expected a dimension N of {len(target)} labels, got shape {tuple(given.shape)}; "
                 f"give batch_first={not batch_first}"
             )
-        check_labels(target, potential.select(int(batch_first), 0))
+        check_labels(target, potential[0])
         if lengths is None:
             _warn_of_order(potential, batch_first)
-        target = target.unsqueeze(int(batch_first)).expand(potential.shape[:2])
+        target = target.unsqueeze(0).expand(potential.shape[:2])
     if lengths is not None:
-        lengths = check_lengths(lengths, potential, int(batch_first))
-        counted = counted & valid_steps(lengths, potential.shape[int(batch_first)], batch_first=batch_first)
+        lengths = check_lengths(lengths, potential)
+        counted = counted & valid_steps(lengths, len(potential))
     # Steps that do not count may hold anything.
     potential = torch.where(counted.unsqueeze(2), potential, torch.zeros_like(potential))
     potential = potential.to(accumulation_dtype(potential))
@@ -145,15 +148,15 @@ def tet_loss(
         watch_loss((entropy * counted).sum() / counted.sum().clamp(min=1), potential.shape[2], labels)
     spread = (potential - target_potential).square().mean(2)
     loss = (1 - regularization) * entropy + regularization * spread
-    total = torch.where(counted, loss, torch.zeros_like(loss)).sum(int(batch_first))
-    return reduced(total / counted.sum(int(batch_first)).clamp(min=1), sample_weight, reduction)
+    total = torch.where(counted, loss, torch.zeros_like(loss)).sum(0)
+    return reduced(total / counted.sum(0).clamp(min=1), sample_weight, reduction)
 
 
 def _warn_of_order(potential: Tensor, batch_first: bool) -> None:
     """Warns if T = N and the batch dimension looks like time."""
     if potential.shape[0] != potential.shape[1] or cannot_watch(potential) or next(_looks, None) is None:
         return
-    along = potential.detach().transpose(0, 1) if batch_first else potential.detach()
+    along = potential.detach()
     # Neither the course that all samples share nor the mean of a sample tells time.
     if looks_exchanged(along - along.mean(0) - along.mean(1, keepdim=True), _ALIKE):
         given, wanted = ("[T, N, classes]", "False") if batch_first else ("[N, T, classes]", "True")

@@ -184,7 +184,7 @@ def _centred(weight: Tensor) -> Tensor:
 def _potential(readout: SpikingLayer | SRMReadout, x: Tensor, weight: Tensor) -> float:
     """Returns the RMS of a readout's potentials with a weight."""
     if isinstance(readout, SRMReadout):
-        return rms(readout.potentials_of(x, weight).value)
+        return rms(readout.potentials_of(x, weight))
     return rms(readout.free_potential(readout.input_current(x, weight)))
 
 

@@ -24,12 +24,12 @@ def _scale(scores: Tensor, wanted: float) -> float:
     return float(f"{wanted / spread:.2g}") if spread > 0 else 1.0
 
 
-def scales(output: Tensor, batch_first: bool, learns_when_silent: bool) -> tuple[float, float]:
+def scales(output: Tensor, learns_when_silent: bool) -> tuple[float, float]:
     """Returns the scales of counts and of first spike times for outputs `[T, N, classes]`.
 
     A logit per step is the most for times: outputs that all fire in the first steps differ by nothing.
     """
-    counts = spike_count(output, batch_first)
-    times = first_spike_time(output, batch_first)
+    counts = spike_count(output)
+    times = first_spike_time(output)
     wanted = _OF_SURROGATES if learns_when_silent else _OF_SPIKES
     return _scale(counts, wanted), min(_scale(times, _OF_TIMES), 1.0)

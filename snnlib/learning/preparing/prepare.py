@@ -34,6 +34,7 @@ from snnlib.nn.recurrent.recurrent_layer import Recurrent
 from snnlib.nn.weights.gain import WeightWithGain
 from snnlib.nn.weights.standardize import standardize_weights_
 from snnlib.nn.weights.stored_weight import learned_weight, standardization_of
+from snnlib.sequences.time_first import time_first
 from snnlib.structure.layers import is_readout, neuron_of, outer_modules
 
 # RMS of the potential without spikes, in thresholds, before the shift that sets the rate. A surrogate gradient is small
@@ -160,7 +161,9 @@ def prepare_(
     ended = tensors_in(output)
     silent_learn = all(map(learns_when_silent, ends))
     if outputs and len(ended) == 1 and ended[0].dim() >= 3:
-        report.logit_scale, report.time_scale = scales(ended[0].detach(), samples_first, silent_learn)
+        report.logit_scale, report.time_scale = scales(
+            time_first(ended[0].detach(), samples_first), silent_learn
+        )
     adaptive = any(isinstance(neuron_of(module), ALIF) for module in spiking.values())
     report.advise(x.shape[:2][:: -1 if samples_first else 1], gain, silent_learn, adaptive)
     # Adam's; a standardised weight has steps of its own.

@@ -111,13 +111,16 @@ class PSN(Parallel):
         for name, value in (("state", state), ("lengths", lengths)):
             if value is not None:
                 raise ValueError(f"{name}: expected None, as every step of {kind} reads all steps, got one")
-        check_floating("x", x)
-        time_dim = int(self.batch_first)
-        if x.dim() > time_dim and x.shape[time_dim] != self.time_steps:
-            raise ValueError(
-                f"x: expected {self.time_steps} time steps, as {kind} was made for, got shape {tuple(x.shape)}"
-            )
         return super().run(x)
+
+    def _run(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Output:
+        check_floating("x", x)
+        if x.dim() and len(x) != self.time_steps:
+            raise ValueError(
+                f"x: expected {self.time_steps} time steps, as {type(self).__name__} was made for, got shape "
+                f"{tuple(x.shape)}"
+            )
+        return super()._run(x, state)
 
     def reference(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """Returns `run(x)`, which is plain torch and has no single steps."""

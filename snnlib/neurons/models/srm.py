@@ -29,6 +29,7 @@ from snnlib.neurons.dynamics import pack
 from snnlib.neurons.event import GRAD_CLAMP, ByEvent
 from snnlib.neurons.fields import Constant, constant, one_of, option
 from snnlib.sequences.input_time import CHOICES
+from snnlib.sequences.time_first import runs_time_first
 
 # Time steps beyond which a decay factor is 1 in any precision.
 _LONGEST = 1e15
@@ -160,20 +161,20 @@ class SRM(ByEvent):
         constants = pack(credit.rows(self.threshold.to(dtype)), dtype, device)
         return SpikeTimeKernel(constants, SRM_FLAGS, alike=True, credit=credit)
 
+    @runs_time_first
     def free_potential(self, x: Tensor) -> Tensor:
         """Membrane potential at every step, in units of the mean threshold, of neurons that never fire."""
         check_floating("current", x)
         check_kernel_dtype("current", x)
         check_rank("current", x, "[T, N, ...]", at_least=2)
-        time_dim, k = int(self.batch_first), self.credit.settings()
-        steps = x.detach().to(state_dtype(x)).movedim(time_dim, 0)
+        k, steps = self.credit.settings(), x.detach().to(state_dtype(x))
         u = s = steps.new_zeros(steps.shape[1:])
         potential = torch.empty_like(steps)
         for now, current in zip(potential, steps, strict=True):
             j = s + current
             u, s = k["e_m"] * u + k["r_s"] * j, k["e_s"] * j
             now.copy_(u)
-        return potential.movedim(0, time_dim).to(x.dtype) / mean_threshold(self)
+        return potential.to(x.dtype) / mean_threshold(self)
 
     def step(self, state: State, current: Tensor, params: Params) -> tuple[Tensor, State]:
         """Runs a time step."""

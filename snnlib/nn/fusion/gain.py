@@ -32,7 +32,7 @@ def gain_of(linear: LinearMap, x: Tensor) -> Gain:
     operator = cast(Convolution | FullyConnected, operator_of(linear))
     whole = operator.unfolded(x, linear.weight.detach())
     own = whole.reached()
-    before, g = (geometry(conv.x, conv.weight, conv.options, 0) for conv in (whole, own))
+    before, g = (geometry(conv.x, conv.weight, conv.options) for conv in (whole, own))
     by_torch = sum(dense.costs(before, of)["torch"] for of in dense.PASSES)
     share = algorithm.density(own.x)
     weight_costs = [algorithm.tap_cost(g, share), dense.cheapest(g, "weight").cost]

@@ -40,9 +40,9 @@ def operator_of(linear: LinearMap) -> LinearOperator:
 _convolution = lru_cache(MOST)(Convolution)
 
 
-def currents_of(linear: LinearMap, x: Tensor, time_dim: int = 0) -> Tensor:
+def currents_of(linear: LinearMap, x: Tensor) -> Tensor:
     """Returns the currents `[T, N, C, ...]` of the map and its bias: sums over events on a CPU."""
-    return with_bias(linear, layer_currents(x, linear.weight, operator_of(linear), time_dim))
+    return with_bias(linear, layer_currents(x, linear.weight, operator_of(linear)))
 
 
 def with_bias(linear: LinearMap, current: Tensor) -> Tensor:

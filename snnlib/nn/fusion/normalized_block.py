@@ -13,7 +13,6 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 
 from snnlib import ops
 from snnlib.backends.arguments import LinearKernel
-from snnlib.checks import step_shape
 from snnlib.functional.normalized import affine_kernel, along_channels, scaled_neurons
 from snnlib.functional.paths import Path
 from snnlib.functional.plan import layer_currents, plan_layer
@@ -36,6 +35,8 @@ from snnlib.nn.layers.per_step import AvgPool2d, PerStep, pooling_window
 from snnlib.nn.norm.batch_norm import BatchNorm1d, BatchNorm2d
 from snnlib.nn.norm.joint_statistics import update_statistics
 from snnlib.ops.normalized_scan import Normalization
+from snnlib.ops.sequence_layout import frames_of, sequence_of
+from snnlib.sequences.time_first import time_first
 
 # Torch's batch norm, and the factor of what it gives.
 Norm = tuple[nn.BatchNorm1d | nn.BatchNorm2d, float]
@@ -82,7 +83,7 @@ class NormalizedNeurons(Block):
     def run_fused(self, x: Tensor) -> Tensor:
         """Pooled spikes."""
         linear, neuron = cast(LinearMap, self.weighted), cast(Neuron, self.neurons)
-        parts = self._without_flattening
+        parts, order = self._without_flattening, neuron.batch_first
         if not runs_on_events(linear, x, len(parts) < len(self.parts)):
             return self.run_apart(x)
         # Anew in each call, as torch.nn.SyncBatchNorm.convert_sync_batchnorm replaces batch norms of a fused net.
@@ -90,7 +91,8 @@ class NormalizedNeurons(Block):
         if found is None or parts[found[2]] is not neuron:
             return self.run_apart(x)
         spikes = self._run_on_events(x, linear, found[1], neuron)
-        neuron.training_watch.watch(neuron, x, linear.weight, spikes)
+        order = neuron.batch_first
+        neuron.training_watch.watch(neuron, time_first(x, order), linear.weight, time_first(spikes, order))
         return spikes
 
     def _run_on_events(self, x: Tensor, linear: LinearMap, norm: Norm | None, neuron: Neuron) -> Tensor:
@@ -98,18 +100,18 @@ class NormalizedNeurons(Block):
         if norm is None and linear.bias is None:
             return spiking_layer(x, weight, operator, neuron, return_state=False, pool=self.window).value
         check_channels(neuron, weight.shape[0], x)
-        if x.device.type == "cpu" and not ops.normalized_scan.has_kernels(x):
-            return self._run_on_cpu(x, linear, norm, neuron)
-        return self._run_on_device(x, linear, norm, neuron)
+        on_cpu = x.device.type == "cpu" and not ops.normalized_scan.has_kernels(x)
+        run, order = self._run_on_cpu if on_cpu else self._run_on_device, neuron.batch_first
+        return time_first(run(time_first(x, order), linear, norm, neuron), order)
 
     def _run_on_cpu(self, x: Tensor, linear: LinearMap, norm: Norm | None, neuron: Neuron) -> Tensor:
         """Runs neurons that normalise their currents on reading."""
-        weight, operator, time_dim = linear.weight, operator_of(linear), int(neuron.batch_first)
+        weight, operator = linear.weight, operator_of(linear)
         if norm is not None and _by_batch(norm):
-            current = layer_currents(x, weight, operator, time_dim)
+            current = layer_currents(x, weight, operator)
             if current.numel() // max(current.shape[2], 1) < 2:
                 # torch has an error for it.
-                return self.run_apart(x)
+                return time_first(self.run_apart(time_first(x, neuron.batch_first)), neuron.batch_first)
             return _by_statistics(current, linear.bias, norm, neuron, self.window)
         scale, mean, offset = _running_affine(linear.bias, norm, weight)
         shifted = affine_kernel(neuron, x, scale, offset - mean * scale)
@@ -119,7 +121,7 @@ class NormalizedNeurons(Block):
             )
             if plan.path is Path.LAYER:
                 return plan.run(x, weight).value
-        current = layer_currents(x, weight, operator, time_dim)
+        current = layer_currents(x, weight, operator)
         return _scaled(current, scale, mean, offset, neuron, self.window)
 
     def _run_on_device(self, x: Tensor, linear: LinearMap, norm: Norm | None, neuron: Neuron) -> Tensor:
@@ -127,17 +129,17 @@ class NormalizedNeurons(Block):
 
         Other neurons, layouts and options run torch's batch norm, then neurons and pooling in one kernel.
         """
-        current = layer_currents(x, linear.weight, operator_of(linear), int(neuron.batch_first))
+        current = layer_currents(x, linear.weight, operator_of(linear))
         value = None if norm is None else _normalized(current, linear, norm, neuron, self.window)
         if value is not None:
             return value
         current = with_bias(linear, current)
-        parts = self._without_flattening
+        parts, order = self._without_flattening, neuron.batch_first
         first, *others = parts[: parts.index(neuron)]
-        current = cast(PerStep, first).run_from(1, current)
+        current = cast(PerStep, first).run_from(1, time_first(current, order))
         for part in others:
             current = part(current)
-        return pooled_neurons(current, neuron, self.window)
+        return pooled_neurons(time_first(current, order), neuron, self.window)
 
 
 def _by_batch(norm: Norm) -> bool:
@@ -164,7 +166,7 @@ def _normalized(
     if _by_batch(norm):
         if not of_torch.track_running_stats:
             running = None, None
-        mean, variance = torch.batch_norm_update_stats(current.detach().flatten(0, 1), *running, share)
+        mean, variance = torch.batch_norm_update_stats(frames_of(current.detach(), current), *running, share)
         if linear.bias is not None:
             # It goes with the mean: its gradient is zero, as everywhere else.
             bias = 0 * linear.bias + (0 if bias is None else bias)
@@ -177,11 +179,10 @@ def _normalized(
     numbers = Normalization(
         cast(Tensor, mean), cast(Tensor, variance), of_torch.weight, bias, of_torch.eps, factor
     )
-    time_dim = int(neuron.batch_first)
-    start = start_state(neuron, step_shape(current.shape, time_dim), current)
+    start = start_state(neuron, current.shape[1:], current)
     one_pass = ops.scan_pool.can_fuse(current, kernel, window)
-    place = time_dim, window if one_pass else (1, 1)
-    value = ops.normalized_scan.run(current, replace(kernel, state=start), *place, numbers, _by_batch(norm))
+    cells = window if one_pass else (1, 1)
+    value = ops.normalized_scan.run(current, replace(kernel, state=start), cells, numbers, _by_batch(norm))
     return value if one_pass else pooled(value, window, neuron)
 
 
@@ -238,8 +239,8 @@ def _by_statistics(
     if value is not None:
         return value
     numbers = None, None, _gamma(norm), beta.to(current.dtype), True, 0.0, of_torch.eps
-    frames = F.batch_norm(current.flatten(0, 1), *numbers)
-    return pooled_neurons(frames.view_as(current), neuron, window)
+    frames = F.batch_norm(frames_of(current, current), *numbers)
+    return pooled_neurons(sequence_of(frames, current), neuron, window)
 
 
 def pooled_neurons(current: Tensor, neuron: Neuron, window: tuple[int, int]) -> Tensor:

@@ -19,8 +19,10 @@ from snnlib.checks import (
 )
 from snnlib.neurons import Output
 from snnlib.nn.layers.delays import Delays
+from snnlib.ops.sequence_layout import cat
 from snnlib.sequences.history import joined, last_steps
 from snnlib.sequences.lengths import run_with_lengths
+from snnlib.sequences.time_first import runs_time_first
 
 __all__ = ["DelayLine"]
 
@@ -66,22 +68,27 @@ class DelayLine(nn.Module):
         self.copies = max_delay + 1 if check_flag("every", every) else 1
         self.batch_first = batch_first
 
+    @runs_time_first
     def forward(self, x: Tensor, *state: Any) -> Tensor:
         """Returns the delayed sequence, starting from silence."""
         check_no_state(self, state)
         self._check(x)
-        return self._late(x, x.shape[int(self.batch_first)])
+        return self._late(x, len(x))
 
+    @runs_time_first
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
         """Runs a chunk from the last steps of the chunk before, `([max_delay + 1, N, ...],)`, which are the state."""
         self._check(x)
         if lengths is not None:
-            return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
-        time_dim, history = int(self.batch_first), self.delays.history
-        before = joined(x, first_state(state), history, time_dim)
-        return Output(self._late(before, x.shape[time_dim]), (last_steps(before, history, time_dim),))
+            return Output(*run_with_lengths(self._run, x, state, lengths))
+        return self._run(x, state)
+
+    def _run(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Output:
+        history = self.delays.history
+        before = joined(x, first_state(state), history)
+        return Output(self._late(before, len(x)), (last_steps(before, history),))
 
     def _check(self, x: Tensor) -> None:
         check_floating("x", x)
@@ -90,12 +97,10 @@ class DelayLine(nn.Module):
 
     def _late(self, x: Tensor, steps: int) -> Tensor:
         """Returns the last steps of a sequence, delayed."""
-        time_dim = int(self.batch_first)
         if self.copies == 1:
-            late: Tensor = ops.delay.delay_forward(x, self.delays(), True, time_dim)
-            return late.narrow(time_dim, late.shape[time_dim] - steps, steps)
-        missing = max(steps + self.delays.max_delay - x.shape[time_dim], 0)
-        before = [*x.shape[:time_dim], missing, *x.shape[time_dim + 1 :]]
-        x = torch.cat((x.new_zeros(before), x), time_dim)
-        first = x.shape[time_dim] - steps
-        return torch.cat([x.narrow(time_dim, first - delay, steps) for delay in range(self.copies)], 2)
+            late: Tensor = ops.delay.delay_forward(x, self.delays(), True)
+            return late[len(late) - steps :]
+        missing = max(steps + self.delays.max_delay - len(x), 0)
+        x = cat((x.new_zeros(missing, *x.shape[1:]), x), x)
+        first = len(x) - steps
+        return cat([x.narrow(0, first - delay, steps) for delay in range(self.copies)], x, 2)

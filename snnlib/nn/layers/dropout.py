@@ -7,16 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from snnlib.checks import (
-    check_device,
-    check_floating,
-    check_no_state,
-    check_rank,
-    check_shape,
-    first_state,
-    step_shape,
-)
+from snnlib.checks import check_device, check_floating, check_no_state, check_rank, check_shape, first_state
 from snnlib.neurons import Output
+from snnlib.sequences.time_first import runs_time_first
 
 __all__ = ["SpikeDropout"]
 
@@ -61,6 +54,7 @@ class SpikeDropout(nn.Module):
         check_no_state(self, state)
         return self.run(x).value
 
+    @runs_time_first
     def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """Runs a chunk with the mask of an earlier chunk, `([N, ...],)`; the state is the mask, in eval mode ones."""
         check_floating("x", x)
@@ -71,11 +65,11 @@ class SpikeDropout(nn.Module):
         if self.training and self.p > 0:
             # For p = 1 the mask is all zeros and the scale plays no part.
             scale = 1 / (1 - self.p) if self.p < 1 else 1.0
-            spikes = x * (mask.to(x.dtype) * scale).unsqueeze(int(self.batch_first))
+            spikes = x * (mask.to(x.dtype) * scale)
         return Output(spikes, (mask,))
 
     def _mask(self, x: Tensor) -> Tensor:
-        shape = step_shape(x.shape, int(self.batch_first))
+        shape = x.shape[1:]
         if self.training:
             return torch.rand(shape, device=x.device) >= self.p
         return torch.ones(shape, dtype=torch.bool, device=x.device)
@@ -83,7 +77,7 @@ class SpikeDropout(nn.Module):
     def _checked(self, state: Tensor, x: Tensor) -> Tensor:
         if state.dtype != torch.bool:
             raise TypeError(f"state: expected a mask of torch.bool, got {state.dtype}")
-        check_shape("state", state, step_shape(x.shape, int(self.batch_first)), "a mask of shape")
+        check_shape("state", state, x.shape[1:], "a mask of shape")
         check_device("state", state, x)
         return state
 

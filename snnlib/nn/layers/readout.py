@@ -17,7 +17,9 @@ from snnlib.neurons.models.srm import check_steps, response_std
 from snnlib.neurons.training_watch import cannot_watch, watch_single_steps
 from snnlib.nn.layers.spiking_layer import EXPECTED_INPUT_RATE
 from snnlib.nn.weights.gain import WeightWithGain
+from snnlib.ops.sequence_layout import frames_of, sequence_of
 from snnlib.sequences.lengths import run_with_lengths
+from snnlib.sequences.time_first import runs_time_first
 
 __all__ = ["SRMReadout"]
 
@@ -93,14 +95,16 @@ class SRMReadout(WeightWithGain):
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.ones_(self.gain)
 
+    @runs_time_first
     def forward(self, x: Tensor, *state: Any) -> Tensor:
         """Returns the potentials of a sequence from the initial state."""
         check_no_state(self, state)
-        potentials = self.potentials_of(x, self.effective_weight).value
+        potentials = self._potentials(x, self.effective_weight, None)[0]
         if not cannot_watch(x):
             self._single_steps = watch_single_steps(self, x, self._single_steps)
         return potentials
 
+    @runs_time_first
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
@@ -109,21 +113,23 @@ class SRMReadout(WeightWithGain):
         With `lengths` `[N]`, the number of steps of each sample, as in `SpikingConv2d.run`.
         """
         if lengths is not None:
-            return Output(*run_with_lengths(self.run, x, state, lengths, int(self.batch_first)))
-        potentials, final = self.potentials_of(x, self.effective_weight, first_state(state))
+            return Output(*run_with_lengths(self._run, x, state, lengths))
+        return self._run(x, state)
+
+    def _run(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Output:
+        potentials, final = self._potentials(x, self.effective_weight, first_state(state))
         return Output(potentials, (final,))
 
-    def potentials_of(self, x: Tensor, weight: Tensor, state: Tensor | None = None) -> Output:
-        """Returns potentials and state with another weight in place of the layer's."""
+    @runs_time_first
+    def potentials_of(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Returns potentials with another weight in place of the layer's."""
+        return self._potentials(x, weight, None)[0]
+
+    def _potentials(self, x: Tensor, weight: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         FullyConnected().check(x, weight)
-        out = srm_potential_stream(
-            FullyConnected().forward(x.flatten(0, 1), weight).view(*x.shape[:2], len(weight)),
-            state,
-            tau_m=self.tau_m,
-            tau_s=self.tau_s,
-            batch_first=self.batch_first,
-        )
-        return Output(out.value.to(x.dtype), out.state)
+        current = sequence_of(FullyConnected().forward(frames_of(x, x), weight), x)
+        out = srm_potential_stream(current, state, tau_m=self.tau_m, tau_s=self.tau_s)
+        return out.value.to(x.dtype), out.state
 
     def load_numbers(self, numbers: Mapping[str, float]) -> None:
         """Sets the time constants that a file stores."""

@@ -33,6 +33,7 @@ from snnlib.nn.weights.stored_weight import learned_weight, standardization_of
 from snnlib.sequences.history import joined, last_steps
 from snnlib.sequences.lengths import run_with_lengths
 from snnlib.sequences.spike_count import channel_rates
+from snnlib.sequences.time_first import runs_time_first
 
 __all__ = ["SpikingLayer"]
 
@@ -140,6 +141,7 @@ class SpikingLayer(WeightWithGain):
         outputs, inputs = self.weight.shape[:2]
         return outputs, inputs * getattr(self.operator, "groups", 1)
 
+    @runs_time_first
     def forward(self, x: Tensor, *state: Any, pool: tuple[int, int] = (1, 1)) -> Tensor:
         """Returns the spikes of a sequence from the initial state, averaged over windows `pool` without overlap."""
         check_no_state(self, state)
@@ -155,6 +157,7 @@ class SpikingLayer(WeightWithGain):
         self.observe(x, weight, value)
         return value
 
+    @runs_time_first
     def run(
         self,
         x: Tensor,
@@ -169,8 +172,13 @@ class SpikingLayer(WeightWithGain):
         each sample's own last step; the sequence runs in one chunk per distinct length.
         """
         if lengths is not None and (self.neurons_apart or self.keeps_input):
-            run = partial(self.run, pool=pool)
-            return Output(*run_with_lengths(run, x, state, lengths, int(self.batch_first)))
+            run = partial(self._run, lengths=None, pool=pool)
+            return Output(*run_with_lengths(run, x, state, lengths))
+        return self._run(x, state, lengths, pool)
+
+    def _run(
+        self, x: Tensor, state: tuple[Tensor, ...] | None, lengths: Tensor | None, pool: tuple[int, int]
+    ) -> Output:
         weight = self.effective_weight
         own, events, before = (state, x, 0) if self.delays is None else self._with_history(x, state)
         try:
@@ -200,7 +208,7 @@ class SpikingLayer(WeightWithGain):
     def check_delays(self, x: Tensor) -> None:
         """Raises ValueError unless a sequence is longer than the delays."""
         if self.delays is not None:
-            check_sequence("delays", self.delays, x.shape[int(self.batch_first)])
+            check_sequence("delays", self.delays, x.shape[0])
 
     @property
     def keeps_input(self) -> bool:
@@ -216,13 +224,13 @@ class SpikingLayer(WeightWithGain):
         if self.delays is None:
             return self.operator
         rounded = not self.training or self.neuron.gradient == "event"
-        return Delayed(self.operator, self.delays(), before, rounded, int(self.batch_first))
+        return Delayed(self.operator, self.delays(), before, rounded)
 
     def _history(self, events: Tensor) -> tuple[Tensor, ...]:
         """Returns the last steps of the input, whose events arrive later: the last part of the state with delays."""
         if self.delays is None:
             return ()
-        return (last_steps(events, self.delays.history, int(self.batch_first)),)
+        return (last_steps(events, self.delays.history),)
 
     def _with_history(
         self, x: Tensor, state: tuple[Tensor, ...] | None
@@ -236,11 +244,12 @@ class SpikingLayer(WeightWithGain):
                 f"state: expected the tuple (neuron states, input steps) that run returned, got {got}"
             )
         before = self.delays.history
-        return state[:-1], joined(x, state[-1], before, int(self.batch_first)), before
+        return state[:-1], joined(x, state[-1], before), before
 
+    @runs_time_first
     def input_current(self, x: Tensor, weight: Tensor) -> Tensor:
         """Returns the input current `[T, N, C, ...]` of a spike tensor for a given weight."""
-        return layer_currents(x, weight, self.delayed_operator(), int(self.batch_first))
+        return layer_currents(x, weight, self.delayed_operator())
 
     def unit_weight_current(self, x: Tensor) -> Tensor:
         """Returns `input_current` for weights of 1, equal in all channels of a group without delays."""
@@ -275,7 +284,7 @@ class SpikingLayer(WeightWithGain):
             return
         with torch.no_grad():
             fires_once = getattr(self.neuron, "refractory", 0) == math.inf
-            once_in = spikes.shape[int(self.batch_first)] if fires_once else None
+            once_in = len(spikes) if fires_once else None
             change = step.homeostatic_step(channel_rates(spikes.detach()), once_in)
         handles: list[Any] = []
 

@@ -81,12 +81,11 @@ def supervised_spikes(layer: SRMLinear, target: Tensor) -> Iterator[Teacher]:
             x, weight = (tensor.to(spikes.dtype).to(exact) for tensor in (x, layer.effective_weight))
             with torch.no_grad():
                 current = nn.functional.linear(x, weight)
-                teacher = supervised_current(
-                    current, target, layer.neuron, layer.threshold, layer.batch_first
-                )
+                order = layer.batch_first
+                teacher = supervised_current(current, target, layer.neuron, layer.threshold, order)
                 # Neurons that are pushed: [1, N, classes], or [N, 1, classes].
-                silent = (spikes == 0).all(int(layer.batch_first), keepdim=True)
-                taught = (teacher != 0).any(int(layer.batch_first), keepdim=True) & silent
+                silent = (spikes == 0).all(int(order), keepdim=True)
+                taught = (teacher != 0).any(int(order), keepdim=True) & silent
             result.taught = taught.flatten(0, 1).any(1)
             # Saves a pass where nobody is silent; on a GPU asking would take longer, and could not be captured.
             if spikes.device.type == "cpu" and not bool(taught.any()):

@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from snnlib.checks import check_count, check_flag, check_floating, check_number
 from snnlib.neurons.module import move_keys
 from snnlib.nn.norm.joint_statistics import along, is_joint, normalize_jointly
+from snnlib.sequences.time_first import time_first
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 
@@ -101,14 +102,15 @@ class BatchNorm(nn.Module):
         self._check_dtype(x)
         if self.time_steps is None:
             return self._normalize(x.flatten(0, 1)).view_as(x)
-        if x.shape[int(self.batch_first)] != self.time_steps:
+        sequence = time_first(x, self.batch_first)
+        if len(sequence) != self.time_steps:
             raise ValueError(
                 f"x: expected {self.time_steps} time steps, each with statistics of its own, got shape {tuple(x.shape)}"
             )
         # A channel of a step is a channel of its own.
-        by_sample = x if self.batch_first else x.transpose(0, 1)
+        by_sample = sequence.transpose(0, 1)
         out = self._normalize(by_sample.flatten(1, 2)).view(by_sample.shape)
-        return out if self.batch_first else out.transpose(0, 1)
+        return time_first(out.transpose(0, 1), self.batch_first)
 
     @property
     def _dtype(self) -> torch.dtype | None:

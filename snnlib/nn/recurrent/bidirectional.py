@@ -10,12 +10,14 @@ from torch import Tensor, nn
 
 from snnlib.checks import check_floating, check_lengths, check_no_state, check_rank
 from snnlib.neurons import Output
+from snnlib.ops.sequence_layout import cat
 from snnlib.sequences.lengths import lengths_of_call
+from snnlib.sequences.time_first import runs_time_first, time_first
 
 __all__ = ["Bidirectional"]
 
 
-def reversed_in_time(x: Tensor, lengths: Tensor | None = None, *, batch_first: bool = False) -> Tensor:
+def reversed_in_time(x: Tensor, lengths: Tensor | None = None) -> Tensor:
     """Reverses the steps of sequences `[T, N, ...]`, within each sample's length; padding stays in place.
 
     >>> import torch, snnlib
@@ -24,12 +26,12 @@ def reversed_in_time(x: Tensor, lengths: Tensor | None = None, *, batch_first: b
     [[3.0, 2.0], [2.0, 1.0], [1.0, 3.0]]
     """
     if lengths is None:
-        return x.flip(int(batch_first))
-    steps = torch.arange(x.shape[int(batch_first)], device=x.device)
+        return x.flip(0)
+    steps = torch.arange(len(x), device=x.device)
     back = lengths[:, None] - 1 - steps
     back = torch.where(back >= 0, back, steps)
     samples = torch.arange(len(lengths), device=x.device)
-    return x[samples[:, None], back] if batch_first else x[back.t(), samples]
+    return x[back.t(), samples]
 
 
 class Bidirectional(nn.Module):
@@ -75,15 +77,17 @@ class Bidirectional(nn.Module):
             if callable(getattr(module, "reset_parameters", None)):
                 module.reset_parameters()  # type: ignore[operator]
 
+    @runs_time_first
     def forward(self, x: Tensor, *state: Any) -> Tensor:
         """Runs both directions; all samples have T steps, except in calls by `snnlib.run_ragged`."""
         check_no_state(self, state)
-        lengths = lengths_of_call(x, batch_first=self.batch_first)
+        lengths, order = lengths_of_call(x), self.batch_first
         # Reports list the two in this order.
-        first, back = self.forwards(x), reversed_in_time(x, lengths, batch_first=self.batch_first)
-        after = reversed_in_time(self.backwards(back), lengths, batch_first=self.batch_first)
-        return torch.cat((first, after), dim=2)
+        first = time_first(self.forwards(time_first(x, order)), order)
+        back = self.backwards(time_first(reversed_in_time(x, lengths), order))
+        return cat((first, reversed_in_time(time_first(back, order), lengths)), x, 2)
 
+    @runs_time_first
     def run(
         self, x: Tensor, state: tuple[Tensor, ...] | None = None, lengths: Tensor | None = None
     ) -> Output:
@@ -99,19 +103,19 @@ class Bidirectional(nn.Module):
         if lengths is not None:
             check_floating("x", x)
             check_rank("x", x, "[T, N, ...]", at_least=3)
-            lengths = check_lengths(lengths, x, int(self.batch_first))
-        outputs = []
+            lengths = check_lengths(lengths, x)
+        outputs, order = [], self.batch_first
         for direction, layer in enumerate((self.forwards, self.backwards)):
             run = getattr(layer, "run", None)
             if not callable(run):
                 raise TypeError(
                     f"layer: expected one with run(x, state, lengths), got {type(layer).__name__}"
                 )
-            read = reversed_in_time(x, lengths, batch_first=self.batch_first) if direction else x
-            outputs.append(run(read, None, lengths))
-        first, second = outputs
-        after = reversed_in_time(second.value, lengths, batch_first=self.batch_first)
-        return Output(torch.cat((first.value, after), dim=2), (*first.state, *second.state))
+            read = reversed_in_time(x, lengths) if direction else x
+            value, after = run(time_first(read, order), None, lengths)
+            outputs.append((time_first(value, order), after))
+        (first, states), (second, others) = outputs
+        return Output(cat((first, reversed_in_time(second, lengths)), x, 2), (*states, *others))
 
     def extra_repr(self) -> str:
         """Options that differ from the defaults."""

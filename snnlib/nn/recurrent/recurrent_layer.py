@@ -26,7 +26,9 @@ from snnlib.nn.layers.spiking_layer import (
     named_overflow,
 )
 from snnlib.nn.weights.sparse import Sparse, check_without_delays, connect, set_values
+from snnlib.ops.sequence_layout import cat
 from snnlib.sequences.spike_count import is_graded
+from snnlib.sequences.time_first import runs_time_first
 
 __all__ = ["RecurrentLayer"]
 
@@ -83,7 +85,7 @@ class Recurrent(SpikingLayer):
     def check_delays(self, x: Tensor) -> None:
         """See `SpikingLayer.check_delays`."""
         super().check_delays(x)
-        check_sequence("recurrent_delays", self.recurrent_delays, x.shape[int(self.batch_first)])
+        check_sequence("recurrent_delays", self.recurrent_delays, x.shape[0])
 
     def call_operator(self, before: int = 0) -> Recurrence:
         """See `SpikingLayer.call_operator`; with the recurrence."""
@@ -100,16 +102,15 @@ class Recurrent(SpikingLayer):
             steps = steps[operator.sources()]
         return Recurrence(source, weight, operator, steps, delays.max_delay, whole, eprop)
 
+    @runs_time_first
     def sent_back(self, spikes: Tensor) -> Tensor:
         """Returns the recurrent currents `[T, N, ...]` of a spike sequence, one step later, without delays."""
-        time_dim = int(self.batch_first)
-        steps = spikes.shape[time_dim]
-        first = torch.zeros_like(spikes.narrow(time_dim, 0, 1))
-        before = torch.cat((first, spikes.narrow(time_dim, 0, steps - 1)), time_dim)
+        before = cat((torch.zeros_like(spikes[:1]), spikes[:-1]), spikes)
         operator = FullyConnected() if self.recurrent_operator is None else self.recurrent_operator
         weight = self.rounded(self.recurrent_weight).to(before.dtype)
-        return SequenceMap(operator, time_dim, by_events=False).currents(before, weight)
+        return SequenceMap(operator, by_events=False).currents(before, weight)
 
+    @runs_time_first
     def fire(self, current: Tensor) -> Tensor:
         """Returns the spikes for an input current `[T, N, H]` or `[T, N, C, ...]`, with the recurrence."""
         back = self._recurrence(None)

@@ -16,6 +16,7 @@ from snnlib.nn.memory.save_packed import save_packed
 from snnlib.nn.memory.shared_blocks import SharedBlocks
 from snnlib.nn.time.stream import ChunkRunner
 from snnlib.nn.time.time_mixing import check_steps_kept
+from snnlib.sequences.time_first import time_first
 
 __all__ = ["checkpoint_time"]
 
@@ -88,10 +89,10 @@ def checkpoint_time(
         check_count("steps", steps)
     runner = ChunkRunner("net", net)
     runner.prepare()
-    time_dim = int(batch_first)
     if isinstance(x, Tensor):
         check_rank("x", x, "[T, N, ...]", at_least=2)
-    total = x.shape[time_dim] if isinstance(x, Tensor) else x.time_steps
+        x = time_first(x, batch_first)
+    total = len(x) if isinstance(x, Tensor) else x.time_steps
     if total < 1:
         raise ValueError("x: expected at least one time step, got none")
     keys: Keys = []
@@ -106,8 +107,9 @@ def checkpoint_time(
         # The chunk's input is made inside: what is kept for its second pass is the whole x, or the events.
         def run(*states: Tensor, first: int = first, end: int = end) -> tuple[Tensor, ...]:
             freed.begin_chunk()
-            given = x.narrow(time_dim, first, end - first) if isinstance(x, Tensor) else x.frames(first, end)
-            return _chunk(runner, given, keys, states, reduce, first, time_dim)
+            given = x[first:end] if isinstance(x, Tensor) else x.frames(first, end)
+            given = time_first(given, batch_first) if isinstance(x, Tensor) else given
+            return _chunk(runner, given, keys, states, reduce, first, batch_first)
 
         parts: tuple[Tensor, ...] | None = None
         if not length.replays:
@@ -124,7 +126,7 @@ def checkpoint_time(
         outputs.append(out)
         _before_backward(flat, freed)
     if reduce is None:
-        return torch.cat(outputs, time_dim)
+        return torch.cat(outputs, int(batch_first))
     result = outputs[0]
     for out in outputs[1:]:
         result = result + out
@@ -147,7 +149,7 @@ def _chunk(
     states: tuple[Tensor, ...],
     reduce: Callable[[Tensor, int], Tensor] | None,
     first: int,
-    time_dim: int,
+    batch_first: bool,
 ) -> tuple[Tensor, ...]:
     """Returns the output of a chunk and the flat states after it; `keys` names their layers."""
     given = iter(states)
@@ -156,7 +158,8 @@ def _chunk(
         before[key] = tuple(next(given) for _ in range(parts))
     with entries_only():
         out, after = runner.run(x, before)
-    check_steps_kept("net", runner.module, x, out, time_dim)
+    if isinstance(out, Tensor):
+        check_steps_kept("net", runner.module, *(time_first(part, batch_first) for part in (x, out)))
     keys[:] = [(key, len(state)) for key, state in after.items()]
     flat = [part for state in after.values() for part in state]
     return (out if reduce is None else reduce(out, first), *flat)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from snnlib.checks import check_floating, check_lengths, check_rank
 from snnlib.nn.time.time_mixing import check_time_steps
 from snnlib.sequences.lengths import sequences_of, without_padding
+from snnlib.sequences.time_first import time_first
 
 __all__ = ["run_ragged"]
 
@@ -47,14 +48,14 @@ def run_ragged(net: nn.Module, x: Tensor, lengths: Tensor, *, batch_first: bool 
     """
     check_floating("x", x)
     check_rank("x", x, "[T, N, ...]", at_least=2)
-    time_dim = int(batch_first)
-    steps = x.shape[time_dim]
+    x = time_first(x, batch_first)
     if isinstance(lengths, Tensor):
         lengths = lengths.to(x.device)
-    lengths = check_lengths(lengths, x, time_dim)
-    if bool((lengths < steps).any()):
+    lengths = check_lengths(lengths, x)
+    if bool((lengths < len(x)).any()):
         check_time_steps("net", net, padded=True)
-    with sequences_of(lengths, steps):
-        out = net(without_padding(x, lengths, time_dim))
-    over_time = isinstance(out, Tensor) and out.dim() > 2 and out.shape[:2] == x.shape[:2]
-    return without_padding(out, lengths, time_dim) if over_time else out
+    with sequences_of(lengths, len(x)):
+        out = net(time_first(without_padding(x, lengths), batch_first))
+    if not isinstance(out, Tensor) or out.dim() < 3 or time_first(out, batch_first).shape[:2] != x.shape[:2]:
+        return out
+    return time_first(without_padding(time_first(out, batch_first), lengths), batch_first)

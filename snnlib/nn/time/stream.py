@@ -12,6 +12,7 @@ from snnlib.nn.fusion.fuse import blocks_by_part
 from snnlib.nn.fusion.fused_block import FusedLayer
 from snnlib.nn.time.time_mixing import check_steps_kept, check_time_steps, runs_with_state
 from snnlib.sequences.chunk import Chunk, Continued, States, run_chunk
+from snnlib.sequences.time_first import time_first
 
 __all__ = ["Stream"]
 
@@ -84,8 +85,8 @@ class Stream:
         try:
             out, after = self._runner.run(chunk, self._states)
             if isinstance(out, Tensor) and out.shape[:2] != chunk.shape[:2]:
-                time_dim = int(any(getattr(layer, "batch_first", False) for layer in self.module.modules()))
-                check_steps_kept("module", self.module, chunk, out, time_dim)
+                order = any(getattr(layer, "batch_first", False) for layer in self.module.modules())
+                check_steps_kept("module", self.module, time_first(chunk, order), time_first(out, order))
             # Only a chunk that went through counts: after an error the stream stands where it was.
             for key, state in after.items():
                 self._states[key] = tuple([part.detach() if part.requires_grad else part for part in state])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,10 +50,10 @@ def check_time_steps(argument: str, net: nn.Module, *, padded: bool = False) -> 
             )
 
 
-def check_steps_kept(argument: str, net: nn.Module, x: Tensor, out: Any, time_dim: int) -> None:
-    """Raises ValueError for an output whose number of steps differs from the input `x`."""
-    if isinstance(out, Tensor) and out.shape[time_dim : time_dim + 1] != x.shape[time_dim : time_dim + 1]:
-        seen = f"{x.shape[time_dim]} time steps came in, an output of shape {tuple(out.shape)} came out"
+def check_steps_kept(argument: str, net: nn.Module, x: Tensor, out: Tensor) -> None:
+    """Raises ValueError for an output whose number of steps differs from the input `x` `[T, N, ...]`."""
+    if out.shape[:1] != x.shape[:1]:
+        seen = f"{len(x)} time steps came in, an output of shape {tuple(out.shape)} came out"
         raise _refusal(argument, _name("", net), seen)
 
 

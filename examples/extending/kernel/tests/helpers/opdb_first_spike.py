@@ -12,14 +12,14 @@ def sample(name: str) -> Sample:
 
     def make(generator: torch.Generator) -> Arguments:
         spikes = torch.rand(shape, generator=generator, dtype=torch.float64) < 0.1
-        return spikes.double(), time_dim
+        return (spikes.double().transpose(0, time_dim),)
 
     return Sample(name, make)
 
 
-def answer(x: Tensor, time_dim: int) -> list[Tensor | None]:
-    columns = x.movedim(time_dim, -1)
-    first = torch.full(columns.shape[:-1], float(x.shape[time_dim]), dtype=torch.float64)
+def answer(x: Tensor) -> list[Tensor | None]:
+    columns = x.movedim(0, -1)
+    first = torch.full(columns.shape[:-1], float(len(x)), dtype=torch.float64)
     for place in torch.cartesian_prod(*map(torch.arange, first.shape)).reshape(-1, first.dim()).tolist():
         spikes = columns[tuple(place)].nonzero()
         if len(spikes):

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 
-def first_spike(x: Tensor, time_dim: int) -> Tensor:
+def first_spike(x: Tensor) -> Tensor:
     """Steps before which a neuron has been silent so far."""
-    silent = (x != 0).cumsum(time_dim) == 0
-    return silent.sum(time_dim, dtype=torch.int32)
+    return ((x != 0).cumsum(0) == 0).sum(0, dtype=torch.int32)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from snnlib.checks import check_device, check_floating, check_rank, first_state
 from snnlib.neurons import Output
+from snnlib.sequences.time_first import runs_time_first
 
 __all__ = ["Difference"]
 
@@ -37,19 +38,19 @@ class Difference(nn.Module):
         """The differences of a whole sequence."""
         return self.run(x).value
 
+    @runs_time_first
     def run(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> Output:
         """`forward` from the last step of an earlier chunk, `([N, ...],)`, and with its own last step."""
         check_floating("x", x)
         check_rank("x", x, "[T, N, ...]", at_least=2)
-        steps = x.movedim(int(self.batch_first), 0)
         last = first_state(state)
         if last is None:
-            last = torch.zeros_like(x.select(int(self.batch_first), 0))
-        elif last.shape != steps.shape[1:]:
-            raise ValueError(f"state: expected shape {tuple(steps.shape[1:])}, got {tuple(last.shape)}")
+            last = torch.zeros_like(x[0])
+        elif last.shape != x.shape[1:]:
+            raise ValueError(f"state: expected shape {tuple(x.shape[1:])}, got {tuple(last.shape)}")
         check_device("state", last, x)
-        before = torch.cat((last[None], steps))
-        return Output((before[1:] - before[:-1]).movedim(0, int(self.batch_first)), (before[-1],))
+        before = torch.cat((last[None], x))
+        return Output(before[1:] - before[:-1], (before[-1],))
 
     def extra_repr(self) -> str:
         """Options, for `print(net)`."""
