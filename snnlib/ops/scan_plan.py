@@ -118,11 +118,12 @@ _plans: dict[Any, ScanPlan | Literal[False]] = {}
 def plan_of(current: Tensor, neuron: LinearKernel, window: Window) -> ScanPlan | None:
     """Returns the plan of these currents and neurons; None where general kernels or the reference have to run."""
     coefficients, state = neuron.constants, neuron.state
-    if coefficients.requires_grad or not coefficients.is_contiguous():
+    kernels = native.cpu_kernels()
+    if kernels is None or coefficients.requires_grad or not coefficients.is_contiguous():
         return None
     sizes = current.shape, current.stride(), current.dtype, current.device
     own = coefficients.shape, coefficients.dtype, None if state is None else state.shape
-    key = *sizes, *own, neuron.options, window, native.cpu_kernels()
+    key = *sizes, *own, neuron.options, window, kernels
     found: ScanPlan | Literal[False] = kept(_plans, key, lambda: _made(current, neuron, window))
     return found or None
 
