@@ -59,7 +59,7 @@ ALLOWANCES: dict[str, dict[str, int]] = {
     # Residual nets of models with their keys in files (core 179), their tests, and accuracies beside SpikingJelly;
     # plans of kinds of calls, and blocks that are compared with their modules (core 347); times of twelve nets.
     "Nets of four steps": {
-        "lines of core": 1214,
+        "lines of core": 1215,
         "lines of tests": 914,
         "lines of benchmarks": 394,
         "lines of release": 6,

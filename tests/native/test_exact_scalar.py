@@ -38,8 +38,8 @@ def test_scalars_give_the_bits_of_vectors(tmp_path: Path) -> None:
         kernel = neuron.kernel(x)
         assert isinstance(kernel, SpikeTimeKernel)
         rows = kernel.constants
-        spikes, _ = scan.scan_forward(x, rows, None, kernel.flags, (), 0, (1, 1), False)
-        calls = q, None, x, rows, None, kernel.flags, (), 0, (1, 1), True, False, False
+        spikes, _ = scan.scan_forward(x, rows, None, kernel.flags, (), (1, 1), False)
+        calls = q, None, x, rows, None, kernel.flags, (), (1, 1), True, False, False
         grad = scan.scan_backward(*calls)[0]
         numbers = torch.cat([x.flatten(), q.flatten(), rows.flatten(), torch.tensor(kernel.flags).float()])
         (tmp_path / "in").write_bytes(numbers.numpy().tobytes())
