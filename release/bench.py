@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = (
     "training_step", "surrogate_step", "batch_norm_step", "small_batch", "fine_bins",
     "spike_rates", "convolution", "scan", "recurrent", "sparse", "event_readers", "attention_step",
+    "fused_nets",
 )  # fmt: skip
 PEER_BENCHMARKS = (
     "training_step", "surrogate_step", "batch_norm_step", "recurrent", "small_batch",

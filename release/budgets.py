@@ -59,8 +59,8 @@ ALLOWANCES: dict[str, dict[str, int]] = {
     # Residual nets of models with their keys in files (core 179), their tests, and accuracies beside SpikingJelly;
     # plans of kinds of calls, and blocks that are compared with their modules (core 347); times of twelve nets.
     "Nets of four steps": {
-        "lines of core": 1215,
-        "lines of tests": 914,
+        "lines of core": 1230,
+        "lines of tests": 918,
         "lines of benchmarks": 394,
         "lines of release": 6,
         "public names": 5,

@@ -188,9 +188,9 @@ def products(report: Report, turns: int, inputs: int = 100_000, fan_out: int = 1
         x = (torch.rand(steps, batch, inputs) < RATE).float()
         events = x.clone().requires_grad_()
         signal = torch.randn(steps, batch, inputs)
-        current, by_input = (layer_currents(part, weight, operator, 0) for part in (x, events))
+        current, by_input = (layer_currents(part, weight, operator) for part in (x, events))
         tasks: dict[str, Task] = {
-            "forward": lambda x=x: layer_currents(x, weight.detach(), operator, 0),
+            "forward": lambda x=x: layer_currents(x, weight.detach(), operator),
             "weight gradient": lambda c=current, s=signal: torch.autograd.grad(
                 c, weight, s, retain_graph=True
             ),

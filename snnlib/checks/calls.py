@@ -174,8 +174,9 @@ def differentiable_once(
         with torch.no_grad():
             found = backward(ctx, *grads)
         marked = [None if grad is None else grad.detach().requires_grad_() for grad in found]
-        # With the incoming gradients, so that torch.autograd.grad meets the error on its way to what these depend on.
-        marked += [grad for grad in grads if grad is not None and grad.requires_grad]
+        # With incoming gradients and saved tensors, so that torch.autograd.grad meets the error on its way to what these
+        # depend on.
+        marked += [one for one in (*grads, *ctx.saved_tensors) if one is not None and one.requires_grad]
         # Its stub knows tensors alone; an argument without gradient has none.
         failing: tuple[Tensor | None, ...] = _functions.DelayedError(_MESSAGE.encode(), len(marked))(*marked)  # type: ignore[arg-type]
         return failing[: len(found)]

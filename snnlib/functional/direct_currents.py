@@ -12,6 +12,7 @@ from snnlib.backends import native
 from snnlib.backends.arguments import LayerArgs
 from snnlib.backends.memo import MOST
 from snnlib.checks import autocast_dtype, differentiable_once
+from snnlib.functional.currents import SequenceMap
 from snnlib.functional.operators import Convolution, FullyConnected, reached_part
 from snnlib.ops import conv_layout
 
@@ -20,6 +21,7 @@ class DirectPlan:
     """Views of input and weight, and the passes, of calls of one kind; holds no tensors."""
 
     def __init__(self, x: Tensor, weight: Tensor, operator: Convolution | FullyConnected) -> None:
+        self.operator = operator
         whole = operator.unfolded(x, weight)
         part = reached_part(whole.x, whole.weight, whole.options)
         # Slices of pixels and of kernel elements where the others see padding alone.
@@ -78,7 +80,15 @@ class _Currents(torch.autograd.Function):
     @staticmethod
     @differentiable_once
     def backward(ctx: Any, signal: Tensor) -> tuple[Tensor | None, ...]:
-        return *ctx.plan.backward(signal, *ctx.saved_tensors, ctx.needs_input_grad[:2]), None
+        needs = ctx.needs_input_grad[:2]
+        if ops.direct.is_direct(signal):
+            return *ctx.plan.backward(signal, *ctx.saved_tensors, needs), None
+        # Gradients under `vmap` have no memory of their own.
+        with torch.enable_grad():
+            currents = SequenceMap(ctx.plan.operator, True).currents(*ctx.saved_tensors)
+        inputs = [one for one, need in zip(ctx.saved_tensors, needs, strict=True) if need]
+        wanted = iter(torch.autograd.grad(currents, inputs, signal))
+        return *(next(wanted) if need else None for need in needs), None
 
 
 _PLANS: dict[Any, DirectPlan] = {}

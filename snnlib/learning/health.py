@@ -264,7 +264,7 @@ class SpikeDoctor(ShownAsText):
                 own, _ = own_steps(layer, spikes.detach())
                 # Along memory first: a sequence may lie channels-last.
                 per_step = own.sum(tuple(range(2, spikes.dim())))
-                silent = (per_step == 0).all(int(layer.batch_first))
+                silent = (per_step == 0).all(0)
                 self._samples += len(silent)
                 self._silent_samples = self._silent_samples + silent.sum()
 

@@ -29,6 +29,8 @@ class ScanPlan:
 
     def __init__(self, current: Tensor, neuron: LinearKernel, window: Window) -> None:
         slot, self._pools = native.slot, window != (1, 1)
+        # Arguments of the op with these neurons.
+        self._settings = neuron.flags, neuron.taus, window
         fields = scan_arguments(current, neuron, neuron.constants)
         fields |= {"current": slot(1), "coefficients": slot(2), "state_in": slot(3)}
         if self._pools:
@@ -68,6 +70,12 @@ class ScanPlan:
         grad_state: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Returns dL/dcurrent, and dL/dstate before the first step where a state was given."""
+        if not direct.is_direct(grad_value, grad_state):
+            # Gradients under `vmap` have no memory of their own.
+            neurons = current, coefficients, state, *self._settings
+            backward = torch.ops.snnlib.scan_backward
+            grad, _, _, start = backward(grad_value, grad_state, *neurons, True, False, False)
+            return grad, start
         start = self._new_state() if state is not None or self._pools else None
         state, grad_state = (laid_out_state(one, current) for one in (state, grad_state))
         if grad_value.stride() != self._value_stride or grad_value.dtype != torch.float32:

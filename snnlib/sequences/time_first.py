@@ -16,8 +16,8 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 def time_first(x: Tensor, batch_first: bool) -> Tensor:
     """Returns a sequence `[N, T, ...]` as a view `[T, N, ...]`, or back; without `batch_first` the sequence itself."""
-    # A check below names the layout that a tensor of fewer dimensions lacks.
-    return x.transpose(0, 1) if batch_first and x.dim() > 1 else x
+    # A check below names the layout that a tensor of fewer dimensions lacks, and objects that are no tensors.
+    return x.transpose(0, 1) if batch_first and isinstance(x, Tensor) and x.dim() > 1 else x
 
 
 def runs_time_first(method: Method) -> Method:
@@ -37,7 +37,7 @@ def runs_time_first(method: Method) -> Method:
 
     @wraps(method)
     def run(self: Any, x: Tensor, *others: Any, **named: Any) -> Any:
-        if not self.batch_first:
+        if self.batch_first is False or not check_flag("batch_first", self.batch_first):
             return method(self, x, *others, **named)
         found = method(self, time_first(x, True), *others, **named)
         if isinstance(found, Tensor):

@@ -287,7 +287,7 @@ def _(device: torch.device) -> Any:
 def _(device: torch.device) -> Any:
     bits = torch.zeros(T, N, 3, 1, dtype=torch.int16, device=device)
     starts, record = torch.zeros(N + 1, dtype=torch.long, device=device), torch.ones(2, 5, device=device)
-    return reference.srm_conv.read_entries(bits, record, starts, (T, N, 2, 3, 4), 3, 0)
+    return reference.srm_conv.read_entries(bits, record, starts, (T, N, 2, 3, 4), 3)
 
 
 @case("reference of linear neurons")

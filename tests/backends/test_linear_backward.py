@@ -34,7 +34,7 @@ def _gradients(apart: bool = False) -> list[Tensor]:
     x, weight, gradient = _sample()
     x.requires_grad_(), weight.requires_grad_()
     if apart:
-        spikes = LIF(layer_currents(x, weight, FullyConnected(), 0))
+        spikes = LIF(layer_currents(x, weight, FullyConnected()))
     else:
         options = {"return_state": False}
         spikes = snnlib.functional.spiking_layer(x, weight, FullyConnected(), LIF, **options).value

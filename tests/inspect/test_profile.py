@@ -18,6 +18,7 @@ from snnlib.inspect.products import CountedCall, OperationProducts, Products, no
 from snnlib.neurons import Neuron
 from snnlib.nn.fusion.fuse import unfused
 from snnlib.nn.fusion.fused_block import Block
+from snnlib.sequences.time_first import time_first
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 
@@ -353,8 +354,9 @@ def test_events_that_arrive_later_are_counted_where_they_arrive(
     x = x.transpose(0, 1).contiguous() if batch_first else x
 
     def currents(x: Tensor, weight: Tensor, delay: Tensor) -> Tensor:
-        own = Delayed(layer.operator, delay, 0, True, int(batch_first))
-        return layer_currents(x, weight, own, int(batch_first))
+        own = Delayed(layer.operator, delay, 0, True)
+        found = layer_currents(time_first(x, batch_first), weight, own)
+        return time_first(found, batch_first)
 
     now, all_now = x.double(), torch.ones_like(x).double()
     still = torch.zeros_like(layer.delays())

@@ -275,7 +275,6 @@ def test_pooled_srm_neurons_give_no_state() -> None:
         None,
         [],
         [5.0, 3.0, 3.0, 4.0],
-        0,
         [2, 2],
     )
     for device in ("cpu", "meta"):

@@ -44,7 +44,7 @@ def _calls(net: nn.Module, x: torch.Tensor) -> int:
 
 # 430 and 412 when this was written; three times as many before kinds of calls had plans.
 @pytest.mark.parametrize(
-    ("gain", "most"), [(Gain(1.0, 2.0), 470), (Gain(1.0, -1.0), 450)], ids=["block", "map"]
+    ("gain", "most"), [(Gain(1.0, 2.0), 500), (Gain(1.0, -1.0), 450)], ids=["block", "map"]
 )
 def test_calls_of_a_block(gain: Gain, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuse, "gain_of", lambda *_: gain)
