@@ -174,7 +174,7 @@ def differentiable_once(
         with torch.no_grad():
             found = backward(ctx, *grads)
         marked = [None if grad is None else grad.detach().requires_grad_() for grad in found]
-        # With incoming gradients and saved tensors, so that torch.autograd.grad meets the error on its way to what these
+        # With incoming gradients and saved tensors, so that torch.autograd.grad meets the error on its way to what they
         # depend on.
         marked += [one for one in (*grads, *ctx.saved_tensors) if one is not None and one.requires_grad]
         # Its stub knows tensors alone; an argument without gradient has none.
