@@ -60,7 +60,7 @@ ALLOWANCES: dict[str, dict[str, int]] = {
     # plans of kinds of calls, and blocks that are compared with their modules (core 347); times of twelve nets.
     "Nets of four steps": {
         "lines of core": 1230,
-        "lines of tests": 918,
+        "lines of tests": 920,
         "lines of benchmarks": 394,
         "lines of release": 6,
         "public names": 5,

@@ -221,7 +221,9 @@ def test_copies_and_files(kind: str, name: str) -> None:
 # Torch's compiler makes an instance of autograd functions while it traces them.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated")
 @every_net
-@every_neuron
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "QIF" else pytest.mark.slow) for name in NEURONS]
+)
 def test_compilers_see_the_step(kind: str, name: str) -> None:
     torch._dynamo.reset()
     net, x = made(kind, name)
